@@ -1,0 +1,33 @@
+"""The errors of the protocol: codes that travel to clients, and the exceptions of the codec.
+
+```
+Exception
+├── KafkaError     a request is refused: carries the code and the text for the client
+├── DecodeError    bytes from outside are malformed: the peer is at fault, its connection closes
+└── EncodeError    a value does not fit the message or version: the program is at fault
+```
+"""
+
+from protocol.messages.error_codes import ErrorCode
+
+__all__ = ["DecodeError", "EncodeError", "ErrorCode", "KafkaError"]
+
+
+class DecodeError(Exception):
+    """Bytes that are not the message they claim to be. Nothing else escapes from decoding."""
+
+
+class EncodeError(Exception):
+    """A value that the message, or this version of it, cannot carry (as Kafka's UnsupportedVersionException)."""
+
+
+class KafkaError(Exception):
+    """A refusal with an error code; `message` is what the client reads, by default the code's own sentence."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = code.message if message is None else message
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}"

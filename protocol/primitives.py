@@ -1,0 +1,75 @@
+"""Values below the level of a message: UUIDs, variable-length integers, and the buffer types the codec accepts."""
+
+import base64
+import binascii
+from typing import NewType
+
+from protocol.errors import DecodeError
+
+Buffer = bytes | bytearray | memoryview
+
+Uuid = NewType("Uuid", bytes)
+"""16 bytes in network order. Kafka writes it as 22 characters of URL-safe base64 without padding."""
+
+ZERO_UUID = Uuid(bytes(16))
+ONE_UUID = Uuid(bytes(15) + b"\x01")
+METADATA_TOPIC_ID = ONE_UUID
+"""Id of `__cluster_metadata`, the same in every cluster (KIP-516)."""
+
+UVARINT_MAX_BYTES = 5
+UVARLONG_MAX_BYTES = 10
+COMPACT_STRING_MAX = 0x7FFF
+"""Longest string in bytes, compact or not: Kafka refuses more in either encoding."""
+
+
+def uuid_to_text(uuid: Uuid) -> str:
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
+
+
+def uuid_from_text(text: str) -> Uuid:
+    """Raises ValueError unless `text` is base64 of exactly 16 bytes, padded or not."""
+    try:
+        raw = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise ValueError(f"not a UUID: {text!r}") from error
+    if len(raw) != 16:
+        raise ValueError(f"not a UUID: {text!r}")
+    return Uuid(raw)
+
+
+def encode_uvarint(value: int) -> bytes:
+    """Unsigned LEB128 of a value in 0 .. 2**64 - 1."""
+    if value < 0:
+        raise ValueError(f"unsigned varint cannot hold {value}")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_uvarint(buffer: Buffer, position: int, max_bytes: int = UVARINT_MAX_BYTES) -> tuple[int, int]:
+    """(value, position after it). Raises DecodeError when it is cut short or longer than `max_bytes`."""
+    value = shift = 0
+    try:
+        for index in range(position, position + max_bytes):
+            byte = buffer[index]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, index + 1
+            shift += 7
+    except IndexError:
+        raise DecodeError("varint is cut short") from None
+    raise DecodeError(f"varint is longer than {max_bytes} bytes")
+
+
+def encode_varint(value: int) -> bytes:
+    """Zigzag LEB128 of a signed 64-bit value."""
+    return encode_uvarint((value << 1) ^ (value >> 63))
+
+
+def decode_varint(buffer: Buffer, position: int, max_bytes: int = UVARLONG_MAX_BYTES) -> tuple[int, int]:
+    """(signed value, position after it). Raises DecodeError as `decode_uvarint` does."""
+    value, position = decode_uvarint(buffer, position, max_bytes)
+    return (value >> 1) ^ -(value & 1), position

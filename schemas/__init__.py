@@ -1,0 +1,31 @@
+"""The wire and log formats as data: one JSON file per message in Kafka's schema dialect, and the table of errors.
+
+The files are the only source of every byte Ottla writes. This package holds no code but the two functions that read
+them, and only `protocol` calls those.
+"""
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+
+DIRECTORIES = (
+    "rpc",
+    "common",
+    "metadata",
+    "coordinators/group",
+    "coordinators/share",
+    "coordinators/transaction",
+    "storage",
+)
+
+
+def read_json(path: str) -> object:
+    """Parsed content of `path`, which is relative to this package ("rpc/FetchRequest.json")."""
+    return json.loads(resources.files(__name__).joinpath(path).read_bytes())
+
+
+def message_paths() -> Iterator[str]:
+    """Paths of all message schemas, directory by directory, by name within each."""
+    for directory in DIRECTORIES:
+        names = sorted(entry.name for entry in resources.files(__name__).joinpath(directory).iterdir())
+        yield from (f"{directory}/{name}" for name in names if name.endswith(".json"))
