@@ -1,0 +1,99 @@
+"""What a replica is for its partition, and how metadata changes that.
+
+    (none) ----> Leader <----> Follower
+                 new reign: a new leader epoch; what is known of followers starts anew
+                 same reign: only membership and the partition epoch change
+
+Metadata may arrive late or twice: a lower partition epoch is ignored.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.replication.follower import Follower
+from broker.replication.isr import CommittedIsr
+from broker.replication.leader import FollowerProgress, Leader
+
+NO_LEADER = -1
+
+Role = Leader | Follower
+
+
+class Assignment(Protocol):
+    """A partition as the metadata log has it (the image's registration fits). `leader` is -1 while there is none."""
+
+    @property
+    def leader(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def partition_epoch(self) -> int: ...
+
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+
+    @property
+    def isr(self) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """The role after a change. `is_new_reign` asks the caller to note the epoch in the log (as leader, with its log end
+    offset, even before anything is appended), to restart fetching (as follower), and to wake who waits."""
+
+    role: Role
+    is_new_reign: bool
+
+
+def next_role(
+    present: Role | None, assignment: Assignment, *, broker_id: int, log_end_offset: int, now_ms: int
+) -> RoleChange | None:
+    """Apply metadata; None if it is older than what is known."""
+    if present is not None and assignment.partition_epoch < present.partition_epoch:
+        return None
+    if assignment.leader == broker_id:
+        return _lead(present, assignment, broker_id, log_end_offset, now_ms)
+    return _follow(present, assignment, broker_id)
+
+
+def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_offset: int, now_ms: int) -> RoleChange:
+    is_new_reign = not isinstance(present, Leader) or assignment.leader_epoch > present.epoch
+    leader = Leader(
+        broker_id=broker_id,
+        epoch=assignment.leader_epoch,
+        partition_epoch=assignment.partition_epoch,
+        epoch_start_offset=log_end_offset if is_new_reign else _epoch_start(present),
+        replicas=assignment.replicas,
+        isr=CommittedIsr(frozenset(assignment.isr)),
+        followers=_followers(present, assignment, broker_id, now_ms, is_new_reign=is_new_reign),
+    )
+    return RoleChange(leader, is_new_reign)
+
+
+def _epoch_start(present: Role | None) -> int:
+    assert isinstance(present, Leader)
+    return present.epoch_start_offset
+
+
+def _followers(
+    present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_reign: bool
+) -> dict[int, FollowerProgress]:
+    """What is known of the other replicas: kept within a reign, with a fresh caught-up time in the next reign of the
+    same leader, nothing (not even a log end, so that the high watermark waits for their fetches) if another led."""
+    known = present.followers if isinstance(present, Leader) else {}
+    others = (replica for replica in assignment.replicas if replica != broker_id)
+    followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
+    if is_new_reign:
+        for replica, progress in followers.items():
+            progress.caught_up_ms = now_ms if replica in assignment.isr else 0
+            progress.last_fetch_ms = progress.leader_end_at_last_fetch = 0
+    return followers
+
+
+def _follow(present: Role | None, assignment: Assignment, broker_id: int) -> RoleChange:
+    leader_id = None if assignment.leader == NO_LEADER else assignment.leader
+    follower = Follower(broker_id, leader_id, assignment.leader_epoch, assignment.partition_epoch, assignment.replicas)
+    is_new_reign = not isinstance(present, Follower) or assignment.leader_epoch > present.epoch
+    return RoleChange(follower, is_new_reign)

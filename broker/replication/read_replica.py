@@ -1,0 +1,29 @@
+"""Which replica a consumer should read from (KIP-392): the nearest one that has what it asks for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """A replica that could serve a consumer. `rack` is "" if unknown; `lag_ms` is the time since it was caught up."""
+
+    broker_id: int
+    rack: str
+    log_start_offset: int
+    log_end_offset: int
+    lag_ms: int = 0
+
+    def holds(self, offset: int) -> bool:
+        return self.log_start_offset <= offset <= self.log_end_offset
+
+
+def nearest_replica(rack: str, offset: int, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
+    """The broker to read from: the leader if it is in the consumer's rack or nobody else is, otherwise the most caught
+    up in-sync follower of that rack that holds `offset` (Kafka's RackAwareReplicaSelector)."""
+    if not rack or leader.rack == rack:
+        return leader.broker_id
+    near = [f for f in followers if f.rack == rack and f.holds(offset)]
+    if not near:
+        return leader.broker_id
+    return max(near, key=lambda f: (f.log_end_offset, -f.lag_ms, -f.broker_id)).broker_id

@@ -1,0 +1,86 @@
+"""What a reader asks of one partition, and what it gets: plain data between Fetch, its sessions and the partitions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.replication.epochs import EpochEnd
+from protocol.errors import ErrorCode
+from protocol.primitives import ZERO_UUID, Buffer, Uuid
+
+UNKNOWN = -1
+
+# How a partition is named within one reader's set: by topic id (Fetch 13 and later) or by topic name, and its index.
+TargetKey = tuple[str | Uuid, int]
+
+
+class Isolation(Enum):
+    """How far a reader may see."""
+
+    LOG_END = "log end"  # followers, and readers that debug
+    HIGH_WATERMARK = "high watermark"  # read_uncommitted
+    LAST_STABLE = "last stable offset"  # read_committed
+
+
+@dataclass(slots=True, eq=False)
+class FetchTarget:
+    """One partition that a reader follows, and where it stands. Compared by identity: it is a place, not a value.
+
+    `current_leader_epoch` and `last_fetched_epoch` are -1 where the reader does not tell them. `log_start_offset` is
+    the follower's own. `sent_…` is what the reader was last told, for incremental sessions.
+    """
+
+    topic: str
+    topic_id: Uuid
+    index: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = UNKNOWN
+    last_fetched_epoch: int = UNKNOWN
+    log_start_offset: int = UNKNOWN
+    sent_high_watermark: int = UNKNOWN
+    sent_log_start_offset: int = UNKNOWN
+    order: int = 0
+
+    @property
+    def key(self) -> TargetKey:
+        return (self.topic if self.topic_id == ZERO_UUID else self.topic_id, self.index)
+
+    def adopt(self, newer: "FetchTarget") -> None:
+        """Take over what a later request says of the same partition."""
+        self.fetch_offset = newer.fetch_offset
+        self.max_bytes = newer.max_bytes
+        self.current_leader_epoch = newer.current_leader_epoch
+        self.last_fetched_epoch = newer.last_fetched_epoch
+        self.log_start_offset = newer.log_start_offset
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """What a partition answers to a read. With an error, the marks stay -1 and there are no records.
+
+    `aborted` is None unless the reader asked for committed data only. `is_idle`: there is nothing more to say until the
+    partition changes. `is_cut_by_segment`: more is readable, but not in the same segment, so waiting would be in vain.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = UNKNOWN
+    last_stable_offset: int = UNKNOWN
+    log_start_offset: int = UNKNOWN
+    records: Buffer = b""
+    size_bytes: int = 0
+    aborted: Sequence[tuple[int, int]] | None = None
+    diverging: EpochEnd | None = None
+    preferred_read_replica: int = UNKNOWN
+    is_idle: bool = False
+    is_cut_by_segment: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the reader should hear of it at once, however little data there is."""
+        return (
+            self.error is not ErrorCode.NONE
+            or self.diverging is not None
+            or self.preferred_read_replica != UNKNOWN
+            or self.is_cut_by_segment
+        )

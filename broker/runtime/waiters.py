@@ -1,0 +1,272 @@
+"""What waits for an offset, for a change of a partition, or for a moment: callbacks, found again in O(log n).
+
+Three nouns:
+
+- `Deadlines`: any number of moments, one timer of the loop.
+- `OffsetWaiters`: callbacks by offset threshold; one object per thing that grows (a high watermark, a low watermark).
+- `Watches`: who wants to hear of the *next* change of a partition. A watch is armed once and fires once, so a reader
+  that already knows costs nothing, and a partition where nothing happens costs nothing however many readers wait on it.
+
+Cancelled entries stay in a heap until they surface, and a heap that is mostly dead is rebuilt: a client that waits for
+a month at a time and always gets its answer at once cannot fill the memory.
+
+Nothing here knows requests or logs. Callbacks run synchronously and must not wait.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Protocol
+
+from protocol.errors import ErrorCode
+
+# Rebuilding a heap costs O(live) and is paid for by as many cancels; with this floor, small heaps are never rebuilt.
+_COMPACTION_FLOOR = 64
+
+WaitCallback = Callable[[ErrorCode], None]
+
+
+class Loop(Protocol):
+    """What waiting needs of an event loop; any asyncio loop has it, and so has the simulator's."""
+
+    def time(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> asyncio.TimerHandle: ...
+
+    def call_soon(self, callback: Callable[[], object], /) -> asyncio.Handle: ...
+
+    def create_future(self) -> "asyncio.Future[Any]": ...
+
+
+class Deadline:
+    """A moment on the loop's clock at which a callback runs, unless it is cancelled before."""
+
+    __slots__ = ("_callback", "_queue", "at")
+
+    def __init__(self, at: float, callback: Callable[[], None], queue: "Deadlines") -> None:
+        self.at = at
+        self._callback: Callable[[], None] | None = callback
+        self._queue: Deadlines | None = queue
+
+    @property
+    def is_pending(self) -> bool:
+        return self._callback is not None
+
+    def cancel(self) -> None:
+        """Forget the callback; cancelling twice, or after it ran, does nothing."""
+        if self._callback is not None:
+            self._callback = None
+            if self._queue is not None:
+                self._queue.note_cancelled()
+
+    def leave_queue(self) -> None:
+        """It is off the heap: a cancel from now on is nobody's to count."""
+        self._queue = None
+
+    def expire(self) -> None:
+        """Run the callback, once."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class Deadlines:
+    """A heap of deadlines served by one timer. Moments are seconds on `loop.time()`."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._heap: list[tuple[float, int, Deadline]] = []
+        self._order = count()
+        self._cancelled = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        """How many are pending."""
+        return len(self._heap) - self._cancelled
+
+    def after_ms(self, delay_ms: float, callback: Callable[[], None]) -> Deadline:
+        """Run `callback` in `delay_ms` milliseconds (at once, but never inside this call, if that is not positive)."""
+        return self.at(self._loop.time() + max(0.0, delay_ms) / 1000, callback)
+
+    def at(self, moment: float, callback: Callable[[], None]) -> Deadline:
+        """Run `callback` at `moment` on the loop's clock."""
+        deadline = Deadline(moment, callback, self)
+        heapq.heappush(self._heap, (moment, next(self._order), deadline))
+        if self._timer is None or moment < self._timer_at:
+            self._set_timer(moment)
+        return deadline
+
+    def note_cancelled(self) -> None:
+        """A pending deadline lost its callback."""
+        self._cancelled += 1
+        if self._cancelled > _COMPACTION_FLOOR and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].is_pending]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def close(self) -> None:
+        """Stop the timer; what is pending never runs."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for _, _, deadline in tuple(self._heap):
+            deadline.cancel()
+        self._heap.clear()
+        self._cancelled = 0
+
+    def _set_timer(self, moment: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = moment
+        self._timer = self._loop.call_at(moment, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for deadline in self._pop_due(max(self._loop.time(), self._timer_at)):  # a timer may ring a tick early
+            deadline.expire()
+        self._set_timer_for_first()
+
+    def _set_timer_for_first(self) -> None:
+        if self._heap and (self._timer is None or self._heap[0][0] < self._timer_at):
+            self._set_timer(self._heap[0][0])
+
+    def _pop_due(self, now: float) -> list[Deadline]:
+        """Take what is due off the heap, and the cancelled entries on the way to the first that is not."""
+        due: list[Deadline] = []
+        while self._heap and (self._heap[0][0] <= now or not self._heap[0][2].is_pending):
+            deadline = heapq.heappop(self._heap)[2]
+            if deadline.is_pending:
+                deadline.leave_queue()
+                due.append(deadline)
+            else:
+                self._cancelled -= 1
+        return due
+
+
+class OffsetWaiter:
+    """One callback that waits for an offset."""
+
+    __slots__ = ("_callback", "_waiters")
+
+    def __init__(self, callback: WaitCallback, waiters: "OffsetWaiters") -> None:
+        self._callback: WaitCallback | None = callback
+        self._waiters: OffsetWaiters | None = waiters
+
+    @property
+    def is_pending(self) -> bool:
+        return self._callback is not None
+
+    def cancel(self) -> None:
+        """Forget the callback; cancelling twice, or after it ran, does nothing."""
+        if self._callback is not None:
+            self._callback = None
+            if self._waiters is not None:
+                self._waiters.note_cancelled()
+
+    def leave_heap(self) -> None:
+        """It is off the heap: a cancel from now on is nobody's to count."""
+        self._waiters = None
+
+    def settle(self, error: ErrorCode) -> None:
+        """Run the callback, once."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(error)
+
+
+class OffsetWaiters:
+    """Callbacks that wait until some offset is reached, by threshold. Empty, it is an empty list and a few words."""
+
+    __slots__ = ("_cancelled", "_heap", "_order")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, OffsetWaiter]] = []
+        self._order = 0
+        self._cancelled = 0
+
+    def __len__(self) -> int:
+        """How many are pending."""
+        return len(self._heap) - self._cancelled
+
+    def add(self, threshold: int, callback: WaitCallback) -> OffsetWaiter:
+        """Call `callback(NONE)` once `reached` is told an offset >= `threshold`, or `callback(error)` from `fail`."""
+        waiter = OffsetWaiter(callback, self)
+        self._order += 1
+        heapq.heappush(self._heap, (threshold, self._order, waiter))
+        return waiter
+
+    def reached(self, offset: int) -> None:
+        """Settle every waiter whose threshold is at most `offset`, lowest threshold first."""
+        while self._heap and self._heap[0][0] <= offset:
+            self._settle_first(ErrorCode.NONE)
+
+    def fail(self, error: ErrorCode) -> None:
+        """Settle all with `error`: leadership is lost, the log is gone. Waiters added meanwhile are not touched."""
+        failed = [waiter for _, _, waiter in sorted(self._heap)]
+        self._heap, self._cancelled = [], 0
+        for waiter in failed:
+            waiter.leave_heap()
+        for waiter in failed:
+            waiter.settle(error)
+
+    def note_cancelled(self) -> None:
+        """A pending waiter lost its callback."""
+        self._cancelled += 1
+        if self._cancelled > _COMPACTION_FLOOR and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].is_pending]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def _settle_first(self, error: ErrorCode) -> None:
+        waiter = heapq.heappop(self._heap)[2]
+        if waiter.is_pending:
+            waiter.settle(error)
+        else:
+            self._cancelled -= 1
+
+
+class Watch:
+    """One reader's interest in the next change of one partition. Its owner's `on_change` runs when it fires.
+
+    `bounds` are the collections it joins when armed: a consumer's reader watches the committed end of the log only, a
+    follower's both ends.
+    """
+
+    __slots__ = ("bounds", "is_armed", "on_change")
+
+    def __init__(self, bounds: tuple["Watches", ...], on_change: Callable[[], None]) -> None:
+        self.bounds = bounds
+        self.on_change = on_change
+        self.is_armed = False
+
+    def arm(self) -> None:
+        """Fire at the next change. Arming twice is arming once."""
+        if not self.is_armed:
+            self.is_armed = True
+            for bound in self.bounds:
+                bound.armed[self] = None
+
+    def disarm(self) -> None:
+        """Do not fire; disarming twice, or after it fired, does nothing."""
+        if self.is_armed:
+            self.is_armed = False
+            for bound in self.bounds:
+                bound.armed.pop(self, None)
+
+
+class Watches:
+    """The armed watches of one bound of one partition; a dict for its order, so that a simulated run repeats itself."""
+
+    __slots__ = ("armed",)
+
+    def __init__(self) -> None:
+        self.armed: dict[Watch, None] = {}
+
+    def fire(self) -> None:
+        """Disarm all and tell their owners. An owner may arm again at once; that one waits for the next change."""
+        if self.armed:
+            for watch in tuple(self.armed):
+                watch.disarm()
+                watch.on_change()

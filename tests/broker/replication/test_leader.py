@@ -1,0 +1,193 @@
+"""What a leader decides about commits, admission and the in-sync set (`broker.replication.leader`)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink, effective_min_isr
+from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgress, Leader
+from protocol.errors import ErrorCode
+
+LAG_MS = 30_000
+
+
+def leader(
+    isr: tuple[int, ...] = (1, 2, 3),
+    replicas: tuple[int, ...] = (1, 2, 3),
+    start: int = 0,
+    pending: IsrState | None = None,
+) -> Leader:
+    followers = {replica: FollowerProgress() for replica in replicas if replica != 1}
+    return Leader(1, 5, 0, start, replicas, pending or CommittedIsr(frozenset(isr)), followers)
+
+
+def terms(min_isr: int = 1, now_ms: int = 0, eligible: frozenset[int] = frozenset()) -> CommitTerms:
+    return CommitTerms(min_isr, now_ms, LAG_MS, lambda broker_id, epoch: broker_id in eligible)
+
+
+def fetch(broker_id: int, offset: int, *, leader_epoch: int = 5, broker_epoch: int = -1) -> FollowerFetch:
+    return FollowerFetch(broker_id, broker_epoch, leader_epoch, offset, log_start_offset=0)
+
+
+def everyone(broker_id: int, broker_epoch: int) -> bool:
+    return True
+
+
+class TestHighWatermark:
+    def test_alone_the_leader_commits_what_it_has(self) -> None:
+        assert leader((1,), (1,)).high_watermark(3, 10, terms(min_isr=2)) == 10
+
+    def test_it_is_the_least_end_among_the_members(self) -> None:
+        one = leader()
+        one.on_follower_fetch(fetch(2, 8), 10, 0, -1)
+        assert one.high_watermark(3, 10, terms()) == 3  # nothing is known of 3
+        one.on_follower_fetch(fetch(3, 6), 10, 0, -1)
+        assert one.high_watermark(3, 10, terms()) == 6
+
+    def test_it_never_falls(self) -> None:
+        one = leader()
+        for broker_id in (2, 3):
+            one.on_follower_fetch(fetch(broker_id, 4), 10, 0, -1)
+        assert one.high_watermark(7, 10, terms()) == 7
+
+    def test_it_stands_still_below_min_insync_replicas(self) -> None:
+        one = leader(isr=(1,))
+        assert one.high_watermark(3, 10, terms(min_isr=2)) == 3
+        assert one.high_watermark(3, 10, terms(min_isr=1, now_ms=LAG_MS + 1)) == 10
+
+    def test_it_waits_for_a_caught_up_replica_that_may_join(self) -> None:
+        one = leader(isr=(1, 2))
+        one.on_follower_fetch(fetch(2, 10), 10, 0, -1)
+        one.on_follower_fetch(fetch(3, 7), 7, 0, -1)  # caught up when the log ended at 7
+        assert one.high_watermark(3, 10, terms(eligible=frozenset({3}))) == 7
+        assert one.high_watermark(3, 10, terms(eligible=frozenset())) == 10
+        assert one.high_watermark(3, 10, terms(now_ms=LAG_MS + 1, eligible=frozenset({3}))) == 10
+
+    def test_it_waits_for_a_member_whose_admission_or_removal_is_on_its_way(self) -> None:
+        one = leader(isr=(1, 2))
+        one.on_follower_fetch(fetch(2, 4), 10, 0, -1)
+        one.isr = PendingShrink(frozenset({1, 2}), frozenset({2}))
+        assert one.high_watermark(0, 10, terms(now_ms=LAG_MS + 1)) == 4
+        one.isr = PendingExpand(frozenset({1}), 2)
+        assert one.high_watermark(0, 10, terms(now_ms=LAG_MS + 1)) == 4
+
+    @given(st.lists(st.integers(0, 20), min_size=2, max_size=2), st.integers(0, 20), st.sets(st.integers(2, 3)))
+    def test_no_member_lacks_what_is_committed(self, ends: list[int], log_end: int, members: set[int]) -> None:
+        one = leader(isr=(1, *members))
+        for broker_id, end in zip((2, 3), ends, strict=True):
+            one.on_follower_fetch(fetch(broker_id, min(end, log_end)), log_end, 0, -1)
+        mark = one.high_watermark(0, log_end, terms(now_ms=LAG_MS + 1))
+        assert mark <= log_end
+        assert all(one.followers[member].log_end_offset >= mark for member in members)
+
+    def test_a_leader_serves_its_own_reign_only_after_committing_its_start(self) -> None:
+        one = leader(start=12)
+        assert not one.has_committed_own_epoch(11)
+        assert one.has_committed_own_epoch(12)
+
+
+class TestAdmission:
+    @pytest.mark.parametrize(("asked", "replicas", "effective"), [(2, 3, 2), (2, 1, 1), (1, 3, 1)])
+    def test_min_isr_is_never_more_than_the_replicas(self, asked: int, replicas: int, effective: int) -> None:
+        assert effective_min_isr(asked, replicas) == effective
+
+    def test_only_confirmed_members_admit_but_possible_ones_acknowledge(self) -> None:
+        one = leader(isr=(1,))
+        one.isr = PendingExpand(frozenset({1}), 2)
+        assert not one.has_enough_replicas(2)
+        assert one.outcome_when_committed(2) == ErrorCode.NONE
+
+    def test_too_few_members_once_committed(self) -> None:
+        assert leader(isr=(1,)).outcome_when_committed(2) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class TestFollowerFetch:
+    def test_a_stranger_with_an_epoch_may_know_more_than_we_do(self) -> None:
+        assert leader().on_follower_fetch(fetch(9, 0), 0, 0, -1) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        stranger = fetch(9, 0, leader_epoch=-1)
+        assert leader().on_follower_fetch(stranger, 0, 0, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_a_fetch_of_an_earlier_life_does_not_count(self) -> None:
+        """KIP-903: the broker was registered anew with epoch 8; its old process still fetches with 7."""
+        one = leader()
+        late = fetch(2, 10, broker_epoch=7)
+        assert one.on_follower_fetch(late, 10, 0, registered_broker_epoch=8) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert one.followers[2].log_end_offset == -1
+        assert one.on_follower_fetch(fetch(2, 10, broker_epoch=8), 10, 0, 8) == ErrorCode.NONE
+
+    def test_reaching_the_end_of_the_previous_fetch_is_having_been_caught_up_then(self) -> None:
+        one = leader()
+        one.on_follower_fetch(fetch(2, 5), 10, 1000, -1)
+        assert one.followers[2].caught_up_ms == 0
+        one.on_follower_fetch(fetch(2, 10), 20, 2000, -1)
+        assert one.followers[2].caught_up_ms == 1000
+        one.on_follower_fetch(fetch(2, 20), 20, 3000, -1)
+        assert one.followers[2].caught_up_ms == 3000
+
+    def test_a_follower_that_had_everything_is_caught_up_until_the_next_append(self) -> None:
+        """Incremental sessions do not look at idle partitions, so a calm hour must not count as lag."""
+        one = leader()
+        for broker_id in (2, 3):
+            one.on_follower_fetch(fetch(broker_id, 10), 10, 1000, -1)
+        one.on_append(10, 3_600_000)
+        assert one.propose_shrink(20, 3_600_001, LAG_MS) is None
+        proposed = one.propose_shrink(20, 3_600_001 + LAG_MS, LAG_MS)
+        assert proposed is not None
+        assert proposed.proposed == frozenset({1})
+
+
+class TestIsr:
+    def test_a_follower_at_high_watermark_and_reign_is_admitted(self) -> None:
+        one = leader(isr=(1, 2), start=5)
+        one.on_follower_fetch(fetch(3, 5), 10, 0, -1)
+        proposed = one.propose_expand(3, 5, everyone)
+        assert proposed == PendingExpand(frozenset({1, 2}), 3)
+        assert one.isr == proposed
+
+    @pytest.mark.parametrize(("offset", "high_watermark", "start"), [(4, 5, 0), (5, 5, 6)])
+    def test_a_follower_behind_either_is_not(self, offset: int, high_watermark: int, start: int) -> None:
+        one = leader(isr=(1, 2), start=start)
+        one.on_follower_fetch(fetch(3, offset), 10, 0, -1)
+        assert one.propose_expand(3, high_watermark, everyone) is None
+
+    def test_members_strangers_and_ineligible_ones_are_not_admitted(self) -> None:
+        one = leader(isr=(1, 2))
+        one.on_follower_fetch(fetch(3, 10), 10, 0, -1)
+        assert one.propose_expand(2, 0, everyone) is None
+        assert one.propose_expand(9, 0, everyone) is None
+        assert one.propose_expand(3, 0, lambda broker_id, epoch: False) is None
+
+    def test_one_change_at_a_time(self) -> None:
+        one = leader(isr=(1, 2))
+        one.on_follower_fetch(fetch(3, 10), 10, 0, -1)
+        assert one.propose_expand(3, 0, everyone) is not None
+        assert one.propose_expand(3, 0, everyone) is None
+        assert one.propose_shrink(10, 10 * LAG_MS, LAG_MS) is None
+
+    def test_members_that_lag_too_long_are_dropped(self) -> None:
+        one = leader()
+        one.on_follower_fetch(fetch(2, 10), 10, LAG_MS, -1)
+        assert one.propose_shrink(10, LAG_MS, LAG_MS) is None
+        proposed = one.propose_shrink(10, LAG_MS + 1, LAG_MS)
+        assert proposed == PendingShrink(frozenset({1, 2, 3}), frozenset({3}))
+
+    def test_the_answer_of_the_controller_settles_it(self) -> None:
+        one = leader(pending=PendingExpand(frozenset({1, 2}), 3))
+        assert not one.on_isr_confirmed(4, 9, frozenset({1}))
+        assert not one.on_isr_confirmed(5, -1, frozenset({1}))
+        assert one.on_isr_confirmed(5, 1, frozenset({1, 2, 3}))
+        assert (one.isr, one.partition_epoch) == (CommittedIsr(frozenset({1, 2, 3})), 1)
+
+    def test_a_refused_change_was_never_asked(self) -> None:
+        one = leader(pending=PendingExpand(frozenset({1, 2}), 3))
+        one.on_isr_refused()
+        assert one.isr == CommittedIsr(frozenset({1, 2}))
+
+
+def test_the_low_watermark_is_the_least_log_start_of_those_alive() -> None:
+    one = leader()
+    one.followers[2].log_start_offset = 3
+    one.followers[3].log_start_offset = 1
+    assert one.low_watermark(7, lambda broker_id: True) == 1
+    assert one.low_watermark(7, lambda broker_id: broker_id == 2) == 3
+    assert one.low_watermark(7, lambda broker_id: False) == 7

@@ -1,0 +1,93 @@
+"""How metadata makes a replica lead or follow (`broker.replication.partition`)."""
+
+from dataclasses import dataclass
+
+from broker.replication.follower import Follower, follower_high_watermark
+from broker.replication.isr import CommittedIsr, PendingExpand
+from broker.replication.leader import FollowerFetch, Leader
+from broker.replication.partition import Role, next_role
+
+
+@dataclass(frozen=True)
+class Registration:
+    leader: int = 1
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    replicas: tuple[int, ...] = (1, 2, 3)
+    isr: tuple[int, ...] = (1, 2)
+
+
+def become(present: Role | None, assignment: Registration, log_end_offset: int = 10, now_ms: int = 500) -> Role:
+    change = next_role(present, assignment, broker_id=1, log_end_offset=log_end_offset, now_ms=now_ms)
+    assert change is not None
+    return change.role
+
+
+def lead(present: Role | None, assignment: Registration, log_end_offset: int = 10, now_ms: int = 500) -> Leader:
+    role = become(present, assignment, log_end_offset, now_ms)
+    assert isinstance(role, Leader)
+    return role
+
+
+def test_a_new_leader_starts_its_reign_at_its_log_end_and_knows_nothing_of_followers() -> None:
+    role = lead(None, Registration())
+    assert (role.epoch, role.epoch_start_offset) == (0, 10)
+    assert role.isr == CommittedIsr(frozenset({1, 2}))
+    assert {b: (f.log_end_offset, f.caught_up_ms) for b, f in role.followers.items()} == {2: (-1, 500), 3: (-1, 0)}
+
+
+def test_within_a_reign_only_membership_changes() -> None:
+    first = lead(None, Registration())
+    first.on_follower_fetch(FollowerFetch(2, -1, 0, 9, 0), 10, 600, -1)
+    first.isr = PendingExpand(frozenset({1, 2}), 3)
+    changed = Registration(partition_epoch=1, replicas=(1, 2, 4), isr=(1, 2))
+    change = next_role(first, changed, broker_id=1, log_end_offset=50, now_ms=700)
+    assert change is not None
+    assert not change.is_new_reign
+    role = change.role
+    assert isinstance(role, Leader)
+    assert (role.epoch_start_offset, role.partition_epoch) == (10, 1)
+    assert role.isr == CommittedIsr(frozenset({1, 2}))
+    assert {b: f.log_end_offset for b, f in role.followers.items()} == {2: 9, 4: -1}
+
+
+def test_the_same_leader_in_its_next_reign_keeps_what_followers_hold_but_not_their_time() -> None:
+    first = lead(None, Registration())
+    first.on_follower_fetch(FollowerFetch(3, -1, 0, 10, 0), 10, 600, -1)
+    role = lead(first, Registration(leader_epoch=1, partition_epoch=1), 12, 900)
+    assert (role.epoch, role.epoch_start_offset) == (1, 12)
+    assert role.followers[3].log_end_offset == 10
+    assert (role.followers[2].caught_up_ms, role.followers[3].caught_up_ms) == (900, 0)
+
+
+def test_a_follower_that_becomes_leader_knows_nothing_of_the_others() -> None:
+    follower = become(None, Registration(leader=2))
+    role = lead(follower, Registration(leader_epoch=1, partition_epoch=1), 12)
+    assert all(f.log_end_offset == -1 for f in role.followers.values())
+
+
+def test_following() -> None:
+    change = next_role(None, Registration(leader=2, leader_epoch=4), broker_id=1, log_end_offset=0, now_ms=0)
+    assert change is not None
+    assert change.is_new_reign
+    assert change.role == Follower(1, 2, 4, 0, (1, 2, 3))
+    same = next_role(change.role, Registration(2, 4, 1), broker_id=1, log_end_offset=0, now_ms=0)
+    assert same is not None
+    assert not same.is_new_reign
+
+
+def test_a_partition_without_leader_is_followed_by_waiting() -> None:
+    role = become(None, Registration(leader=-1, leader_epoch=3))
+    assert isinstance(role, Follower)
+    assert role.leader_id is None
+
+
+def test_metadata_from_the_past_is_ignored() -> None:
+    role = become(None, Registration(partition_epoch=5))
+    assert next_role(role, Registration(partition_epoch=4), broker_id=1, log_end_offset=0, now_ms=0) is None
+
+
+def test_a_followers_high_watermark_stays_within_its_log() -> None:
+    assert follower_high_watermark(8, log_start_offset=2, log_end_offset=5) == 5
+    assert follower_high_watermark(1, log_start_offset=2, log_end_offset=5) == 2
+    assert follower_high_watermark(4, log_start_offset=2, log_end_offset=5) == 4
