@@ -1,0 +1,196 @@
+"""The header of a record batch, magic 2: read it, check it, patch it. The body stays closed.
+
+Layout (Apache Kafka's DefaultRecordBatch, all big-endian): baseOffset int64 @0, batchLength int32 @8 (bytes after
+this field), partitionLeaderEpoch int32 @12, magic int8 @16, crc uint32 @17 (CRC-32C from @21 to the end), attributes
+int16 @21, lastOffsetDelta int32 @23, baseTimestamp int64 @27, maxTimestamp int64 @35, producerId int64 @43,
+producerEpoch int16 @51, baseSequence int32 @53, recordCount int32 @57, records @61. Base offset and leader epoch lie
+outside the CRC, so that the broker can set them without touching the rest.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from protocol.primitives import Buffer
+from protocol.records.compiled import crc32c
+from protocol.records.errors import MalformedBatch
+
+MAGIC = 2
+HEADER_SIZE = 61
+LENGTH_PREFIX_SIZE = 12
+"""baseOffset and batchLength, which batchLength itself does not count."""
+ATTRIBUTES_POSITION = 21
+MIN_BATCH_LENGTH = HEADER_SIZE - LENGTH_PREFIX_SIZE
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+MAX_SEQUENCE = 2**31 - 1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_LEADER_EPOCH_POSITION = 12
+_CRC_POSITION = 17
+_MAX_TIMESTAMP_POSITION = 35
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The 13 fields of the header, in the order of the bytes. Timestamps in ms; -1 stands for "none" where Kafka has
+    it so.
+    """
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + LENGTH_PREFIX_SIZE
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType((self.attributes & LOG_APPEND_TIME_FLAG) >> 3)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence >= 0
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record (they wrap from 2^31-1 to 0), or -1 where the batch carries none."""
+        return next_sequence(self.base_sequence, self.last_offset_delta) if self.base_sequence >= 0 else NO_SEQUENCE
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the tombstones of this batch may go, as set by the log cleaner; None if it has not met them yet."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+
+def next_sequence(sequence: int, increment: int) -> int:
+    """The producer sequence `increment` records after `sequence`; 2^31-1 is followed by 0."""
+    return (sequence + increment) & MAX_SEQUENCE
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the body may lie beyond the end of `buffer`.
+
+    Raises MalformedBatch where 61 bytes are not there, the length is too small for a header, or the magic is not 2.
+    """
+    try:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise MalformedBatch(f"{len(buffer) - position} bytes are too few for a batch header") from None
+    if header.magic != MAGIC:
+        raise MalformedBatch(f"unknown magic {header.magic}")
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise MalformedBatch(f"batch length {header.batch_length} is below the {MIN_BATCH_LENGTH} of an empty batch")
+    return header
+
+
+def batch_size(buffer: Buffer, position: int = 0) -> int:
+    """Bytes of the batch at `position` by its length field alone, unchecked; `buffer` must hold its first 12 bytes."""
+    length: int = _OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
+    return length + LENGTH_PREFIX_SIZE
+
+
+def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch; an incomplete one at the end is left out. Raises MalformedBatch."""
+    end = len(buffer)
+    while end - position >= HEADER_SIZE:
+        header = parse_header(buffer, position)
+        if position + header.size > end:
+            return
+        yield position, header
+        position += header.size
+
+
+def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
+    """Whether the checksum in the header is that of the batch's `size` bytes at `position`."""
+    expected: int = _CRC.unpack_from(buffer, position + _CRC_POSITION)[0]
+    return expected == crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size])
+
+
+def patch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Sets base offset and leader epoch of the batch at `position`; the CRC does not cover them."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def patch_log_append_time(buffer: bytearray | memoryview, position: int, size: int, timestamp_ms: int) -> None:
+    """Makes `timestamp_ms` the time of every record of the batch: its maximum, the timestamp-type bit, and a new CRC."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_FLAG)
+    _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
+    write_crc(buffer, position, size)
+
+
+def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
+    """Computes and stores the checksum of the batch at `position`."""
+    _CRC.pack_into(
+        buffer,
+        position + _CRC_POSITION,
+        crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size]),
+    )
+
+
+def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
+    """`header` and `body` as one batch; length, magic and CRC are computed, not taken from `header`."""
+    batch = bytearray(HEADER_SIZE + len(body))
+    HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_PREFIX_SIZE, magic=MAGIC, crc=0))
+    batch[HEADER_SIZE:] = body
+    write_crc(batch, 0, len(batch))
+    return bytes(batch)

@@ -1,0 +1,138 @@
+"""Builds record batches: new ones from records, and old ones again with some records gone or another codec."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from protocol.primitives import Buffer
+from protocol.records.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    TimestampType,
+    pack_batch,
+)
+from protocol.records.compiled import record_code
+from protocol.records.compression import Codec, compress
+from protocol.records.reader import FullRecord
+
+_UNBOUNDED = 2**31 - 1
+"""The compiled builder wants a size limit; ours are checked where batches are appended."""
+
+
+class Record(NamedTuple):
+    """A record to write: timestamp in ms, key and value (None allowed for each), headers as (name, value)."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class _Entry(NamedTuple):
+    offset_delta: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    codec: int = Codec.NONE,
+    level: int | None = None,
+    timestamp_type: int = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """One batch of `records` with offsets from `base_offset` on. Raises ValueError if there are none."""
+    entries = [_Entry(delta, *record) for delta, record in enumerate(records)]
+    if not entries:
+        raise ValueError("a batch needs at least one record")
+    attributes = (
+        codec
+        | (LOG_APPEND_TIME_FLAG if timestamp_type else 0)
+        | (TRANSACTIONAL_FLAG if transactional else 0)
+        | (CONTROL_FLAG if control else 0)
+    )
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(entries) - 1,
+        base_timestamp=entries[0].timestamp,
+        max_timestamp=max(entry.timestamp for entry in entries),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(entries),
+    )
+    return pack_batch(header, compress(Codec(codec), _encode(entries), level))
+
+
+def rebuild_batch(
+    header: BatchHeader,
+    records: Iterable[FullRecord],
+    *,
+    codec: int | None = None,
+    level: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """The batch of `header` with `records` alone; they keep their offsets and timestamps.
+
+    Base offset, last offset delta, producer fields, leader epoch and flags stay; `codec` None keeps the codec. With a
+    delete horizon (KIP-534) the base timestamp carries it and every delta counts from there. No records:
+    `empty_batch`.
+    """
+    entries = [_Entry(r.offset - header.base_offset, r.timestamp, r.key, r.value, r.headers) for r in records]
+    if not entries:
+        return empty_batch(header)
+    horizon = header.delete_horizon_ms if delete_horizon_ms is None else delete_horizon_ms
+    kept_codec = header.codec if codec is None else codec
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG) | kept_codec
+    log_append_time = attributes & LOG_APPEND_TIME_FLAG
+    rebuilt = header._replace(
+        attributes=attributes if horizon is None else attributes | DELETE_HORIZON_FLAG,
+        base_timestamp=entries[0].timestamp if horizon is None else horizon,
+        max_timestamp=header.max_timestamp if log_append_time else max(entry.timestamp for entry in entries),
+        record_count=len(entries),
+    )
+    return pack_batch(rebuilt, compress(Codec(kept_codec), _encode(entries, horizon), level))
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """The 61 bytes that remain of a batch whose records are all gone, kept for its offsets and producer fields."""
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
+    return pack_batch(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+
+
+def _encode(entries: Sequence[_Entry], base_timestamp: int | None = None) -> Buffer:
+    """The record section. The compiled builder counts timestamps from its first record, so a base of our own is a
+    record that goes first and is cut off again.
+    """
+    builder = record_code().builder(MAGIC, Codec.NONE, 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, _UNBOUNDED)
+    skipped = HEADER_SIZE
+    if base_timestamp is not None:
+        builder.append(0, base_timestamp, None, None, [])
+        skipped = builder.size()
+    for delta, timestamp, key, value, headers in entries:
+        builder.append(delta, timestamp, key, value, list(headers))
+    return memoryview(builder.build())[skipped:]

@@ -1,0 +1,128 @@
+"""Third-party machine code, loaded without the luggage of the packages around it.
+
+`import crc32c` scans the installed distributions for its own version (30 ms) and `import aiokafka` brings a whole
+client (50 ms and its memory); a node needs one function of the former and two classes of the latter, so the extension
+modules are loaded by themselves. Owns how they are found; knows nothing of what they compute.
+"""
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from functools import cache
+from types import ModuleType
+from typing import NamedTuple, Protocol, cast
+
+from protocol.primitives import Buffer
+
+
+class Checksum(Protocol):
+    """CRC-32C (Castagnoli) of `data`, continued from `value`."""
+
+    def __call__(self, data: Buffer, value: int = 0) -> int: ...
+
+
+class CompiledRecord(Protocol):
+    """One record as the compiled reader gives it."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]: ...
+
+
+class CompiledReader(Protocol):
+    """Iterates the records of one uncompressed batch."""
+
+    def __iter__(self) -> "CompiledReader": ...
+    def __next__(self) -> CompiledRecord: ...
+
+
+class CompiledBuilder(Protocol):
+    """Encodes records one after another behind a batch header."""
+
+    def append(
+        self,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+    ) -> object: ...
+    def build(self) -> bytearray: ...
+    def size(self) -> int: ...
+
+
+class ReaderClass(Protocol):
+    def __call__(self, buffer: Buffer) -> CompiledReader: ...
+
+
+class BuilderClass(Protocol):
+    def __call__(
+        self,
+        magic: int,
+        compression_type: int,
+        is_transactional: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        batch_size: int,
+    ) -> CompiledBuilder: ...
+
+
+class RecordCode(NamedTuple):
+    """aiokafka's compiled classes, and the exception they raise for bytes that make no sense."""
+
+    reader: ReaderClass
+    builder: BuilderClass
+    corrupt: type[Exception]
+
+
+def _package_directory(package: str) -> str:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"{package} is not installed", name=package)
+    return spec.submodule_search_locations[0]
+
+
+def _load_crc32c() -> Checksum:
+    spec = importlib.machinery.PathFinder.find_spec("_crc32c", [_package_directory("crc32c")])
+    if spec is None or spec.loader is None:
+        raise ImportError("the compiled part of crc32c is missing", name="crc32c")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast(Checksum, module.crc32c)
+
+
+def _import_record_code() -> RecordCode:
+    records = importlib.import_module("aiokafka.record._crecords.default_records")
+    errors = importlib.import_module("aiokafka.errors")
+    return RecordCode(records.DefaultRecordBatch, records.DefaultRecordBatchBuilder, errors.CorruptRecordException)
+
+
+@cache
+def record_code() -> RecordCode:
+    """aiokafka's compiled reader and builder, imported at the first record that must be opened.
+
+    Unless someone has imported aiokafka already, an empty package stands in for it during the import, so that its
+    `__init__` does not run; nothing of that remains in `sys.modules`, and a later real import starts afresh.
+    """
+    if "aiokafka" in sys.modules:
+        return _import_record_code()
+    stand_in = ModuleType("aiokafka")
+    stand_in.__path__ = [_package_directory("aiokafka")]
+    sys.modules["aiokafka"] = stand_in
+    try:
+        return _import_record_code()
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "aiokafka"]:
+            del sys.modules[name]
+
+
+crc32c: Checksum = _load_crc32c()
