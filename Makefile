@@ -1,0 +1,57 @@
+# What each target does: README.md and CONTRIBUTING.md. Every target installs what it needs into .venv first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+NODES  ?= 1
+DIR    ?= ./data
+PORT   ?= 9092
+
+.DEFAULT_GOAL := help
+.PHONY: help up check test generate format bench interop fuzz clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+# The stamps make installation happen once, and again whenever pyproject.toml changes.
+$(BIN)/.installed: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ottla needs Python 3.11 or newer (set PYTHON=)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(BIN)/.installed-test: $(BIN)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+up: $(BIN)/.installed  ## start a local cluster in the foreground (NODES=1 DIR=./data PORT=9092)
+	@exec $(BIN)/ottla cluster --nodes $(NODES) --dir $(DIR) --port $(PORT)
+
+check: $(BIN)/.installed-test  ## format, lint, strict types, import contracts, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -n 2 -m 'not integration and not interop and not slow'
+
+test: $(BIN)/.installed-test  ## the whole suite
+	$(BIN)/python -m pytest -n 2
+
+generate: $(BIN)/.installed  ## regenerate protocol/messages from schemas/
+	$(BIN)/python -m protocol.generate
+
+format: $(BIN)/.installed-test  ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+interop: $(BIN)/.installed-test  ## Apache Kafka's tools, Java client and admin answers against us (Java 17, Maven)
+	$(BIN)/python -m tests.interop
+
+bench: $(BIN)/.installed-test  ## the benchmark table against Apache Kafka: build/bench/report.md
+	$(BIN)/python -m tests.benchmarks
+
+fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
+	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
+
+clean:  ## remove what can be rebuilt
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

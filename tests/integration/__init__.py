@@ -1,0 +1,1 @@
+"""Real processes on loopback, driven by real clients. Left out of `make check`, part of `make test`."""

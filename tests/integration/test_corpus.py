@@ -1,0 +1,46 @@
+"""A text corpus through every client and codec, across a `kill -9` of the node while the producer is in the middle."""
+
+import itertools
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.corpus_run import run_case, text_lines
+from tests.support.client_programs import CODECS, PROGRAMS
+from tests.support.ottla_node import OttlaNode
+
+LINES = 12_000
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    settings = {"num.partitions": "6", "group.initial.rebalance.delay.ms": "500"}
+    with OttlaNode(tmp_path_factory.mktemp("corpus"), settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    return list(itertools.islice(text_lines(None), LINES))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_was_acknowledged_before_and_after_a_kill_comes_back_unchanged(
+    node: OttlaNode, lines: list[bytes], program: str, codec: str
+) -> None:
+    if program == "kcat" and shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed")
+    outcome = run_case(node, PROGRAMS[program](), f"corpus-{program}-{codec}", lines, codec)
+    assert outcome.acknowledged == len(lines)
+    assert outcome.missing == 0
+    assert outcome.changed == 0
+    assert outcome.in_log == len(lines), "an idempotent producer's retry was written twice"
+
+
+def test_the_corpus_is_real_text_and_long_enough() -> None:
+    sample = list(itertools.islice(text_lines(None), LINES))
+    assert len(sample) == LINES
+    assert len(set(sample)) > LINES // 4

@@ -1,0 +1,131 @@
+"""Apache Kafka as an oracle: its jars through Maven, a single node of it as a process, and its tools as commands.
+
+What is missing on the machine (Java 17, Maven, a registry that answers) makes `unavailable_reason` say so in one
+sentence, so that a caller can skip with a printed reason instead of failing.
+"""
+
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+POM = REPOSITORY / "tests" / "interop" / "pom.xml"
+JARS = REPOSITORY / "build" / "kafka" / "jars"
+START_TIMEOUT_S = 60
+
+
+@cache
+def unavailable_reason() -> str | None:
+    """Why Apache Kafka cannot be run on this machine, or None once its jars are in `build/`."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            return f"{program} is not on PATH"
+    stamp = JARS / ".resolved"
+    if stamp.exists() and stamp.stat().st_mtime >= POM.stat().st_mtime:
+        return None
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(POM), "dependency:copy-dependencies"]
+    resolved = subprocess.run([*command, f"-DoutputDirectory={JARS}"], capture_output=True, text=True, check=False)
+    if resolved.returncode != 0:
+        return f"Maven could not resolve Apache Kafka's jars: {resolved.stdout.strip()[-300:]}"
+    stamp.touch()
+    return None
+
+
+def java_command(main: str, *arguments: str, heap: str = "512m") -> list[str]:
+    """The command line that runs one of Kafka's main classes (or a `.java` file in source mode) on its jars."""
+    return ["java", f"-Xmx{heap}", "-XX:TieredStopAtLevel=4", "-cp", f"{JARS}/*", main, *arguments]
+
+
+def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: float = 120) -> str:
+    """Run one of Kafka's tools to its end and return what it printed; a non-zero exit raises with its output."""
+    done = subprocess.run(
+        java_command(main, *arguments, heap="256m"),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{main} exited {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, for programs that cannot be given port 0."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> None:
+    """Block until something listens on the loopback port; an early exit of the process raises at once."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise AssertionError(f"the process exited with {process.returncode} before it listened on {port}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.05)
+    raise AssertionError(f"nothing listened on port {port} within {timeout_s} s")
+
+
+def random_uuid_text() -> str:
+    """A random id as Kafka prints one: 22 characters of URL-safe base64, without a leading dash."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+@contextlib.contextmanager
+def apache_kafka(directory: Path, settings: Mapping[str, str] | None = None, heap: str = "1g") -> Iterator[str]:
+    """One combined node of Apache Kafka on loopback, formatted in `directory`; yields its bootstrap address."""
+    directory.mkdir(parents=True, exist_ok=True)
+    client_port, controller_port = free_ports(2)
+    config = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{client_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(directory / "data"),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        **(settings or {}),
+    }
+    properties = directory / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    if not (directory / "data" / "meta.properties").exists():
+        run_tool("kafka.tools.StorageTool", "format", "-t", random_uuid_text(), "-c", str(properties))
+    with (directory / "kafka.log").open("ab") as output:
+        command = java_command("kafka.Kafka", str(properties), heap=heap)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait_for_port(client_port, process)
+        yield f"127.0.0.1:{client_port}"
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes], sequence: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
+    """End a process politely, then firmly."""
+    for number in sequence:
+        if process.poll() is None:
+            os.kill(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=20)
