@@ -1,0 +1,422 @@
+"""The seam to the operating system: files and directories as storage needs them. The only user of os, open, mmap and
+fsync.
+
+A crash may take everything that was not synced: file content until `File.sync`, and names (created, renamed, removed)
+until `FileSystem.sync_directory`. `replace_file` is the one right way to put a small file in the place of another.
+Errors are OSError, here and in every other implementation; which of them are fatal is for the callers to say.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import weakref
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from protocol.primitives import Buffer
+
+ASIDE_SUFFIX = ".tmp"
+"""Of a file that is written before it takes another's place; left over by a crash it means nothing."""
+
+_COPY_CHUNK_BYTES = 1024 * 1024
+_WARM_CHUNK_BYTES = 256 * 1024
+_MAX_VECTOR = 1000
+"""Buffers per pwritev; Linux takes 1024."""
+
+
+class File(Protocol):
+    """One open file. Reads and writes name their position; nothing is buffered here."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        """As `read`, but None where the bytes would have to come from the disk."""
+        ...
+
+    def view(self, start: int, end: int) -> memoryview:
+        """The bytes [start, end), which must exist, without a copy; they stay valid for as long as the view is held."""
+        ...
+
+    def is_cached(self, start: int, end: int) -> bool:
+        """Whether [start, end) is likely to be in memory: its ends are."""
+        ...
+
+    def warm(self, start: int, end: int) -> None:
+        """Brings [start, end) into memory; blocks, and lets other threads run meanwhile."""
+        ...
+
+    def write(self, position: int, data: Buffer) -> None:
+        """All of `data` at `position`. After an OSError any part of it may have been written."""
+        ...
+
+    def write_vector(self, position: int, parts: Sequence[Buffer]) -> None:
+        """As `write`, of several buffers one after another."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cuts the file to `size` (or extends it with zeros). Views that are held keep showing what they showed."""
+        ...
+
+    def sync(self) -> None:
+        """Returns when content and size are on the disk."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileLock(Protocol):
+    """An exclusive lock between processes, held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class DiskSpace(NamedTuple):
+    total_bytes: int
+    usable_bytes: int
+
+
+class FileSystem(Protocol):
+    """Paths are absolute or relative strings with `/`."""
+
+    def open(self, path: str) -> File:
+        """For reading and writing; created empty if absent."""
+        ...
+
+    def open_existing(self, path: str) -> File:
+        """As `open`, but raises FileNotFoundError if absent."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """Names in the directory, sorted."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None: ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; no error if it exists."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically, over an existing file; both in the same directory."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """A file; no error if it is gone."""
+        ...
+
+    def remove_tree(self, directory: str) -> None:
+        """A directory and all in it; no error if it is gone."""
+        ...
+
+    def sync_directory(self, directory: str) -> None:
+        """Returns when the names in it are on the disk."""
+        ...
+
+    def lock(self, path: str) -> FileLock:
+        """Raises BlockingIOError if another holds it."""
+        ...
+
+    def disk_space(self, path: str) -> DiskSpace: ...
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory}/{name}"
+
+
+def parent(path: str) -> str:
+    return path.rpartition("/")[0] or "."
+
+
+def base_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def read_file(fs: FileSystem, path: str) -> bytes:
+    """The whole file. Raises FileNotFoundError."""
+    file = fs.open_existing(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def write_file(fs: FileSystem, path: str, data: Buffer, *, sync: bool) -> None:
+    """Writes a file in place, for content that may be torn by a crash because its reader can tell."""
+    file = fs.open(path)
+    try:
+        file.truncate(0)
+        file.write(0, data)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+
+
+def replace_file(fs: FileSystem, path: str, data: Buffer) -> None:
+    """Puts `data` in the place of `path`, durably: after a crash there is the old content or the new, never a mixture.
+
+    Write aside, fsync, rename, fsync the directory.
+    """
+    aside = path + ASIDE_SUFFIX
+    write_file(fs, aside, data, sync=True)
+    fs.rename(aside, path)
+    fs.sync_directory(parent(path))
+
+
+def sync_path(fs: FileSystem, path: str) -> None:
+    """fsync of a file that may not be open here."""
+    file = fs.open_existing(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+class OsFile:
+    """A file of the operating system.
+
+    `view` hands out slices of a shared mapping. A mapping ends where the file ended when it was made and is made anew
+    when a view beyond it is asked for; an outgrown one lives until the last view of it is dropped. Cutting a file
+    under a mapping would turn a later access into SIGBUS, so a cut while views exist copies what stays to a new file
+    and leaves the old one to the views.
+    """
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._mapped = memoryview(b"")
+        self._mappings: list[weakref.ref[mmap.mmap]] = []
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        return self._read_rest(data, position, size)
+
+    def _read_rest(self, data: bytes, position: int, size: int) -> bytes:
+        parts = [data]
+        while data and (missing := size - sum(map(len, parts))):
+            data = os.pread(self._descriptor, missing, position + size - missing)
+            parts.append(data)
+        return b"".join(parts)
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            done = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read(position, size)
+        return bytes(buffer) if done == size else None
+
+    def view(self, start: int, end: int) -> memoryview:
+        if end > len(self._mapped):
+            self._map()
+        return self._mapped[start:end]
+
+    def _map(self) -> None:
+        self._release_mappings()
+        mapping = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+        self._mappings.append(weakref.ref(mapping))
+        self._mapped = memoryview(mapping)
+
+    def is_cached(self, start: int, end: int) -> bool:
+        return start >= end or (self._byte_is_cached(start) and self._byte_is_cached(end - 1))
+
+    def _byte_is_cached(self, position: int) -> bool:
+        try:
+            return os.preadv(self._descriptor, [bytearray(1)], position, os.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return True
+
+    def warm(self, start: int, end: int) -> None:
+        scratch = bytearray(min(_WARM_CHUNK_BYTES, max(0, end - start)))
+        while start < end and (done := os.preadv(self._descriptor, [scratch], start)):
+            start += done
+
+    def write(self, position: int, data: Buffer) -> None:
+        written = os.pwrite(self._descriptor, data, position)
+        if written != len(data):
+            self._write_rest(position + written, memoryview(data)[written:])
+
+    def _write_rest(self, position: int, rest: memoryview) -> None:
+        """A short write is the kernel's way to say that the next one will fail, or that a signal came."""
+        while rest:
+            written = os.pwrite(self._descriptor, rest, position)
+            position += written
+            rest = rest[written:]
+
+    def write_vector(self, position: int, parts: Sequence[Buffer]) -> None:
+        for start in range(0, len(parts), _MAX_VECTOR):
+            some = parts[start : start + _MAX_VECTOR]
+            total = sum(map(len, some))
+            written = os.pwritev(self._descriptor, some, position)
+            if written != total:
+                self._write_rest(position + written, memoryview(b"".join(some))[written:])
+            position += total
+
+    def truncate(self, size: int) -> None:
+        if size < self.size() and self._release_mappings():
+            self._truncate_aside(size)
+        else:
+            os.ftruncate(self._descriptor, size)
+
+    def _release_mappings(self) -> bool:
+        """Drops our hold on the mappings; says whether views still show any of them."""
+        self._mapped = memoryview(b"")
+        self._mappings = [reference for reference in self._mappings if not _unmapped(reference)]
+        return bool(self._mappings)
+
+    def _truncate_aside(self, size: int) -> None:
+        aside = self._path + ASIDE_SUFFIX
+        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _copy(self._descriptor, descriptor, size)
+            os.fsync(descriptor)
+            os.rename(aside, self._path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._mappings = []
+        _sync_directory(parent(self._path))
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Views that are held stay valid: a mapping does not need the descriptor."""
+        self._release_mappings()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _unmapped(reference: weakref.ref[mmap.mmap]) -> bool:
+    mapping = reference()
+    if mapping is None:
+        return True
+    try:
+        mapping.close()
+    except BufferError:
+        return False
+    return True
+
+
+def _copy(source: int, target: int, size: int) -> None:
+    done = 0
+    while done < size:
+        chunk = os.pread(source, min(_COPY_CHUNK_BYTES, size - done), done)
+        if not chunk:
+            raise OSError(errno.EIO, "a file ended before the point where it was to be cut")
+        done += os.pwrite(target, chunk, done)
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class OsFileLock:
+    """flock on an open descriptor; the kernel drops it with the process."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class OsFileSystem:
+    """The real one."""
+
+    def open(self, path: str) -> File:
+        return OsFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+    def open_existing(self, path: str) -> File:
+        return OsFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, directory: str) -> None:
+        try:
+            entries = list(os.scandir(directory))
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                self.remove_tree(entry.path)
+            else:
+                self.remove(entry.path)
+        os.rmdir(directory)
+
+    def sync_directory(self, directory: str) -> None:
+        _sync_directory(directory)
+
+    def lock(self, path: str) -> FileLock:
+        return OsFileLock(path)
+
+    def disk_space(self, path: str) -> DiskSpace:
+        facts = os.statvfs(path)
+        return DiskSpace(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
