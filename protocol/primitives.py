@@ -2,9 +2,10 @@
 
 import base64
 import binascii
+from itertools import repeat
 from typing import NewType
 
-from protocol.errors import DecodeError
+from protocol.errors import DecodeError, EncodeError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -49,19 +50,55 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """(value, position after it). Raises DecodeError beyond 5 bytes, IndexError when it is cut short."""
+    first = buffer[position]
+    return (first, position + 1) if first < 0x80 else rest_of_uvarint(buffer, position + 1, first)
+
+
+def rest_of_uvarint(buffer: Buffer, position: int, first: int, max_bytes: int = UVARINT_MAX_BYTES) -> tuple[int, int]:
+    """As `read_uvarint`, when the first byte has been read and says that more follow."""
+    value, shift = first & 0x7F, 7
+    for index in range(position, position + max_bytes - 1):
+        byte = buffer[index]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, index + 1
+        shift += 7
+    raise DecodeError(f"varint is longer than {max_bytes} bytes")
+
+
+def rest_of_string_size(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """As `rest_of_uvarint` for the length + 1 of a compact string; raises DecodeError when it exceeds the limit."""
+    size, position = rest_of_uvarint(buffer, position, first)
+    if size > COMPACT_STRING_MAX + 1:
+        raise DecodeError(f"string of {size - 1} bytes")
+    return size, position
+
+
+def skip_tags(buffer: Buffer, position: int, first: int) -> int:
+    """Position after a section of tagged fields none of which is known; `first` is the first byte of their count."""
+    count = first
+    if first > 0x7F:
+        count, position = rest_of_uvarint(buffer, position, first)
+    for _ in repeat(None, count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+        if position > len(buffer):
+            raise DecodeError("a tagged field exceeds the buffer")
+    return position
+
+
 def decode_uvarint(buffer: Buffer, position: int, max_bytes: int = UVARINT_MAX_BYTES) -> tuple[int, int]:
     """(value, position after it). Raises DecodeError when it is cut short or longer than `max_bytes`."""
-    value = shift = 0
     try:
-        for index in range(position, position + max_bytes):
-            byte = buffer[index]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, index + 1
-            shift += 7
+        first = buffer[position]
+        if first < 0x80:
+            return first, position + 1
+        return rest_of_uvarint(buffer, position + 1, first, max_bytes)
     except IndexError:
         raise DecodeError("varint is cut short") from None
-    raise DecodeError(f"varint is longer than {max_bytes} bytes")
 
 
 def encode_varint(value: int) -> bytes:
@@ -73,3 +110,10 @@ def decode_varint(buffer: Buffer, position: int, max_bytes: int = UVARLONG_MAX_B
     """(signed value, position after it). Raises DecodeError as `decode_uvarint` does."""
     value, position = decode_uvarint(buffer, position, max_bytes)
     return (value >> 1) ^ -(value & 1), position
+
+
+def compact_string_prefix(size: int) -> bytes:
+    """The length + 1 of a compact string of `size` bytes. Raises EncodeError when it exceeds the limit."""
+    if size > COMPACT_STRING_MAX:
+        raise EncodeError(f"string of {size} bytes")
+    return encode_uvarint(size + 1)

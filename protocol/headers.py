@@ -1,0 +1,111 @@
+"""Headers of requests and responses, and whole frames made with them.
+
+A request header is version 2 (with a tag section) when the request's version is flexible, else 1; a response header is
+1 or 0 likewise. ApiVersions responses always have header 0: a client that asks with a version we lack must be able to
+read the answer (KIP-511). The client id stays an old-style string in every version, so that a header can be parsed
+before one knows whether the version exists.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple, TypeVar
+
+from protocol.api_keys import API_BY_KEY, ApiKey
+from protocol.compiler import decoder, encoder
+from protocol.errors import DecodeError
+from protocol.messages import NEVER_FLEXIBLE, Message
+from protocol.primitives import Buffer, skip_tags
+
+M = TypeVar("M", bound=Message)
+
+_FLEXIBLE_FROM = {key: api.flexible_from for key, api in API_BY_KEY.items()}
+_REQUEST = Struct(">hhih")
+_SIZED_REQUEST = Struct(">ihhih")
+_SIZED_RESPONSE = Struct(">ii")
+_SIZE = Struct(">i")
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+
+class RequestHeader(NamedTuple):
+    """`api_key` is as received: it need not be one that exists, nor `api_version` one that we serve."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    return 2 if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE) else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    if api_key == _API_VERSIONS:
+        return 0
+    return 1 if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE) else 0
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """(header, position of the body) of a frame without its size prefix. Raises DecodeError."""
+    try:
+        api_key, version, correlation_id, size = _REQUEST.unpack_from(frame)
+        position = _REQUEST.size
+        client_id = None
+        if size >= 0:
+            position += size
+            if position > len(frame):
+                raise DecodeError("client id exceeds the frame")
+            client_id = str(frame[_REQUEST.size : position], "utf-8")
+        if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
+            count = frame[position]
+            position += 1
+            if count:
+                position = skip_tags(frame, position, count)
+    except (IndexError, struct_error, UnicodeDecodeError) as error:
+        raise DecodeError(f"request header: {error}") from error
+    return RequestHeader(api_key, version, correlation_id, client_id), position
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
+    """A whole response frame as chunks, the size prefix first. Raises EncodeError."""
+    out = bytearray(_SIZED_RESPONSE.pack(0, correlation_id))
+    if version >= _FLEXIBLE_FROM[api_key] and api_key != _API_VERSIONS:
+        out.append(0)
+    return _finish(message, version, out)
+
+
+def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
+    """A whole request frame as chunks, the size prefix first. Raises EncodeError."""
+    client = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(client)
+    out = bytearray(_SIZED_REQUEST.pack(0, message.API_KEY, version, correlation_id, size))
+    out += client
+    if version >= _FLEXIBLE_FROM[message.API_KEY]:
+        out.append(0)
+    return _finish(message, version, out)
+
+
+def _finish(message: Message, version: int, out: bytearray) -> list[Buffer]:
+    """Appends the message to the header in `out`, and puts the size of it all in front."""
+    chunks: list[Buffer] = []
+    encoder(type(message), version)(message, out, chunks)
+    total = len(out) if len(chunks) == 1 else sum(map(len, chunks))
+    _SIZE.pack_into(out, 0, total - _SIZE.size)
+    return chunks
+
+
+def decode_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
+    """(correlation id, message) of a response frame without its size prefix. Raises DecodeError."""
+    view = frame if type(frame) is memoryview else memoryview(frame)
+    try:
+        (correlation_id,) = _SIZE.unpack_from(view)
+        position = _SIZE.size
+        if response_header_version(cls.API_KEY, version) == 1:
+            count = view[position]
+            position += 1
+            if count:
+                position = skip_tags(view, position, count)
+    except (IndexError, struct_error) as error:
+        raise DecodeError(f"response header: {error}") from error
+    message, _ = decoder(cls, version)(view, position)
+    return correlation_id, message
