@@ -87,7 +87,7 @@ def decoder(cls: type[M], version: int) -> Decoder[M]:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise DecodeError(f"{cls.__name__} has no version {version}")
         function = _decoders[cls, version] = _compile(cls, version, "decode", decoder_source)
-    return cast(Decoder[M], function)
+    return cast("Decoder[M]", function)
 
 
 def encoder(cls: type[M], version: int) -> Encoder[M]:
@@ -97,7 +97,7 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise EncodeError(f"{cls.__name__} has no version {version}")
         function = _encoders[cls, version] = _compile(cls, version, "encode", encoder_source)
-    return cast(Encoder[M], function)
+    return cast("Encoder[M]", function)
 
 
 def spec_of(cls: type[Message]) -> MessageSpec:
