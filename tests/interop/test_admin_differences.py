@@ -1,0 +1,52 @@
+"""The same admin calls against Apache Kafka and against us: what differs is recorded in `differences.json`, with why.
+
+A difference that is not recorded fails, and so does a recorded one that no longer exists: the list tells the truth.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.interop import admin_calls, calls_aiokafka, calls_kafka_python, calls_librdkafka
+from tests.support.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.ottla_node import OttlaNode
+
+REGISTERING = (calls_librdkafka, calls_kafka_python, calls_aiokafka)
+SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "500"}
+RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
+
+Outcomes = tuple[dict[str, object], dict[str, object]]
+
+pytestmark = [
+    pytest.mark.interop,
+    # The clients under test open sockets and threads that they close in their own time.
+    pytest.mark.filterwarnings("default"),
+]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    with apache_kafka(tmp_path_factory.mktemp("kafka"), SETTINGS) as bootstrap:
+        theirs = admin_calls.run_all(bootstrap)
+    with OttlaNode(tmp_path_factory.mktemp("ottla"), SETTINGS) as node:
+        ours = admin_calls.run_all(node.bootstrap)
+    return theirs, ours
+
+
+@pytest.mark.parametrize("name", admin_calls.CALLS)
+def test_the_answer_is_kafkas_or_the_difference_is_recorded(outcomes: Outcomes, name: str) -> None:
+    theirs, ours = outcomes
+    if name in RECORDED:
+        assert {"kafka": theirs[name], "ottla": ours[name]} == {key: RECORDED[name][key] for key in ("kafka", "ottla")}
+        assert RECORDED[name]["why"]
+        assert theirs[name] != ours[name], "recorded, but there is no difference any more"
+    else:
+        assert ours[name] == theirs[name]
+
+
+def test_every_recorded_difference_names_a_call() -> None:
+    assert set(RECORDED) <= set(admin_calls.CALLS)
+    assert len(REGISTERING) == 3
