@@ -112,7 +112,10 @@ class _Decoder:
     def _sized(self, field: FieldSpec, target: str, *, nullable: bool) -> None:
         """A string, bytes or records: a length, then so many bytes."""
         compact = self._layout.compact(field)
-        self._length(field, "string_size" if field.primitive == "string" else "uvarint")
+        if field.primitive == "string":
+            self._length(field, "h", "string_size")
+        else:
+            self._length(field, "i", "uvarint")
         stop = "stop = pos + n - 1" if compact else "stop = pos + n"
         null = "n == 0" if compact else "n < 0"
         if nullable:
@@ -132,7 +135,7 @@ class _Decoder:
 
     def _array(self, field: FieldSpec, target: str) -> None:
         compact = self._layout.compact(field)
-        self._length(field, "uvarint")
+        self._length(field, "i", "uvarint")
         null = "n == 0" if compact else "n < 0"
         if self._layout.nullable(field):
             with self._out.block(f"if {null}:"):
@@ -240,14 +243,14 @@ class _Decoder:
             with self._out.block(f"if pos != {stop}:"):
                 self._out.add(self._raise(name, "a tagged field has the wrong size"))
 
-    def _length(self, field: FieldSpec, reader: str) -> None:
-        """Reads the length or count of `field` into `n`, as it stands on the wire."""
+    def _length(self, field: FieldSpec, code: str, reader: str) -> None:
+        """Reads a length or count of `field` into `n`, as it stands on the wire: a varint, or else of this `code`."""
         if self._layout.compact(field):
             self._read("B", "n")
             self._flush()
             self._more("n", reader)
         else:
-            self._read("h" if field.primitive == "string" and not field.array else "i", "n")
+            self._read(code, "n")
             self._flush()
 
     def _more(self, variable: str, reader: str) -> None:

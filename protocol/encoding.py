@@ -134,7 +134,10 @@ class _Encoder:
         else:
             self._out.add(f"b = {content}")
             self._out.add("n = len(b) + 1" if compact else "n = len(b)")
-        self._length("compact_string_prefix(n - 1)" if field.primitive == "string" else None, field)
+        if field.primitive == "string":
+            self._length(field, "h", "compact_string_prefix(n - 1)")
+        else:
+            self._length(field, "i", "uvarint(n)")
         if field.is_buffer and not self._tag_depth:
             self._buffer()
         else:
@@ -161,7 +164,7 @@ class _Encoder:
                 self._out.add(f"n = {count}")
         else:
             self._out.add(f"n = {count}")
-        self._length(None, field)
+        self._length(field, "i", "uvarint(n)")
         self._elements(field, rows)
 
     def _elements(self, field: FieldSpec, rows: str) -> None:
@@ -211,10 +214,13 @@ class _Encoder:
         self._out.add(f"{outer} += out")
         self._out.add(f"out = {outer}")
 
-    def _length(self, long_prefix: str | None, field: FieldSpec) -> None:
-        """Writes `n`, which is a length or count as it stands on the wire, behind the pending run."""
+    def _length(self, field: FieldSpec, code: str, long_varint: str) -> None:
+        """Writes `n`, a length or count as it stands on the wire, behind the pending run.
+
+        `code` is how an inflexible version writes it, `long_varint` makes its bytes when one byte is not enough.
+        """
         if not self._layout.compact(field):
-            self._write("h" if field.primitive == "string" and not field.array else "i", "n")
+            self._write(code, "n")
             self._flush()
             return
         pending = list(self._run)
@@ -224,7 +230,7 @@ class _Encoder:
         self._run = pending
         with self._out.block("else:"):
             self._flush()
-            self._out.add(f"out += {long_prefix or 'uvarint(n)'}")
+            self._out.add(f"out += {long_varint}")
 
     def _write(self, code: str, value: str) -> None:
         self._run.append((code, value))

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from protocol import compiler
 from protocol.errors import EncodeError
 from protocol.messages import Message
-
 from tests.protocol.profile import few_examples
 from tests.protocol.values import all_messages, all_versions, messages
 

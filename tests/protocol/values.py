@@ -1,12 +1,13 @@
-"""Values for any message in any version, built from its schema by whoever chooses: hypothesis, or a seeded generator."""
+"""Values for any message in any version, built from its schema. Hypothesis chooses them, or a seeded generator."""
 
 import random
 import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar, cast
 
-import schemas
 from hypothesis import strategies as st
+
+import schemas
 from protocol import compiler
 from protocol.layout import Layout
 from protocol.messages import Message
@@ -128,4 +129,8 @@ class _Builder:
             case primitive:
                 bits = INTEGER_BITS[str(primitive)]
                 unsigned = str(primitive).startswith("u")
-                return choose.integer(0, (1 << bits) - 1) if unsigned else choose.integer(-(1 << bits - 1), (1 << bits - 1) - 1)
+                return (
+                    choose.integer(0, (1 << bits) - 1)
+                    if unsigned
+                    else choose.integer(-(1 << bits - 1), (1 << bits - 1) - 1)
+                )
