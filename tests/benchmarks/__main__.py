@@ -1,0 +1,134 @@
+"""`make bench`: one table of Ottla against Apache Kafka, both in this run, on this machine, with the same client.
+
+Runs of the two sides alternate, the first of each is thrown away, medians are kept. The client is librdkafka: kcat if
+it is installed (its records cost no Python), else confluent-kafka. Writes `build/bench/report.md` and `report.json`.
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.benchmarks import sides
+from tests.benchmarks.sides import Side
+from tests.benchmarks.workloads import Consume, OneMessageRequests, Produce, SyncProduce, Workload
+from tests.support.apache_kafka import REPOSITORY
+
+REPORT = REPOSITORY / "build" / "bench"
+RUNS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report, in the contract's shape. None where a side cannot do it."""
+
+    name: str
+    ottla: float | None
+    kafka: float | None
+    unit: str
+    ratio: float | None
+    better: str
+
+
+def row(name: str, ottla: float | None, kafka: float | None, unit: str, better: str) -> Row:
+    """A row with its ratio, Ottla's figure over Kafka's."""
+    ratio = round(ottla / kafka, 3) if ottla is not None and kafka else None
+    return Row(name, ottla and round(ottla, 3), kafka and round(kafka, 3), unit, ratio, better)
+
+
+def measure_starts(make: Callable[[Path], contextlib.AbstractContextManager[Side]], runs: int) -> tuple[float, float]:
+    """Median seconds from the start of the process to the first acknowledged produce, and anonymous MB when idle."""
+    took, memory = [], []
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as directory:
+            started = time.monotonic()
+            with make(Path(directory)) as side:
+                sides.first_acknowledged_produce(side.bootstrap)
+                took.append(time.monotonic() - started)
+                memory.append(side.rss_anon_mb())
+    return statistics.median(took), statistics.median(memory)
+
+
+def compare(workload: Workload, both: Sequence[Side], runs: int) -> dict[str, list[dict[str, float]]]:
+    """Alternate the workload between the sides; the figures of each counted run, by side."""
+    figures: dict[str, list[dict[str, float]]] = {side.name: [] for side in both}
+    for number in range(runs + 1):
+        for side in both:
+            result = workload.run(side)
+            if number:
+                figures[side.name].append(result)
+    return figures
+
+
+def rows_of(workload: Workload, both: Sequence[Side], runs: int) -> list[Row]:
+    """The workload's rows: one per figure that it returns."""
+    figures = compare(workload, both, runs)
+    rows = []
+    for name, (unit, better) in workload.figures.items():
+        medians = {side: statistics.median(run[name] for run in results) for side, results in figures.items()}
+        rows.append(row(name, medians.get("ottla"), medians.get("kafka"), unit, better))
+    return rows
+
+
+def run(runs: int, only: str) -> list[Row]:
+    """Measure everything whose name contains `only`."""
+    reason = sides.kafka_unavailable()
+    if reason is not None:
+        print(f"Apache Kafka is left out: {reason}")
+    makers = [sides.ottla] if reason is not None else [sides.ottla, sides.kafka]
+    rows: list[Row] = []
+    if only in "start":
+        starts = {make.__name__: measure_starts(make, runs) for make in makers}
+        (start, memory), other = starts["ottla"], starts.get("kafka", (None, None))
+        rows.append(row("start to first acknowledged produce", start, other[0], "s", "lower"))
+        rows.append(row("anonymous memory after start", memory, other[1], "MB", "lower"))
+    workloads = [
+        workload
+        for size, count in ((100, 1_000_000), (1000, 300_000), (10_000, 30_000))
+        for workload in (Produce(size, count), Consume(size, count))
+    ]
+    chosen = [
+        each for each in (*workloads, OneMessageRequests(), SyncProduce()) if any(only in name for name in each.figures)
+    ]
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        both = [stack.enter_context(make(Path(directory) / make.__name__)) for make in makers] if chosen else []
+        for workload in chosen:
+            rows += rows_of(workload, both, runs)
+            print(f"{rows[-1].name}: {rows[-1].ottla} against {rows[-1].kafka} {rows[-1].unit}", flush=True)
+        memory_busy = {side.name: side.rss_anon_mb() for side in both}
+        if both:
+            rows.append(
+                row("anonymous memory after load", memory_busy["ottla"], memory_busy.get("kafka"), "MB", "lower")
+            )
+    return rows
+
+
+def write_report(rows: Sequence[Row]) -> str:
+    """Write both files; returns the table."""
+    REPORT.mkdir(parents=True, exist_ok=True)
+    (REPORT / "report.json").write_text(json.dumps([asdict(each) for each in rows], indent=2) + "\n")
+    lines = ["| | Ottla | Apache Kafka | unit | ratio | better |", "|---|---:|---:|---|---:|---|"]
+    lines += [f"| {r.name} | {r.ottla} | {r.kafka} | {r.unit} | {r.ratio} | {r.better} |" for r in rows]
+    table = "\n".join(lines) + "\n"
+    (REPORT / "report.md").write_text(table)
+    return table
+
+
+def main() -> int:
+    """Parse the command line, measure, report; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, help="counted runs per side")
+    parser.add_argument("--only", default="", help="only figures whose name contains this")
+    options = parser.parse_args()
+    print(write_report(run(options.runs, options.only)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The two brokers under comparison, as processes that can be asked for their cost."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import confluent_kafka
+import psutil
+
+from tests.support.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.ottla_node import OttlaNode
+
+# Enough that no segment is deleted or rolled for another reason during a run, and equal on both sides.
+SETTINGS = {
+    "num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "3600000",
+}
+
+
+@dataclass
+class Side:
+    """One running broker: where it listens and which process it is."""
+
+    name: str
+    bootstrap: str
+    process: psutil.Process
+
+    def cpu_s(self) -> float:
+        """Processor time used so far, user and system."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def rss_anon_mb(self) -> float:
+        """Anonymous resident memory in MB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        kilobytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
+        return kilobytes / 1000
+
+
+@contextlib.contextmanager
+def ottla(directory: Path) -> Iterator[Side]:
+    """Ottla, one node."""
+    with OttlaNode(directory, SETTINGS) as node:
+        yield Side("ottla", node.bootstrap, psutil.Process(node.pid))
+
+
+@contextlib.contextmanager
+def kafka(directory: Path) -> Iterator[Side]:
+    """Apache Kafka, one node with a heap of 1 GB (its scripts' default)."""
+    before = {child.pid for child in psutil.Process().children()}
+    with apache_kafka(directory, SETTINGS) as bootstrap:
+        (started,) = [child for child in psutil.Process().children() if child.pid not in before]
+        yield Side("kafka", bootstrap, started)
+
+
+def first_acknowledged_produce(bootstrap: str) -> None:
+    """Block until one record is acknowledged, however early this is called."""
+    delivered = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 20,
+            "log_level": 0,
+            "retry.backoff.ms": 10,
+            "topic.metadata.refresh.fast.interval.ms": 20,
+        }
+    )
+    producer.produce("first", b"x", on_delivery=lambda error, _message: delivered.append(error))
+    deadline = time.monotonic() + 60
+    while not delivered and time.monotonic() < deadline:
+        producer.poll(0.01)
+    assert delivered == [None], delivered
+
+
+def kafka_unavailable() -> str | None:
+    """Why the other side cannot be measured here, or None."""
+    return unavailable_reason()

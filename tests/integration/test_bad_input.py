@@ -1,0 +1,157 @@
+"""What a hostile or mistaken peer or operator gets: the protocol's error or one clear sentence, and nobody else suffers."""
+
+import contextlib
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.headers import decode_response, encode_request
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.records.builder import Record, build_batch
+from tests.support.ottla_node import OttlaNode, run_ottla
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    with OttlaNode(tmp_path_factory.mktemp("bad-input")) as running:
+        AdminClient({"bootstrap.servers": running.bootstrap}).create_topics([NewTopic("t", 1)])["t"].result(20)
+        yield running
+
+
+def connect(node: OttlaNode) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", node.port), timeout=20)
+
+
+def read_to_end(peer: socket.socket) -> bytes:
+    """Everything until the node closes the connection; a node that keeps it open fails by timeout."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := peer.recv(65536):
+            received += chunk
+    return received
+
+
+HOSTILE = {
+    "random bytes": random.Random(7).randbytes(4096),
+    "a TLS hello": bytes.fromhex("16030100c8010000c40303") + bytes(189),
+    "an HTTP GET": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a length of 2 GiB": struct.pack(">i", 2**31 - 1) + b"\0" * 64,
+    "a negative length": struct.pack(">i", -5) + b"\0" * 64,
+    "an unknown API key": struct.pack(">ihhih", 10, 999, 0, 1, -1),
+    "an unsupported version": struct.pack(">ihhih", 10, 0, 99, 1, -1),
+    "a body that ends too early": struct.pack(">ihhihh", 12, 3, 4, 1, -1, 7),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_peer_is_disconnected_and_the_others_go_on(node: OttlaNode, kind: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap})
+    producer.list_topics("t", timeout=20)
+    with connect(node) as peer:
+        peer.sendall(HOSTILE[kind])
+        assert read_to_end(peer) == b""
+    errors: list[object] = []
+    producer.produce("t", b"still here", on_delivery=lambda error, _message: errors.append(error))
+    assert producer.flush(20) == 0
+    assert errors == [None]
+    assert "Traceback" not in node.log_text
+
+
+def test_an_unknown_version_of_api_versions_is_answered_with_the_range(node: OttlaNode) -> None:
+    with connect(node) as peer:
+        peer.sendall(struct.pack(">ihhih", 10, 18, 99, 77, -1))
+        (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
+        answer = peer.recv(size, socket.MSG_WAITALL)
+    correlation, error, count, key, lowest, highest = struct.unpack(">ihihhh", answer[:16])
+    assert (correlation, error, count) == (77, ErrorCode.UNSUPPORTED_VERSION, 1)
+    assert (key, lowest) == (18, 0)
+    assert highest >= 4
+
+
+def produce_raw(node: OttlaNode, records: bytes, topic: str = "t") -> int:
+    """The error code that a produce of these bytes is answered with."""
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=5000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, records)])],
+    )
+    with connect(node) as peer:
+        peer.sendall(b"".join(encode_request(ApiKey.PRODUCE, 9, 5, "test", request)))
+        (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
+        response = decode_response(ProduceResponse, 9, peer.recv(size, socket.MSG_WAITALL))[1]
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0].error_code
+
+
+def a_batch() -> bytes:
+    return build_batch([Record(1_700_000_000_000, b"k", b"v" * 100, ())])
+
+
+def test_a_damaged_batch_gets_the_protocols_error(node: OttlaNode) -> None:
+    good = a_batch()
+    flipped = bytearray(good)
+    flipped[-1] ^= 1
+    assert produce_raw(node, good) == ErrorCode.NONE
+    assert produce_raw(node, bytes(flipped)) == ErrorCode.CORRUPT_MESSAGE
+    assert produce_raw(node, good[:-10]) in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert produce_raw(node, good[:20]) in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert produce_raw(node, good, topic="../x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_named_like_a_path_is_refused_and_leaves_no_trace(node: OttlaNode) -> None:
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        AdminClient({"bootstrap.servers": node.bootstrap}).create_topics([NewTopic("../x", 1)])["../x"].result(20)
+    assert refused.value.args[0].name() == "TOPIC_EXCEPTION"
+    assert not list(node.data.parent.glob("x*"))
+
+
+def one_sentence(text: str) -> str:
+    """The last line of what a failed start printed; a traceback fails the test."""
+    assert "Traceback" not in text, text
+    return text.strip().splitlines()[-1]
+
+
+def test_a_second_start_on_the_same_directory_says_so(node: OttlaNode, tmp_path: Path) -> None:
+    other = OttlaNode(tmp_path, {"log.dirs": str(node.data)})
+    failed = run_ottla(*other.command()[3:], check=False)
+    assert failed.returncode == 1
+    assert str(node.data) in one_sentence(failed.stdout + failed.stderr)
+
+
+def test_a_port_in_use_says_so(node: OttlaNode, tmp_path: Path) -> None:
+    other = OttlaNode(tmp_path)
+    other.port = node.port
+    failed = run_ottla(*other.command()[3:], check=False)
+    assert failed.returncode == 1
+    assert str(node.port) in one_sentence(failed.stdout + failed.stderr)
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ("num.partitions=many", "num.partitions"),
+        ("log.retention.ms=-5", "log.retention.ms"),
+        ("listeners=PLAINTEXT://nowhere", "listeners"),
+        ("log.cleanup.policy=burn", "log.cleanup.policy"),
+    ],
+)
+def test_a_bad_value_stops_the_start_with_one_sentence(tmp_path: Path, setting: str, word: str) -> None:
+    command = OttlaNode(tmp_path).command("--override", setting)
+    failed = run_ottla(*command[3:], check=False)
+    assert failed.returncode == 1
+    assert word in one_sentence(failed.stdout + failed.stderr)
+
+
+def test_a_mistyped_key_is_a_warning_that_suggests_the_right_one(tmp_path: Path) -> None:
+    with OttlaNode(tmp_path, {"num.partition": "3"}) as node:
+        assert "num.partitions" in node.log_text
