@@ -1,4 +1,4 @@
-"""What a hostile or mistaken peer or operator gets: the protocol's error or one clear sentence, and nobody else suffers."""
+"""What a hostile peer or a mistaken operator gets: the protocol's error or a clear sentence, and nobody else suffers."""
 
 import contextlib
 import random
@@ -11,7 +11,6 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.headers import decode_response, encode_request
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -86,7 +85,7 @@ def produce_raw(node: OttlaNode, records: bytes, topic: str = "t") -> int:
         topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, records)])],
     )
     with connect(node) as peer:
-        peer.sendall(b"".join(encode_request(ApiKey.PRODUCE, 9, 5, "test", request)))
+        peer.sendall(b"".join(encode_request(request, 9, 5, "test")))
         (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
         response = decode_response(ProduceResponse, 9, peer.recv(size, socket.MSG_WAITALL))[1]
     assert isinstance(response, ProduceResponse)
