@@ -1,0 +1,496 @@
+"""The configuration of a broker, parsed once, with a typed attribute per setting that code asks for.
+
+Owns the layers a value can come from (Kafka's precedence: dynamic for this broker, dynamic for the cluster, static,
+default) and the settings that several keys decide together. Where the static text comes from is ``load``'s business,
+what must hold between keys ``cross_checks``'s.
+
+An attribute without anything after it stands for the key of the same name with dots: ``num_partitions`` is
+``num.partitions``. Adding one is adding a row; the row is checked against the tables when the module is imported.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, TypeVar, cast
+
+from broker.config.definitions import BROKER_KEYS, broker_key
+from broker.config.errors import ConfigError
+from broker.config.key import ConfigKey
+from broker.config.listeners import Listener, ListenerSettings, plan_listeners
+from broker.config.quorum_addresses import HostPort, Voter, parse_bootstrap_servers, parse_host_port, parse_voters
+from broker.config.values import ConfigType, Value
+
+T = TypeVar("T")
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Setting(Generic[T]):
+    """A typed view of one key of the owning BrokerConfig."""
+
+    __slots__ = ("_key", "_kinds", "_nullable")
+
+    def __init__(self, *kinds: ConfigType, nullable: bool = False) -> None:
+        self._key = ""
+        self._kinds = kinds
+        self._nullable = nullable
+
+    def __set_name__(self, owner: type["BrokerConfig"], name: str) -> None:
+        self._key = name.replace("_", ".")
+        key = BROKER_KEYS[self._key]
+        assert key.kind in self._kinds, f"{self._key} is a {key.kind.name}"
+        assert self._nullable or key.required or key.default is not None, f"{self._key} may be unset"
+
+    def __get__(self, config: "BrokerConfig", owner: type["BrokerConfig"]) -> T:
+        return cast(T, config.value(self._key))
+
+
+def boolean() -> Setting[bool]:
+    return Setting(ConfigType.BOOLEAN)
+
+
+def integer() -> Setting[int]:
+    return Setting(ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
+
+
+def optional_integer() -> Setting[int | None]:
+    return Setting(ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, nullable=True)
+
+
+def number() -> Setting[float]:
+    return Setting(ConfigType.DOUBLE)
+
+
+def text() -> Setting[str]:
+    return Setting(ConfigType.STRING, ConfigType.CLASS)
+
+
+def optional_text() -> Setting[str | None]:
+    return Setting(ConfigType.STRING, ConfigType.CLASS, ConfigType.PASSWORD, nullable=True)
+
+
+def items() -> Setting[tuple[str, ...]]:
+    return Setting(ConfigType.LIST)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What was set, as text by key and source, strongest first; defaults are in the tables."""
+
+    broker: Mapping[str, str]
+    cluster: Mapping[str, str]
+    static: Mapping[str, str]
+
+    def find(self, name: str) -> str | None:
+        for layer in (self.broker, self.cluster, self.static):
+            found = layer.get(name)
+            if found is not None:
+                return found
+        return None
+
+
+class BrokerConfig:
+    """Immutable. A dynamic change makes another one: ``with_dynamic``.
+
+    ``cluster_id`` is the CLUSTER_ID of the environment, with which a node formats itself; ``lone`` says that nothing
+    gave this node a place in a cluster, so that it is a cluster of its own and may format itself too.
+    """
+
+    # Identity and life
+    node_id = integer()
+    broker_rack = optional_text()
+    initial_broker_registration_timeout_ms = integer()
+    broker_heartbeat_interval_ms = integer()
+    broker_session_timeout_ms = integer()
+    controlled_shutdown_enable = boolean()
+    server_max_startup_time_ms = integer()
+    background_threads = integer()
+    num_network_threads = integer()
+    num_io_threads = integer()
+
+    # Connections and requests
+    queued_max_requests = integer()
+    queued_max_request_bytes = integer()
+    request_timeout_ms = integer()
+    socket_send_buffer_bytes = integer()
+    socket_receive_buffer_bytes = integer()
+    socket_listen_backlog_size = integer()
+    socket_request_max_bytes = integer()
+    socket_connection_setup_timeout_ms = integer()
+    socket_connection_setup_timeout_max_ms = integer()
+    connections_max_idle_ms = integer()
+    connection_failed_authentication_delay_ms = integer()
+    max_connections = integer()
+    max_connections_per_ip = integer()
+    max_connection_creation_rate = integer()
+    max_incremental_fetch_session_cache_slots = integer()
+    max_request_partition_size_limit = integer()
+    fetch_max_bytes = integer()
+    telemetry_max_bytes = integer()
+
+    # Topics
+    auto_create_topics_enable = boolean()
+    delete_topic_enable = boolean()
+    num_partitions = integer()
+    default_replication_factor = integer()
+    min_insync_replicas = integer()
+    unclean_leader_election_enable = boolean()
+    unclean_leader_election_interval_ms = integer()
+    auto_leader_rebalance_enable = boolean()
+    leader_imbalance_check_interval_seconds = integer()
+    message_max_bytes = integer()
+    unstable_api_versions_enable = boolean()
+    unstable_feature_versions_enable = boolean()
+
+    # Quotas
+    quota_window_num = integer()
+    quota_window_size_seconds = integer()
+    replication_quota_window_num = integer()
+    replication_quota_window_size_seconds = integer()
+    controller_quota_window_num = integer()
+    controller_quota_window_size_seconds = integer()
+
+    # The metadata quorum and its log
+    controller_quorum_election_timeout_ms = integer()
+    controller_quorum_election_backoff_max_ms = integer()
+    controller_quorum_fetch_timeout_ms = integer()
+    controller_quorum_request_timeout_ms = integer()
+    controller_quorum_retry_backoff_ms = integer()
+    controller_quorum_append_linger_ms = integer()
+    controller_quorum_auto_join_enable = boolean()
+    controller_socket_timeout_ms = integer()
+    metadata_log_segment_bytes = integer()
+    metadata_log_segment_ms = integer()
+    metadata_log_max_record_bytes_between_snapshots = integer()
+    metadata_log_max_snapshot_interval_ms = integer()
+    metadata_max_idle_interval_ms = integer()
+    metadata_max_retention_bytes = integer()
+    metadata_max_retention_ms = integer()
+    metadata_start_offset_lag_time_max_ms = integer()
+    internal_metadata_log_segment_bytes = optional_integer()
+    internal_metadata_max_batch_size_in_bytes = integer()
+    internal_metadata_max_fetch_size_in_bytes = integer()
+    internal_metadata_delete_delay_millis = integer()
+
+    # Logs
+    log_dir_failure_timeout_ms = integer()
+    log_segment_bytes = integer()
+    log_segment_delete_delay_ms = integer()
+    log_roll_ms = optional_integer()
+    log_roll_hours = integer()
+    log_roll_jitter_ms = optional_integer()
+    log_roll_jitter_hours = integer()
+    log_retention_ms = optional_integer()
+    log_retention_minutes = optional_integer()
+    log_retention_hours = integer()
+    log_retention_bytes = integer()
+    log_local_retention_ms = integer()
+    log_local_retention_bytes = integer()
+    log_retention_check_interval_ms = integer()
+    log_flush_interval_ms = optional_integer()
+    log_flush_scheduler_interval_ms = integer()
+    log_flush_offset_checkpoint_interval_ms = integer()
+    log_flush_start_offset_checkpoint_interval_ms = integer()
+    log_initial_task_delay_ms = integer()
+    num_recovery_threads_per_data_dir = integer()
+    num_replica_alter_log_dirs_threads = optional_integer()
+    producer_id_expiration_ms = integer()
+    producer_id_expiration_check_interval_ms = integer()
+
+    # Compaction
+    log_cleaner_enable = boolean()
+    log_cleaner_threads = integer()
+    log_cleaner_backoff_ms = integer()
+    log_cleaner_dedupe_buffer_size = integer()
+    log_cleaner_io_buffer_size = integer()
+    log_cleaner_io_buffer_load_factor = number()
+    log_cleaner_io_max_bytes_per_second = number()
+
+    # Replication
+    num_replica_fetchers = integer()
+    replica_fetch_min_bytes = integer()
+    replica_fetch_wait_max_ms = integer()
+    replica_fetch_max_bytes = integer()
+    replica_fetch_response_max_bytes = integer()
+    replica_fetch_backoff_ms = integer()
+    replica_lag_time_max_ms = integer()
+    replica_high_watermark_checkpoint_interval_ms = integer()
+    replica_socket_timeout_ms = integer()
+    replica_socket_receive_buffer_bytes = integer()
+    replica_selector_class = optional_text()
+
+    # Groups and offsets
+    offset_metadata_max_bytes = integer()
+    offsets_commit_timeout_ms = integer()
+    offsets_load_buffer_size = integer()
+    offsets_retention_check_interval_ms = integer()
+    offsets_retention_minutes = integer()
+    offsets_topic_compression_codec = integer()
+    offsets_topic_num_partitions = integer()
+    offsets_topic_replication_factor = integer()
+    offsets_topic_segment_bytes = integer()
+    group_min_session_timeout_ms = integer()
+    group_max_session_timeout_ms = integer()
+    group_initial_rebalance_delay_ms = integer()
+    group_max_size = integer()
+    group_coordinator_append_linger_ms = integer()
+    group_coordinator_rebalance_protocols = items()
+    group_coordinator_threads = integer()
+    group_consumer_assignors = items()
+    group_consumer_heartbeat_interval_ms = integer()
+    group_consumer_min_heartbeat_interval_ms = integer()
+    group_consumer_max_heartbeat_interval_ms = integer()
+    group_consumer_session_timeout_ms = integer()
+    group_consumer_min_session_timeout_ms = integer()
+    group_consumer_max_session_timeout_ms = integer()
+    group_consumer_max_size = integer()
+    group_consumer_migration_policy = text()
+    group_consumer_regex_refresh_interval_ms = integer()
+    group_share_heartbeat_interval_ms = integer()
+    group_share_min_heartbeat_interval_ms = integer()
+    group_share_max_heartbeat_interval_ms = integer()
+    group_share_session_timeout_ms = integer()
+    group_share_min_session_timeout_ms = integer()
+    group_share_max_session_timeout_ms = integer()
+    group_share_record_lock_duration_ms = integer()
+    group_share_min_record_lock_duration_ms = integer()
+    group_share_max_record_lock_duration_ms = integer()
+    group_streams_heartbeat_interval_ms = integer()
+    group_streams_min_heartbeat_interval_ms = integer()
+    group_streams_max_heartbeat_interval_ms = integer()
+    group_streams_session_timeout_ms = integer()
+    group_streams_min_session_timeout_ms = integer()
+    group_streams_max_session_timeout_ms = integer()
+    group_streams_num_standby_replicas = integer()
+    group_streams_max_standby_replicas = integer()
+    group_streams_initial_rebalance_delay_ms = integer()
+    share_coordinator_state_topic_num_partitions = integer()
+    share_coordinator_state_topic_replication_factor = integer()
+    share_coordinator_state_topic_min_isr = integer()
+
+    # Transactions
+    transaction_max_timeout_ms = integer()
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = integer()
+    transaction_remove_expired_transaction_cleanup_interval_ms = integer()
+    transaction_partition_verification_enable = boolean()
+    transaction_state_log_load_buffer_size = integer()
+    transaction_state_log_min_isr = integer()
+    transaction_state_log_num_partitions = integer()
+    transaction_state_log_replication_factor = integer()
+    transaction_state_log_segment_bytes = integer()
+    transaction_two_phase_commit_enable = boolean()
+    transactional_id_expiration_ms = integer()
+
+    # Remote storage
+    remote_log_storage_system_enable = boolean()
+    remote_log_storage_manager_class_name = optional_text()
+    remote_log_storage_manager_impl_prefix = text()
+    remote_log_metadata_manager_impl_prefix = text()
+    remote_log_metadata_manager_listener_name = optional_text()
+    remote_log_metadata_custom_metadata_max_bytes = integer()
+    remote_log_index_file_cache_total_size_bytes = integer()
+    remote_log_manager_copier_thread_pool_size = integer()
+    remote_log_manager_expiration_thread_pool_size = integer()
+    remote_log_manager_follower_thread_pool_size = integer()
+    remote_log_manager_task_interval_ms = integer()
+    remote_log_manager_copy_max_bytes_per_second = integer()
+    remote_log_manager_fetch_max_bytes_per_second = integer()
+    remote_log_reader_threads = integer()
+    remote_log_reader_max_pending_tasks = integer()
+    remote_fetch_max_wait_ms = integer()
+    remote_list_offsets_request_timeout_ms = integer()
+
+    # Security
+    authorizer_class_name = text()
+    sasl_enabled_mechanisms = items()
+    sasl_server_max_receive_size = integer()
+    connections_max_reauth_ms = integer()
+    delegation_token_secret_key = optional_text()
+    delegation_token_max_lifetime_ms = integer()
+    delegation_token_expiry_time_ms = integer()
+    delegation_token_expiry_check_interval_ms = integer()
+
+    # Ours
+    ottla_cluster_metadata_readable = boolean()
+    ottla_metadata_snapshot_import_uri = optional_text()
+
+    __slots__ = (
+        "_overrides_per_ip",
+        "_plan",
+        "_values",
+        "bootstrap_servers",
+        "cluster_id",
+        "http_listener",
+        "layers",
+        "lone",
+        "voters",
+    )
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        *,
+        cluster: Mapping[str, str] = _NOTHING,
+        broker: Mapping[str, str] = _NOTHING,
+        cluster_id: str | None = None,
+        lone: bool = False,
+    ) -> None:
+        """Parses the layers. Raises ConfigError for a value that cannot be used."""
+        self.layers = Layers(dict(broker), dict(cluster), dict(static))
+        self.cluster_id = cluster_id
+        self.lone = lone
+        self._values = {name: self._parse(key) for name, key in BROKER_KEYS.items()}
+        _parse_prefixed(self.layers)
+        self._plan = plan_listeners(self._listener_settings())
+        self.voters: tuple[Voter, ...] = parse_voters(self._items("controller.quorum.voters"))
+        self.bootstrap_servers = parse_bootstrap_servers(self._items("controller.quorum.bootstrap.servers"))
+        self.http_listener: HostPort | None = self._http_listener()
+        self._overrides_per_ip = _parse_overrides_per_ip(str(self.value("max.connections.per.ip.overrides")))
+
+    def with_dynamic(
+        self, *, cluster: Mapping[str, str], broker: Mapping[str, str]
+    ) -> tuple["BrokerConfig", list[ConfigError]]:
+        """This configuration under the dynamic layers of the metadata log.
+
+        A stored value that no longer parses (it was written by another version) is left out and returned, as one bad
+        record must not keep a broker from starting.
+        """
+        problems: list[ConfigError] = []
+        changed = BrokerConfig(
+            self.layers.static,
+            cluster=_usable(cluster, problems),
+            broker=_usable(broker, problems),
+            cluster_id=self.cluster_id,
+            lone=self.lone,
+        )
+        return changed, problems
+
+    def value(self, name: str) -> Value:
+        """The parsed value of a defined key. Raises KeyError for any other name."""
+        return self._values[name]
+
+    def raw(self, name: str) -> str | None:
+        """The text of a setting, as given or by default; None when unset or unknown."""
+        found = self.layers.find(name)
+        if found is not None:
+            return found
+        key = BROKER_KEYS.get(name)
+        return None if key is None else key.default
+
+    def settings_below(self, prefix: str) -> dict[str, str]:
+        """Static settings whose name begins with ``prefix``, without it: what a plug-in is handed."""
+        static = self.layers.static
+        return {name.removeprefix(prefix): static[name] for name in static if name.startswith(prefix)}
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self._items("process.roles")
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self._items("process.roles")
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        """Listeners to bind for clients and brokers."""
+        return self._plan.clients
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """Listeners to bind for the quorum."""
+        return self._plan.controllers
+
+    @property
+    def advertised_listeners(self) -> tuple[Listener, ...]:
+        """What a broker registers; a port 0 or an empty host is for the binder to fill in."""
+        return self._plan.advertised
+
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        return self._plan.controller_names
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        return self._plan.inter_broker_name
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return self._items("log.dirs") or self._items("log.dir")
+
+    @property
+    def metadata_log_dir(self) -> str:
+        given = self.value("metadata.log.dir")
+        return self.log_dirs[0] if given is None else str(given)
+
+    @property
+    def snapshot_min_changed_records_ratio(self) -> float:
+        """``metadata.snapshot.min.changed_records.ratio`` of KIP-630, whose name has an underscore of its own."""
+        return cast(float, self.value("metadata.snapshot.min.changed_records.ratio"))
+
+    @property
+    def max_connections_per_ip_overrides(self) -> Mapping[str, int]:
+        return self._overrides_per_ip
+
+    def _parse(self, key: ConfigKey) -> Value:
+        given = self.layers.find(key.name)
+        if given is not None:
+            return key.parse(given)
+        if key.required:
+            raise ConfigError(key.name, f"{key.name} must be set.")
+        return key.default_value()
+
+    def _items(self, name: str) -> tuple[str, ...]:
+        return cast(tuple[str, ...], self._values[name] or ())
+
+    def _listener_settings(self) -> ListenerSettings:
+        given = self.layers.find
+        return ListenerSettings(
+            is_broker=self.is_broker,
+            is_controller=self.is_controller,
+            listeners=self._items("listeners"),
+            advertised=self._items("advertised.listeners") or None,
+            protocol_map=str(self.value("listener.security.protocol.map")),
+            protocol_map_is_set=given("listener.security.protocol.map") is not None,
+            controller_names=self._items("controller.listener.names"),
+            inter_broker_name=given("inter.broker.listener.name"),
+            inter_broker_protocol=str(self.value("security.inter.broker.protocol")),
+            inter_broker_protocol_is_set=given("security.inter.broker.protocol") is not None,
+        )
+
+    def _http_listener(self) -> HostPort | None:
+        address = str(self.value("ottla.http.listener"))
+        return parse_host_port("ottla.http.listener", address) if address else None
+
+
+def _parse_prefixed(layers: Layers) -> None:
+    """Settings of one listener must be fit for the key they stand for, though nobody may ask for them yet."""
+    for layer in (layers.broker, layers.cluster, layers.static):
+        for name, given in layer.items():
+            key = broker_key(name)
+            if key is not None and key.name != name:
+                key.parse(given, name=name)
+
+
+def _usable(settings: Mapping[str, str], problems: list[ConfigError]) -> dict[str, str]:
+    usable: dict[str, str] = {}
+    for name, given in settings.items():
+        key = broker_key(name)
+        try:
+            if key is not None:
+                key.parse(given, name=name)
+            usable[name] = given
+        except ConfigError as error:
+            problems.append(error)
+    return usable
+
+
+def _parse_overrides_per_ip(given: str) -> dict[str, int]:
+    """``host:count`` pairs."""
+    overrides: dict[str, int] = {}
+    for entry in filter(None, (entry.strip() for entry in given.split(","))):
+        host, _, count = entry.rpartition(":")
+        if not host or not count.strip().isdecimal():
+            name = "max.connections.per.ip.overrides"
+            raise ConfigError(name, f"{name} has {entry!r}, which is not of the form host:count.")
+        overrides[host.strip()] = int(count)
+    return overrides

@@ -1,0 +1,177 @@
+"""What must hold between the settings of a broker (Kafka's ``KafkaConfig.validateValues`` and its helpers).
+
+What holds between the listener keys is in ``listeners``.
+"""
+
+from collections.abc import Callable
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
+
+_MIB = 1024 * 1024
+_HIGHEST_CODEC = 4
+
+
+def check_together(config: BrokerConfig) -> None:
+    """Raises ConfigError for the first rule that is broken."""
+    for check in _CHECKS:
+        check(config)
+
+
+def _check_quorum(config: BrokerConfig) -> None:
+    voters = {voter.id for voter in config.voters}
+    if not voters and not config.bootstrap_servers:
+        raise ConfigError(
+            "controller.quorum.voters",
+            "controller.quorum.voters or controller.quorum.bootstrap.servers must be set, or the quorum is nowhere.",
+        )
+    if not voters:
+        return
+    if config.is_controller and config.node_id not in voters:
+        raise ConfigError(
+            "controller.quorum.voters",
+            f"controller.quorum.voters must have this controller, node.id {config.node_id}.",
+        )
+    if not config.is_controller and config.node_id in voters:
+        raise ConfigError(
+            "controller.quorum.voters",
+            f"controller.quorum.voters has node.id {config.node_id}, but this node is not a controller.",
+        )
+
+
+def _check_old_id(config: BrokerConfig) -> None:
+    old = config.value("broker.id")
+    if old not in (-1, config.node_id):
+        raise ConfigError("broker.id", f"broker.id is {old} but must be the same as node.id, {config.node_id}.")
+
+
+def _check_log_times(config: BrokerConfig) -> None:
+    if config.log_roll_ms is not None and config.log_roll_ms < 1:
+        raise ConfigError("log.roll.ms", f"log.roll.ms is {config.log_roll_ms} but must be at least 1.")
+    if config.log_roll_jitter_ms is not None and config.log_roll_jitter_ms < 0:
+        raise ConfigError("log.roll.jitter.ms", f"log.roll.jitter.ms is {config.log_roll_jitter_ms}, below 0.")
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        if config.value(name) is not None:
+            _check_retention(name, config.value(name))
+            return
+
+
+def _check_retention(name: str, value: object) -> None:
+    if value == 0:
+        raise ConfigError(name, f"{name} is 0 but must be at least 1, or -1 to keep everything.")
+
+
+def _check_early_start(config: BrokerConfig) -> None:
+    early = config.value("early.start.listeners")
+    bound = {listener.name for listener in config.client_listeners} | set(config.controller_listener_names)
+    for name in early if isinstance(early, tuple) else ():
+        if name.upper() not in bound:
+            raise ConfigError("early.start.listeners", f"early.start.listeners has {name}, which is no listener here.")
+
+
+def _check_connection_limits(config: BrokerConfig) -> None:
+    if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
+        raise ConfigError(
+            "max.connections.per.ip",
+            "max.connections.per.ip may be 0 only when max.connections.per.ip.overrides lets somebody in.",
+        )
+
+
+def _check_request_bytes(config: BrokerConfig) -> None:
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise ConfigError(
+            "queued.max.request.bytes",
+            f"queued.max.request.bytes is {config.queued_max_request_bytes} but must be at least "
+            f"socket.request.max.bytes, {config.socket_request_max_bytes}.",
+        )
+
+
+def _check_replica_times(config: BrokerConfig) -> None:
+    wait_ms = config.replica_fetch_wait_max_ms
+    if wait_ms > config.replica_socket_timeout_ms:
+        raise ConfigError(
+            "replica.socket.timeout.ms",
+            f"replica.socket.timeout.ms is {config.replica_socket_timeout_ms} but must be at least "
+            f"replica.fetch.wait.max.ms, {wait_ms}, or fetches would time out for waiting as they should.",
+        )
+    if wait_ms > config.replica_lag_time_max_ms:
+        raise ConfigError(
+            "replica.fetch.wait.max.ms",
+            f"replica.fetch.wait.max.ms is {wait_ms} but must be at most replica.lag.time.max.ms, "
+            f"{config.replica_lag_time_max_ms}, or idle followers would leave the in-sync replicas.",
+        )
+
+
+def _check_cleaner(config: BrokerConfig) -> None:
+    per_thread = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
+    if config.log_cleaner_enable and per_thread <= _MIB:
+        raise ConfigError(
+            "log.cleaner.dedupe.buffer.size",
+            f"log.cleaner.dedupe.buffer.size is {config.log_cleaner_dedupe_buffer_size} but must be more than "
+            f"1 MiB for each of log.cleaner.threads, {config.log_cleaner_threads}.",
+        )
+    if config.log_cleaner_enable and config.log_cleaner_threads < 1:
+        raise ConfigError("log.cleaner.threads", "log.cleaner.threads is 0 but log.cleaner.enable is true.")
+
+
+def _check_groups(config: BrokerConfig) -> None:
+    if "classic" not in config.group_coordinator_rebalance_protocols:
+        raise ConfigError(
+            "group.coordinator.rebalance.protocols", "group.coordinator.rebalance.protocols must have classic."
+        )
+    for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
+        codec = config.value(name)
+        if not isinstance(codec, int) or not 0 <= codec <= _HIGHEST_CODEC:
+            raise ConfigError(name, f"{name} is {codec} but codecs are numbered 0 to {_HIGHEST_CODEC}.")
+
+
+def _check_group_bounds(config: BrokerConfig) -> None:
+    for group_type in ("consumer", "share", "streams"):
+        for setting in ("heartbeat.interval.ms", "session.timeout.ms"):
+            check_bounds(config, f"group.{group_type}.{setting}", f"group.{group_type}", setting)
+        _check_below(config, f"group.{group_type}.heartbeat.interval.ms", f"group.{group_type}.session.timeout.ms")
+    check_bounds(config, "group.share.record.lock.duration.ms", "group.share", "record.lock.duration.ms")
+    standby = config.group_streams_num_standby_replicas
+    if standby > config.group_streams_max_standby_replicas:
+        raise ConfigError(
+            "group.streams.num.standby.replicas",
+            f"group.streams.num.standby.replicas is {standby} but must be at most "
+            f"group.streams.max.standby.replicas, {config.group_streams_max_standby_replicas}.",
+        )
+
+
+def check_bounds(config: BrokerConfig, name: str, prefix: str, setting: str) -> None:
+    """min <= value <= max for a setting with bounds of its own (``group.consumer`` + ``session.timeout.ms``)."""
+    low_name, high_name = f"{prefix}.min.{setting}", f"{prefix}.max.{setting}"
+    low, value, high = config.value(low_name), config.value(name), config.value(high_name)
+    assert isinstance(low, int)
+    assert isinstance(value, int)
+    assert isinstance(high, int)
+    if high < low:
+        raise ConfigError(high_name, f"{high_name} is {high} but must be at least {low_name}, {low}.")
+    if value < low:
+        raise ConfigError(name, f"{name} is {value} but must be at least {low_name}, {low}.")
+    if value > high:
+        raise ConfigError(name, f"{name} is {value} but must be at most {high_name}, {high}.")
+
+
+def _check_below(config: BrokerConfig, name: str, limit_name: str) -> None:
+    value, limit = config.value(name), config.value(limit_name)
+    assert isinstance(value, int)
+    assert isinstance(limit, int)
+    if value >= limit:
+        raise ConfigError(name, f"{name} is {value} but must be below {limit_name}, {limit}.")
+
+
+_CHECKS: tuple[Callable[[BrokerConfig], None], ...] = (
+    _check_old_id,
+    _check_quorum,
+    _check_early_start,
+    _check_log_times,
+    _check_connection_limits,
+    _check_request_bytes,
+    _check_replica_times,
+    _check_cleaner,
+    _check_groups,
+    _check_group_bounds,
+)

@@ -1,0 +1,154 @@
+"""Every configuration key there is, by kind of resource.
+
+Owns the joined tables and what they say about a name: which key it stands for (a listener's own spelling, an alias,
+a plug-in's prefix) and which broker keys stand behind a topic key. Knows no values.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from broker.config.key import ConfigKey, Scope, by_name
+from broker.config.tables.client_metrics import CLIENT_METRICS_CONFIG_KEYS
+from broker.config.tables.coordinators import COORDINATORS_KEYS
+from broker.config.tables.group import GROUP_CONFIG_KEYS
+from broker.config.tables.log import LOG_KEYS
+from broker.config.tables.node import NODE_KEYS
+from broker.config.tables.ottla import OTTLA_KEYS
+from broker.config.tables.quorum import QUORUM_KEYS
+from broker.config.tables.replication import REPLICATION_KEYS
+from broker.config.tables.security import SECURITY_KEYS
+from broker.config.tables.tiered import TIERED_KEYS
+from broker.config.tables.topic import TOPIC_CONFIG_KEYS
+
+BROKER_KEYS: Mapping[str, ConfigKey] = by_name(
+    NODE_KEYS,
+    QUORUM_KEYS,
+    LOG_KEYS,
+    REPLICATION_KEYS,
+    COORDINATORS_KEYS,
+    TIERED_KEYS,
+    SECURITY_KEYS,
+    OTTLA_KEYS,
+)
+TOPIC_KEYS: Mapping[str, ConfigKey] = by_name(TOPIC_CONFIG_KEYS)
+GROUP_KEYS: Mapping[str, ConfigKey] = by_name(GROUP_CONFIG_KEYS)
+CLIENT_METRICS_KEYS: Mapping[str, ConfigKey] = by_name(CLIENT_METRICS_CONFIG_KEYS)
+
+DYNAMIC_ONLY: frozenset[str] = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Broker keys that only AlterConfigs can set: a properties file has no say in them, and they are not described."""
+
+ALIASES: Mapping[str, str] = {
+    # KIP-630's name; Kafka shipped the setting under another.
+    "metadata.snapshot.min.new_records.size": "metadata.log.max.record.bytes.between.snapshots",
+}
+
+PLUGIN_PREFIXES: tuple[str, ...] = ("rsm.config.", "rlmm.config.", "config.providers.")
+"""Settings below these belong to a plug-in; what they may be is not ours to say."""
+
+TOPIC_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "cleanup.policy": ("log.cleanup.policy",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
+    "compression.type": ("compression.type",),
+    "compression.zstd.level": ("compression.zstd.level",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "index.interval.bytes": ("log.index.interval.bytes",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "local.retention.ms": ("log.local.retention.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "preallocate": ("log.preallocate",),
+    "retention.bytes": ("log.retention.bytes",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+}
+"""Broker keys that give a topic key its default, the one that wins first; where absent there is none."""
+
+LISTENER_PREFIX = "listener.name."
+_LISTENER_KEY = re.compile(r"listener\.name\.[^.]*\.(.+)")
+_MECHANISM_KEYS = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+_CLUSTER_LISTENER_KEYS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
+
+
+def broker_key(name: str) -> ConfigKey | None:
+    """The broker key that ``name`` spells, seen through ``listener.name.X.`` (and ``X.mechanism.``) prefixes."""
+    key = BROKER_KEYS.get(name)
+    if key is not None:
+        return key
+    match = _LISTENER_KEY.fullmatch(name)
+    return None if match is None else _key_behind_prefix(match.group(1))
+
+
+def _key_behind_prefix(rest: str) -> ConfigKey | None:
+    for mechanism_key in _MECHANISM_KEYS:
+        if rest.endswith(mechanism_key):
+            return BROKER_KEYS[mechanism_key]
+    return BROKER_KEYS.get(rest)
+
+
+def is_plugin_setting(name: str) -> bool:
+    return name.startswith(PLUGIN_PREFIXES)
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """Broker keys that can stand for ``name``, itself included, in order of preference."""
+    for family in _SYNONYM_FAMILIES:
+        if name in family:
+            return family
+    if name == "log.flush.interval.ms":
+        return ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+    match = _LISTENER_KEY.fullmatch(name)
+    if match is None:
+        return (name,)
+    key = _key_behind_prefix(match.group(1))
+    return (name, key.name if key is not None else match.group(1))
+
+
+_SYNONYM_FAMILIES: tuple[tuple[str, ...], ...] = tuple(
+    TOPIC_SYNONYMS[topic_key] for topic_key in ("segment.ms", "segment.jitter.ms", "retention.ms")
+)
+
+
+def scope_of(name: str) -> Scope | None:
+    """When the broker key ``name`` may change; None for a name we do not know.
+
+    A key behind a listener prefix belongs to one broker, save for the few connection limits.
+    """
+    if name.startswith(LISTENER_PREFIX):
+        match = _LISTENER_KEY.fullmatch(name)
+        cluster_wide = match is not None and match.group(1) in _CLUSTER_LISTENER_KEYS
+        return Scope.CLUSTER if cluster_wide else Scope.BROKER
+    key = BROKER_KEYS.get(name)
+    return None if key is None else key.scope
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate most like ``name``, for "did you mean"; None when nothing is near."""
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.7)
+    return matches[0] if matches else None

@@ -1,0 +1,240 @@
+"""Listeners of a node: parsing, and the rules that tie the five listener keys together.
+
+Sources of the rules: Kafka's ``KafkaConfig.validateValues``, ``CoreUtils.listenerListToEndPoints``. Knows no sockets:
+port 0 stays 0 here, whoever binds puts the real port in.
+"""
+
+import ipaddress
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.config.errors import ConfigError
+
+LISTENERS = "listeners"
+ADVERTISED_LISTENERS = "advertised.listeners"
+PROTOCOL_MAP = "listener.security.protocol.map"
+CONTROLLER_LISTENER_NAMES = "controller.listener.names"
+INTER_BROKER_LISTENER_NAME = "inter.broker.listener.name"
+SECURITY_INTER_BROKER_PROTOCOL = "security.inter.broker.protocol"
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_ENTRY = re.compile(r"(?P<name>[^:/]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address: ``host`` empty means every interface, ``port`` 0 one that the system picks."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """The listener keys as given, lists parsed, nothing compared yet."""
+
+    is_broker: bool
+    is_controller: bool
+    listeners: tuple[str, ...]
+    advertised: tuple[str, ...] | None
+    protocol_map: str
+    protocol_map_is_set: bool
+    controller_names: tuple[str, ...]
+    inter_broker_name: str | None
+    inter_broker_protocol: str
+    inter_broker_protocol_is_set: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerPlan:
+    """What the listener keys mean together.
+
+    ``clients`` are the bound listeners that serve clients and brokers, ``controllers`` those of the quorum;
+    ``advertised`` is what a broker registers (never a controller listener). On a node that is only a controller
+    ``clients`` and ``advertised`` are empty and ``inter_broker_name`` is still the configured name.
+    """
+
+    clients: tuple[Listener, ...]
+    controllers: tuple[Listener, ...]
+    advertised: tuple[Listener, ...]
+    protocols: Mapping[str, str]
+    controller_names: tuple[str, ...]
+    inter_broker_name: str
+
+
+def plan_listeners(settings: ListenerSettings) -> ListenerPlan:
+    """Resolves and cross-checks the listener keys. Raises ConfigError naming the key at fault."""
+    protocols = _protocols(settings)
+    bound = _parse_entries(LISTENERS, settings.listeners, protocols)
+    _check_ports(bound)
+    controller_names = tuple(name.upper() for name in settings.controller_names)
+    plan = ListenerPlan(
+        clients=tuple(listener for listener in bound if listener.name not in controller_names),
+        controllers=tuple(listener for listener in bound if listener.name in controller_names),
+        advertised=_advertised(settings, bound, controller_names, protocols),
+        protocols=protocols,
+        controller_names=controller_names,
+        inter_broker_name=_inter_broker_name(settings, protocols),
+    )
+    _check_roles(settings, plan)
+    return plan
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """``NAME:PROTOCOL`` pairs; a later pair of the same name wins, as in Kafka."""
+    pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
+    return {_listener_name(name): _protocol(protocol) for name, _, protocol in pairs}
+
+
+def _listener_name(name: str) -> str:
+    if not name.strip():
+        raise ConfigError(PROTOCOL_MAP, f"{PROTOCOL_MAP} must be a list of NAME:PROTOCOL pairs.")
+    return name.strip().upper()
+
+
+def _protocol(protocol: str) -> str:
+    protocol = protocol.strip().upper()
+    if protocol not in SECURITY_PROTOCOLS:
+        allowed = ", ".join(SECURITY_PROTOCOLS)
+        raise ConfigError(PROTOCOL_MAP, f"{PROTOCOL_MAP} names the protocol {protocol!r}; there are {allowed}.")
+    return protocol
+
+
+def _protocols(settings: ListenerSettings) -> dict[str, str]:
+    """The protocol map; controller listeners are PLAINTEXT when the map is left alone (KIP-903's default)."""
+    protocols = parse_protocol_map(settings.protocol_map)
+    if not settings.protocol_map_is_set:
+        for name in settings.controller_names:
+            protocols.setdefault(name.upper(), "PLAINTEXT")
+    return protocols
+
+
+def _parse_entries(key: str, entries: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    listeners = tuple(_parse_entry(key, entry, protocols) for entry in entries)
+    names = [listener.name for listener in listeners]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(key, f"{key} has more than one entry named {name}.")
+    return listeners
+
+
+def _parse_entry(key: str, entry: str, protocols: Mapping[str, str]) -> Listener:
+    match = _ENTRY.fullmatch(entry)
+    if match is None or int(match["port"]) > 65535:
+        raise ConfigError(key, f"{key} has the entry {entry!r}, which is not of the form NAME://host:port.")
+    name = match["name"].upper()
+    if name not in protocols:
+        raise ConfigError(key, f"{key} names the listener {name}, for which {PROTOCOL_MAP} has no security protocol.")
+    return Listener(name, protocols[name], match["v6"] or match["host"] or "", int(match["port"]))
+
+
+def _check_ports(bound: Iterable[Listener]) -> None:
+    """A port serves one listener, or one of IPv4 and one of IPv6."""
+    by_port: dict[int, list[str]] = defaultdict(list)
+    for listener in bound:
+        if listener.port != 0:
+            by_port[listener.port].append(listener.host)
+    for port, hosts in by_port.items():
+        if len(hosts) > 1 and sorted(_ip_version(host) for host in hosts) != [4, 6]:
+            raise ConfigError(LISTENERS, f"{LISTENERS} gives port {port} to more than one listener.")
+
+
+def _ip_version(host: str) -> int:
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0
+
+
+def _advertised(
+    settings: ListenerSettings,
+    bound: tuple[Listener, ...],
+    controller_names: tuple[str, ...],
+    protocols: Mapping[str, str],
+) -> tuple[Listener, ...]:
+    if not settings.is_broker:
+        return ()
+    given = bound
+    if settings.advertised is not None:
+        given = _parse_entries(ADVERTISED_LISTENERS, settings.advertised, protocols)
+    return tuple(listener for listener in given if listener.name not in controller_names)
+
+
+def _inter_broker_name(settings: ListenerSettings, protocols: Mapping[str, str]) -> str:
+    name = settings.inter_broker_name
+    if name is None:
+        return settings.inter_broker_protocol
+    if settings.inter_broker_protocol_is_set:
+        raise ConfigError(
+            INTER_BROKER_LISTENER_NAME,
+            f"{INTER_BROKER_LISTENER_NAME} and {SECURITY_INTER_BROKER_PROTOCOL} must not both be set.",
+        )
+    if name.upper() not in protocols:
+        raise ConfigError(
+            INTER_BROKER_LISTENER_NAME, f"{INTER_BROKER_LISTENER_NAME} is {name}, which {PROTOCOL_MAP} does not have."
+        )
+    return name.upper()
+
+
+def _check_roles(settings: ListenerSettings, plan: ListenerPlan) -> None:
+    if settings.is_controller:
+        _check_controller_listeners(settings, plan)
+    elif plan.controllers:
+        raise ConfigError(
+            LISTENERS,
+            f"{LISTENERS} must not have {plan.controllers[0].name}: only a controller opens a controller listener.",
+        )
+    if settings.is_broker:
+        _check_broker_listeners(plan)
+    elif plan.clients:
+        raise ConfigError(
+            LISTENERS,
+            f"{LISTENERS} has {plan.clients[0].name}, but a mere controller opens only controller listeners.",
+        )
+
+
+def _check_controller_listeners(settings: ListenerSettings, plan: ListenerPlan) -> None:
+    bound = {listener.name for listener in plan.controllers}
+    missing = [name for name in plan.controller_names if name not in bound]
+    if missing:
+        raise ConfigError(
+            CONTROLLER_LISTENER_NAMES,
+            f"{CONTROLLER_LISTENER_NAMES} has {missing[0]}, which {LISTENERS} of this controller lacks.",
+        )
+
+
+def _check_broker_listeners(plan: ListenerPlan) -> None:
+    if not plan.advertised:
+        raise ConfigError(
+            ADVERTISED_LISTENERS,
+            f"{ADVERTISED_LISTENERS} has no listener for clients: all belong to {CONTROLLER_LISTENER_NAMES}.",
+        )
+    for listener in plan.advertised:
+        _check_advertised(listener, {bound.name for bound in plan.clients})
+    if plan.inter_broker_name not in {listener.name for listener in plan.advertised}:
+        raise ConfigError(
+            INTER_BROKER_LISTENER_NAME,
+            f"{INTER_BROKER_LISTENER_NAME} is {plan.inter_broker_name}, but advertised are only "
+            f"{', '.join(listener.name for listener in plan.advertised)}.",
+        )
+
+
+def _check_advertised(listener: Listener, bound_names: set[str]) -> None:
+    if listener.host in ("0.0.0.0", "::"):
+        raise ConfigError(
+            ADVERTISED_LISTENERS,
+            f"{ADVERTISED_LISTENERS} must not advertise {listener.host}, which no client can reach; "
+            "set it to an address that clients can use.",
+        )
+    if listener.name not in bound_names:
+        raise ConfigError(
+            ADVERTISED_LISTENERS, f"{ADVERTISED_LISTENERS} has {listener.name}, on which {LISTENERS} does not listen."
+        )

@@ -1,0 +1,56 @@
+"""Addresses of the metadata quorum: ``controller.quorum.voters`` and ``controller.quorum.bootstrap.servers``."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker.config.errors import ConfigError
+
+VOTERS = "controller.quorum.voters"
+BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers"
+
+_ADDRESS = r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:@\[\]]*)):(?P<port>[0-9]{1,5})"
+_VOTER = re.compile(r"(?P<id>[0-9]{1,9})@" + _ADDRESS)
+_SERVER = re.compile(_ADDRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A fixed member of the quorum. An unusable address (empty, 0.0.0.0, port 0) is allowed: it may be our own."""
+
+    id: int
+    address: HostPort
+
+
+def parse_voters(entries: Iterable[str]) -> tuple[Voter, ...]:
+    """``id@host:port`` entries. Raises ConfigError."""
+    voters = tuple(_parse_voter(entry) for entry in entries)
+    if len({voter.id for voter in voters}) < len(voters):
+        raise ConfigError(VOTERS, f"{VOTERS} has the same node id twice.")
+    return voters
+
+
+def _parse_voter(entry: str) -> Voter:
+    match = _VOTER.fullmatch(entry)
+    if match is None or int(match["port"]) > 65535:
+        raise ConfigError(VOTERS, f"{VOTERS} has the entry {entry!r}, which is not of the form id@host:port.")
+    return Voter(int(match["id"]), HostPort(match["v6"] or match["host"] or "", int(match["port"])))
+
+
+def parse_bootstrap_servers(entries: Iterable[str]) -> tuple[HostPort, ...]:
+    """``host:port`` entries. Raises ConfigError."""
+    return tuple(parse_host_port(BOOTSTRAP_SERVERS, entry) for entry in entries)
+
+
+def parse_host_port(key: str, entry: str) -> HostPort:
+    """One ``host:port`` (IPv6 in brackets). Raises ConfigError that blames ``key``."""
+    match = _SERVER.fullmatch(entry)
+    if match is None or int(match["port"]) > 65535:
+        raise ConfigError(key, f"{key} has {entry!r}, which is not of the form host:port.")
+    return HostPort(match["v6"] or match["host"] or "", int(match["port"]))

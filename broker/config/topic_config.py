@@ -1,0 +1,175 @@
+"""Topic configs: checking what somebody wants to set, and working out what applies to a log.
+
+Rules are those of Kafka's ``LogConfig.validate``; every ConfigError raised here answers as INVALID_CONFIG.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import TOPIC_KEYS, TOPIC_SYNONYMS
+from broker.config.errors import ConfigError
+from broker.config.values import Value
+from storage.config import CleanupPolicy, CompressionType, LogConfig, MessageTimestampType
+
+_MS_PER_MINUTE = 60 * 1000
+_MS_PER_HOUR = 60 * _MS_PER_MINUTE
+_INHERIT = -2
+
+
+def validate_topic_configs(
+    configs: Mapping[str, str], broker: BrokerConfig, *, existing: Mapping[str, str] | None = None
+) -> LogConfig:
+    """Checks the whole set of overrides a topic would have, and returns what would apply.
+
+    ``existing`` are the overrides before a change of configs, None or empty for a new topic. Raises ConfigError.
+    """
+    for name in configs:
+        if name not in TOPIC_KEYS:
+            raise ConfigError(name, f"{name} is not a topic config.")
+    config = log_config(configs, broker)
+    _check_compaction_lag(config)
+    if config.remote_storage_enable:
+        _check_remote_storage(config, broker)
+    elif (existing or {}).get("remote.storage.enable", "").lower() == "true":
+        _check_disabling(config)
+    return config
+
+
+def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
+    """The LogConfig of a topic: its overrides over the broker's dynamic and static settings over defaults.
+
+    Raises ConfigError for an override that does not parse.
+    """
+    values = topic_values(overrides, broker)
+
+    def whole(name: str) -> int:
+        return cast(int, values[name])
+
+    def flag(name: str) -> bool:
+        return cast(bool, values[name])
+
+    def listed(name: str) -> tuple[str, ...]:
+        return cast(tuple[str, ...], values[name])
+
+    return LogConfig(
+        segment_bytes=_segment_bytes(values),
+        segment_ms=whole("segment.ms"),
+        segment_jitter_ms=whole("segment.jitter.ms"),
+        segment_index_bytes=whole("segment.index.bytes"),
+        index_interval_bytes=whole("index.interval.bytes"),
+        preallocate=flag("preallocate"),
+        flush_messages=whole("flush.messages"),
+        flush_ms=whole("flush.ms"),
+        cleanup_policy=frozenset(CleanupPolicy(policy) for policy in listed("cleanup.policy")),
+        retention_bytes=whole("retention.bytes"),
+        retention_ms=whole("retention.ms"),
+        local_retention_bytes=whole("local.retention.bytes"),
+        local_retention_ms=whole("local.retention.ms"),
+        remote_storage_enable=flag("remote.storage.enable"),
+        remote_log_copy_disable=flag("remote.log.copy.disable"),
+        remote_log_delete_on_disable=flag("remote.log.delete.on.disable"),
+        file_delete_delay_ms=whole("file.delete.delay.ms"),
+        delete_retention_ms=whole("delete.retention.ms"),
+        min_compaction_lag_ms=whole("min.compaction.lag.ms"),
+        max_compaction_lag_ms=whole("max.compaction.lag.ms"),
+        min_cleanable_dirty_ratio=cast(float, values["min.cleanable.dirty.ratio"]),
+        max_message_bytes=whole("max.message.bytes"),
+        compression_type=CompressionType(str(values["compression.type"])),
+        compression_gzip_level=whole("compression.gzip.level"),
+        compression_lz4_level=whole("compression.lz4.level"),
+        compression_zstd_level=whole("compression.zstd.level"),
+        message_timestamp_type=MessageTimestampType(str(values["message.timestamp.type"])),
+        message_timestamp_before_max_ms=whole("message.timestamp.before.max.ms"),
+        message_timestamp_after_max_ms=whole("message.timestamp.after.max.ms"),
+        min_insync_replicas=whole("min.insync.replicas"),
+        unclean_leader_election_enable=flag("unclean.leader.election.enable"),
+        follower_replication_throttled_replicas=listed("follower.replication.throttled.replicas"),
+        leader_replication_throttled_replicas=listed("leader.replication.throttled.replicas"),
+    )
+
+
+def topic_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
+    """The value of every topic key. Overrides whose name is no topic key are passed over."""
+    return {
+        name: key.parse(overrides[name]) if name in overrides else _broker_default(name, broker)
+        for name, key in TOPIC_KEYS.items()
+    }
+
+
+def _broker_default(name: str, broker: BrokerConfig) -> Value:
+    """What the broker's keys make of a topic key: the first of its synonyms that has a value."""
+    for synonym in TOPIC_SYNONYMS.get(name, ()):
+        value = broker.value(synonym)
+        if value is not None:
+            return _unlimited_is_minus_one(name, _in_milliseconds(synonym, value))
+    return TOPIC_KEYS[name].default_value()
+
+
+def _in_milliseconds(synonym: str, value: Value) -> Value:
+    if synonym.endswith(".hours"):
+        return cast(int, value) * _MS_PER_HOUR
+    if synonym.endswith(".minutes"):
+        return cast(int, value) * _MS_PER_MINUTE
+    return value
+
+
+def _unlimited_is_minus_one(name: str, value: Value) -> Value:
+    """A broker may say any negative retention time for "keep everything"; a topic says -1."""
+    return max(-1, cast(int, value)) if name == "retention.ms" else value
+
+
+def _segment_bytes(values: Mapping[str, Value]) -> int:
+    for_tests = values["internal.segment.bytes"]
+    return cast(int, values["segment.bytes"] if for_tests is None else for_tests)
+
+
+def _check_compaction_lag(config: LogConfig) -> None:
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if low > high:
+        raise ConfigError(
+            "min.compaction.lag.ms",
+            f"min.compaction.lag.ms is {low} but must be at most max.compaction.lag.ms, {high}.",
+        )
+
+
+def _check_remote_storage(config: LogConfig, broker: BrokerConfig) -> None:
+    name = "remote.storage.enable"
+    if not broker.remote_log_storage_system_enable:
+        raise ConfigError(name, f"{name} needs remote.log.storage.system.enable on the brokers, which is off.")
+    if config.is_compacted:
+        raise ConfigError(name, f"{name} cannot be combined with a cleanup.policy that compacts.")
+    times = (config.local_retention_ms, config.retention_ms)
+    sizes = (config.local_retention_bytes, config.retention_bytes)
+    for unit, (local, total) in (("ms", times), ("bytes", sizes)):
+        _check_local_retention(unit, local, total)
+        if config.remote_log_copy_disable:
+            _check_read_only(unit, local, total)
+
+
+def _check_local_retention(unit: str, local: int, total: int) -> None:
+    """The local part may not be kept longer than the whole."""
+    if local == _INHERIT or total < 0:
+        return
+    if local < 0 or local > total:
+        name = f"local.retention.{unit}"
+        raise ConfigError(name, f"{name} is {local} but must be at most retention.{unit}, {total}.")
+
+
+def _check_read_only(unit: str, local: int, total: int) -> None:
+    if local not in (_INHERIT, total):
+        name = f"local.retention.{unit}"
+        raise ConfigError(
+            name,
+            f"{name} is {local} but must be retention.{unit}, {total}, under remote.log.copy.disable: "
+            "what leaves the local disk would not be copied any more.",
+        )
+
+
+def _check_disabling(config: LogConfig) -> None:
+    if not config.remote_log_delete_on_disable:
+        raise ConfigError(
+            "remote.storage.enable",
+            "remote.storage.enable can be turned off only with remote.log.delete.on.disable=true, which deletes the "
+            "remote part; remote.log.copy.disable=true keeps it and copies nothing more.",
+        )

@@ -1,0 +1,130 @@
+import pytest
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
+from broker.config.internal_topics import internal_min_isr, internal_replication_factor
+from broker.config.load import parse_config
+from tests.broker.config.test_listeners import COMBINED
+
+
+def config_with(**changes: str) -> BrokerConfig:
+    return parse_config(COMBINED | {name.replace("_", "."): value for name, value in changes.items()})
+
+
+def test_settings_are_typed_and_defaulted() -> None:
+    config = config_with(num_partitions="3")
+    assert config.num_partitions == 3
+    assert config.auto_create_topics_enable is True
+    assert config.log_cleaner_io_buffer_load_factor == 0.9
+    assert config.broker_rack is None
+    assert config.group_consumer_assignors == ("uniform", "range")
+    assert config.http_listener is not None
+    assert config.http_listener.port == 9644
+    assert config.raw("num.partitions") == "3"
+    assert config.raw("num.io.threads") == "8"
+    assert config.raw("no.such.key") is None
+
+
+def test_log_directories() -> None:
+    assert config_with().log_dirs == ("/tmp/kafka-logs",)
+    config = config_with(log_dirs="/a, /b,/a", log_dir="/c")
+    assert (config.log_dirs, config.metadata_log_dir) == (("/a", "/b"), "/a")
+    assert config_with(log_dir="/c", metadata_log_dir="/m").metadata_log_dir == "/m"
+
+
+def test_no_http_listener_when_empty() -> None:
+    assert config_with(ottla_http_listener="").http_listener is None
+
+
+def test_limits_per_address() -> None:
+    config = config_with(max_connections_per_ip="0", max_connections_per_ip_overrides="127.0.0.1:5, h:6")
+    assert config.max_connections_per_ip_overrides == {"127.0.0.1": 5, "h": 6}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num.partitions", "0"),
+        ("num.partitions", "1.5"),
+        ("auto.create.topics.enable", "yes"),
+        ("log.cleanup.policy", "foo"),
+        ("compression.type", "foo"),
+        ("compression.gzip.level", "0"),
+        ("log.cleaner.min.cleanable.ratio", "2"),
+        ("log.segment.bytes", "100"),
+        ("log.retention.hours", "0"),
+        ("log.retention.ms", "0"),
+        ("log.roll.ms", "0"),
+        ("log.roll.jitter.ms", "-1"),
+        ("log.dirs", ""),
+        ("replica.socket.timeout.ms", "100"),
+        ("group.coordinator.rebalance.protocols", "consumer"),
+        ("group.coordinator.rebalance.protocols", "classic,foo"),
+        ("group.consumer.session.timeout.ms", "1"),
+        ("group.consumer.heartbeat.interval.ms", "60000"),
+        ("group.consumer.max.session.timeout.ms", "1"),
+        ("group.streams.num.standby.replicas", "9"),
+        ("log.cleaner.dedupe.buffer.size", "100"),
+        ("log.cleaner.threads", "0"),
+        ("offsets.topic.compression.codec", "9"),
+        ("max.connections.per.ip", "0"),
+        ("max.connections.per.ip.overrides", "bad"),
+        ("max.connections.per.ip.overrides", "1.2.3.4:x"),
+        ("queued.max.request.bytes", "10"),
+        ("ottla.http.listener", "nowhere"),
+        ("metadata.snapshot.min.changed_records.ratio", "1.5"),
+        ("listener.name.plaintext.max.connections", "x"),
+    ],
+)
+def test_a_bad_value_is_one_sentence_that_names_its_key(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(COMBINED | {key: value})
+    assert caught.value.key == key
+    assert caught.value.sentence.startswith(key)
+    assert caught.value.sentence.endswith(".")
+    assert "\n" not in caught.value.sentence
+
+
+def test_a_secret_is_not_shown_in_the_refusal() -> None:
+    config = config_with()
+    changed, problems = config.with_dynamic(cluster={}, broker={"listener.name.x.ssl.key.password": "p"})
+    assert problems == []
+    assert changed.raw("listener.name.x.ssl.key.password") == "p"
+
+
+@pytest.mark.parametrize("key", ["process.roles", "node.id", "controller.listener.names"])
+def test_required_keys(key: str) -> None:
+    with pytest.raises(ConfigError, match="must be set"):
+        parse_config({name: value for name, value in COMBINED.items() if name != key})
+
+
+def test_waiting_longer_than_the_lag_limit_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_with(replica_lag_time_max_ms="100")
+    assert caught.value.key == "replica.fetch.wait.max.ms"
+
+
+def test_dynamic_layers_win_over_static_ones() -> None:
+    config = config_with(num_io_threads="4")
+    changed, problems = config.with_dynamic(cluster={"num.io.threads": "5", "num.network.threads": "6"}, broker={})
+    assert (changed.num_io_threads, changed.num_network_threads, problems) == (5, 6, [])
+    changed, _ = changed.with_dynamic(cluster={"num.io.threads": "5"}, broker={"num.io.threads": "7"})
+    assert (changed.num_io_threads, changed.num_network_threads) == (7, 3)
+    assert config.num_io_threads == 4
+
+
+def test_a_stored_value_that_no_longer_parses_is_reported_and_left_out() -> None:
+    changed, problems = config_with().with_dynamic(cluster={"num.io.threads": "many"}, broker={})
+    assert changed.num_io_threads == 8
+    assert [problem.key for problem in problems] == ["num.io.threads"]
+
+
+def test_settings_for_a_plugin() -> None:
+    config = parse_config(COMBINED | {"rsm.config.storage.root": "/r", "rsm.config.chunk.size": "4"})
+    assert config.settings_below("rsm.config.") == {"storage.root": "/r", "chunk.size": "4"}
+
+
+@pytest.mark.parametrize(("voters", "brokers", "factor"), [(1, 1, 1), (1, 2, 2), (1, 5, 3), (1, 0, 1), (3, 1, 3)])
+def test_internal_topics_shrink_only_where_one_voter_rules(voters: int, brokers: int, factor: int) -> None:
+    assert internal_replication_factor(3, voter_count=voters, broker_count=brokers) == factor
+    assert internal_min_isr(2, factor) == min(2, factor)

@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import pytest
+
+from broker.config.errors import ConfigError
+from broker.config.load import load_config
+
+
+def properties(directory: Path, text: str) -> str:
+    path = directory / "server.properties"
+    path.write_text(text)
+    return str(path)
+
+
+COMBINED = """
+process.roles = broker,controller
+node.id=7
+listeners: PLAINTEXT://127.0.0.1:19092,\\
+    CONTROLLER://127.0.0.1:19093
+controller.listener.names=CONTROLLER
+controller.quorum.voters=7@127.0.0.1:19093
+"""
+
+
+def test_without_anything_a_node_is_a_cluster_of_its_own() -> None:
+    config, warnings = load_config(None, [], {})
+    assert config.lone
+    assert (config.node_id, config.is_broker, config.is_controller) == (1, True, True)
+    assert [str(listener) for listener in config.client_listeners] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert [str(listener) for listener in config.controller_listeners] == ["CONTROLLER://127.0.0.1:9093"]
+    assert config.log_dirs == ("./data",)
+    assert [voter.id for voter in config.voters] == [1]
+    assert warnings == []
+
+
+def test_a_lone_node_keeps_what_it_was_told() -> None:
+    config, _ = load_config(None, ["listeners=PLAINTEXT://127.0.0.1:0", "log.dir=/x"], {"CLUSTER_ID": "abc"})
+    assert config.lone
+    assert config.cluster_id == "abc"
+    assert config.log_dirs == ("/x",)
+    assert config.controller_listeners[0].port == 0
+    assert [str(listener) for listener in config.client_listeners] == ["PLAINTEXT://127.0.0.1:0"]
+
+
+def test_a_file_is_taken_at_its_word(tmp_path: Path) -> None:
+    config, warnings = load_config(properties(tmp_path, COMBINED), [], {})
+    assert not config.lone
+    assert config.node_id == 7
+    assert config.log_dirs == ("/tmp/kafka-logs",)
+    assert warnings == []
+
+
+def test_a_file_without_a_place_in_a_cluster_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"process\.roles must be set"):
+        load_config(properties(tmp_path, "num.partitions=3"), [], {})
+
+
+def test_override_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    path = properties(tmp_path, COMBINED + "num.partitions=2\nlog.segment.bytes=2000000\n")
+    environ = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_LOG_SEGMENT_BYTES": "3000000"}
+    config, _ = load_config(path, ["num.partitions=4", "num.partitions=5"], environ)
+    assert (config.num_partitions, config.log_segment_bytes) == (5, 3_000_000)
+
+
+def test_a_typo_is_a_warning_that_suggests_the_nearest_key() -> None:
+    _, warnings = load_config(None, ["num.partition=3", "zzz=1"], {"KAFKA_HEAP_OPTS": "-Xmx1G"})
+    assert warnings == [
+        "num.partition is not a configuration key and has no effect. Did you mean num.partitions?",
+        "zzz is not a configuration key and has no effect.",
+    ]
+
+
+def test_a_key_without_effect_here_is_a_warning_that_says_so() -> None:
+    _, warnings = load_config(None, ["num.io.threads=3", "leader.replication.throttled.rate=1"], {})
+    assert "num.io.threads" in warnings[0]
+    assert "AlterConfigs" in warnings[1]
+
+
+def test_settings_of_plugins_are_nobodys_business() -> None:
+    _, warnings = load_config(None, ["rsm.config.storage.root=/r"], {})
+    assert warnings == []
+
+
+def test_the_name_a_kip_gave_a_key_is_an_alias() -> None:
+    config, warnings = load_config(None, ["metadata.snapshot.min.new_records.size=1000"], {})
+    assert config.metadata_log_max_record_bytes_between_snapshots == 1000
+    assert warnings == []
+
+
+def test_the_old_spelling_of_the_node_id(tmp_path: Path) -> None:
+    config, _ = load_config(properties(tmp_path, COMBINED.replace("node.id", "broker.id")), [], {})
+    assert config.node_id == 7
+
+
+@pytest.mark.parametrize("override", ["num.partitions", "=3"])
+def test_an_override_without_key_or_value_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        load_config(None, [override], {})
+
+
+def test_an_override_may_hold_equal_signs() -> None:
+    config, _ = load_config(None, ["broker.rack=a=b"], {})
+    assert config.broker_rack == "a=b"
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_config(str(tmp_path / "none.properties"), [], {})
+
+
+def test_a_file_of_garbage_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a properties file"):
+        load_config(properties(tmp_path, "a=\\uZZZZ"), [], {})

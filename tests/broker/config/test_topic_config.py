@@ -1,0 +1,133 @@
+"""Topic configs, case by case as Apache Kafka 4.2 decides them."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
+from broker.config.load import parse_config
+from broker.config.topic_config import log_config, validate_topic_configs
+from storage.config import CleanupPolicy, CompressionType, LogConfig
+from tests.broker.config.test_listeners import COMBINED
+
+REMOTE = {"remote.storage.enable": "true"}
+
+
+def broker(**changes: str) -> BrokerConfig:
+    return parse_config(COMBINED | {name.replace("_", "."): value for name, value in changes.items()})
+
+
+def test_the_defaults_of_a_broker_are_those_of_a_log() -> None:
+    assert log_config({}, broker()) == LogConfig()
+
+
+def test_overrides_win_over_the_brokers_settings() -> None:
+    config = log_config(
+        {"cleanup.policy": "compact,delete", "retention.ms": "5", "compression.type": "zstd"},
+        broker(log_cleanup_policy="delete", log_retention_ms="9", log_segment_bytes="2000000"),
+    )
+    assert config.cleanup_policy == {CleanupPolicy.COMPACT, CleanupPolicy.DELETE}
+    assert config.retention_ms == 5
+    assert config.compression_type is CompressionType.ZSTD
+    assert config.segment_bytes == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "retention_ms"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.ms": "-7"}, -1),
+    ],
+)
+def test_the_first_of_several_synonyms_wins(settings: dict[str, str], retention_ms: int) -> None:
+    assert log_config({}, parse_config(COMBINED | settings)).retention_ms == retention_ms
+
+
+def test_dynamic_settings_of_the_broker_reach_its_logs() -> None:
+    changed, _ = broker().with_dynamic(cluster={"log.flush.interval.ms": "10"}, broker={"log.roll.ms": "20"})
+    config = log_config({}, changed)
+    assert (config.flush_ms, config.segment_ms) == (10, 20)
+
+
+def test_segments_of_any_size_for_tests() -> None:
+    assert log_config({"internal.segment.bytes": "100"}, broker()).segment_bytes == 100
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"retention.bytes": "-5"},
+        {"cleanup.policy": ""},
+        {"compression.gzip.level": "-1"},
+        {"leader.replication.throttled.replicas": "*"},
+        {"leader.replication.throttled.replicas": "0:1,1:2"},
+        {"leader.replication.throttled.replicas": ""},
+        {"flush.ms": " 10 "},
+        {"local.retention.ms": "5", "retention.ms": "1"},
+    ],
+)
+def test_accepted(configs: dict[str, str]) -> None:
+    validate_topic_configs(configs, broker())
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"foo": "1"},
+        {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
+        {"retention.ms": "-2"},
+        {"cleanup.policy": "delete,foo"},
+        {"cleanup.policy": "compact,,delete"},
+        {"remote.storage.enable": "true"},
+        {"leader.replication.throttled.replicas": "x"},
+        {"leader.replication.throttled.replicas": "none"},
+        {"segment.bytes": "100"},
+        {"segment.bytes": "99999999999"},
+        {"compression.type": "none"},
+        {"message.timestamp.type": "createtime"},
+        {"max.message.bytes": "-1"},
+        {"preallocate": "1"},
+        {"min.cleanable.dirty.ratio": "1.5"},
+        {"min.insync.replicas": "0"},
+    ],
+)
+def test_refused(configs: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_topic_configs(configs, broker())
+    assert caught.value.key in configs
+
+
+@pytest.mark.parametrize(
+    ("configs", "existing"),
+    [
+        (REMOTE, {}),
+        (REMOTE | {"cleanup.policy": ""}, {}),
+        (REMOTE | {"retention.ms": "9", "local.retention.ms": "9", "remote.log.copy.disable": "true"}, {}),
+        ({"remote.log.copy.disable": "true"}, {}),
+        ({"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}, REMOTE),
+    ],
+)
+def test_accepted_with_remote_storage(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    validate_topic_configs(configs, broker(remote_log_storage_system_enable="true"), existing=existing)
+
+
+@pytest.mark.parametrize(
+    ("configs", "existing"),
+    [
+        (REMOTE | {"cleanup.policy": "compact"}, {}),
+        (REMOTE | {"local.retention.ms": "-1", "retention.ms": "1000"}, {}),
+        (REMOTE | {"local.retention.ms": "1001", "retention.ms": "1000"}, {}),
+        (REMOTE | {"local.retention.bytes": "1001", "retention.bytes": "1000"}, {}),
+        (REMOTE | {"local.retention.ms": "5", "retention.ms": "1000", "remote.log.copy.disable": "true"}, {}),
+        (REMOTE | {"local.retention.bytes": "5", "retention.bytes": "9", "remote.log.copy.disable": "true"}, {}),
+        ({"remote.storage.enable": "false"}, REMOTE),
+        ({}, REMOTE),
+    ],
+)
+def test_refused_with_remote_storage(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        validate_topic_configs(configs, broker(remote_log_storage_system_enable="true"), existing=existing)
