@@ -1,0 +1,117 @@
+"""What the log looks like: one line per event, `key=value` after the message, or one JSON object per line.
+
+`EventLog` is how a module logs an event with its facts kept apart from its words. Lines of the standard `logging`
+module, ours and of libraries, come out in the same shape. A line never contains a raw line break, whatever a peer put
+into a client id, and an exception is told on its event's own line.
+"""
+
+import json
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import IO, Literal, TypeAlias
+
+LogFormat: TypeAlias = Literal["text", "json"]
+ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
+
+_FIELDS = "fields"  # the attribute of a LogRecord that carries the facts of an event
+_STACK_DEPTH = 6  # innermost frames that the text format names; JSON has them all
+
+
+class EventLog:
+    """A logger for events: a sentence that is always the same, and the facts that differ."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Of interest to those who look for a fault."""
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Of interest to those who run the node."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Something is not as it should be, and was dealt with."""
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, error: BaseException | None = None, **fields: object) -> None:
+        """Something failed; `error` adds what and where."""
+        self._write(logging.ERROR, event, fields, error)
+
+    def _write(self, level: int, event: str, fields: Mapping[str, object], error: BaseException | None = None) -> None:
+        if self._logger.isEnabledFor(level):
+            extra = {_FIELDS: fields}
+            self._logger.log(level, "%s", event, extra=extra, exc_info=error, stacklevel=3)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00,000 INFO broker.net a sentence key=value key="two words"`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, without line break at its end."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        head = f"{stamp},{int(record.msecs):03d} {record.levelname} {record.name} {_one_line(record.getMessage())}"
+        fields = dict(fields_of(record))
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            fields["error"] = "".join(traceback.format_exception_only(error)).strip()
+            fields["at"] = _places(error)
+        return " ".join([head, *(f"{key}={_text_value(value)}" for key, value in fields.items())])
+
+
+class JsonFormatter(logging.Formatter):
+    """One object: `ts` (ISO 8601, UTC), `level`, `logger`, `event`, `thread`, the event's fields, and `traceback`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, without line break at its end. A field never replaces one of the standard ones."""
+        entry: dict[str, object] = {
+            "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+            "thread": record.threadName,
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            entry["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
+        return json.dumps({**fields_of(record), **entry}, default=str)
+
+
+def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
+    """The facts of an event; empty for a line of the standard `logging` module."""
+    fields = getattr(record, _FIELDS, None)
+    return fields if isinstance(fields, dict) else {}
+
+
+def configure_logging(log_format: LogFormat = "text", level: str = "INFO", stream: IO[str] | None = None) -> None:
+    """Send every logger of the process to `stream` (standard output), replacing what was configured before."""
+    handler = logging.StreamHandler(sys.stdout if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.captureWarnings(True)
+
+
+def _text_value(value: object) -> str:
+    """`value` as it is where that is unambiguous, otherwise as a JSON string."""
+    text = str(value)
+    if text and not any(character in ' "=\\' or not character.isprintable() for character in text):
+        return text
+    return json.dumps(text, ensure_ascii=False) if text.isprintable() else json.dumps(text)
+
+
+def _one_line(message: str) -> str:
+    return message if message.isprintable() else json.dumps(message)[1:-1]
+
+
+def _places(error: BaseException) -> str:
+    """Where an exception came from, innermost first: `file.py:12 function < file.py:34 caller`."""
+    frames = traceback.extract_tb(error.__traceback__)[-_STACK_DEPTH:]
+    return " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))

@@ -1,0 +1,38 @@
+"""How many connections there are and from where: `max.connections` and `max.connections.per.ip`. Counts only."""
+
+from collections.abc import Mapping
+
+
+class ConnectionCounts:
+    """The open connections of a server, in total and by address."""
+
+    __slots__ = ("_by_host", "_max_per_host", "_overrides", "_total_max", "total")
+
+    def __init__(self, total_max: int, max_per_host: int, overrides: Mapping[str, int]) -> None:
+        self._total_max = total_max
+        self._max_per_host = max_per_host
+        self._overrides = overrides
+        self._by_host: dict[str, int] = {}
+        self.total = 0
+
+    def is_full(self) -> bool:
+        """Whether the server has as many connections as it may have."""
+        return self.total >= self._total_max
+
+    def admits(self, host: str) -> bool:
+        """Whether `host` may open one more."""
+        return self._by_host.get(host, 0) < self._overrides.get(host, self._max_per_host)
+
+    def opened(self, host: str) -> None:
+        """Count one more from `host`."""
+        self.total += 1
+        self._by_host[host] = self._by_host.get(host, 0) + 1
+
+    def closed(self, host: str) -> None:
+        """Count one less from `host`."""
+        self.total -= 1
+        left = self._by_host[host] - 1
+        if left:
+            self._by_host[host] = left
+        else:
+            del self._by_host[host]

@@ -1,0 +1,31 @@
+"""Log lines about peers that misbehave, so few that a hostile peer cannot fill a disk with them."""
+
+from broker.logs import EventLog
+
+BURST = 10
+REFILL_MS = 1_000.0  # one more line a second once the burst is used up
+
+
+class Complaints:
+    """At most `BURST` lines at once, then one a second; the next line tells how many were left out."""
+
+    __slots__ = ("_allowed", "_log", "_refilled_ms", "_suppressed")
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._allowed = float(BURST)
+        self._refilled_ms = 0.0
+        self._suppressed = 0
+
+    def report(self, event: str, now_ms: float, **fields: object) -> None:
+        """Log `event` as a warning, or count it when too much was said already."""
+        self._allowed = min(float(BURST), self._allowed + (now_ms - self._refilled_ms) / REFILL_MS)
+        self._refilled_ms = now_ms
+        if self._allowed < 1.0:
+            self._suppressed += 1
+            return
+        self._allowed -= 1.0
+        if self._suppressed:
+            fields["suppressed"] = self._suppressed
+            self._suppressed = 0
+        self._log.warning(event, **fields)

@@ -1,0 +1,27 @@
+"""The bounds that an operator sets on the network side, under the names and with the defaults of Kafka's settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+UNLIMITED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NetLimits:
+    """How much the peers may ask of one server. Sizes in bytes, times in milliseconds.
+
+    `max_connections_per_ip_overrides` maps host names and addresses to the number that replaces
+    `max_connections_per_ip` for them. `queued_max_request_bytes` -1 and buffer sizes -1 mean "no bound of ours" and
+    "what the system chooses".
+    """
+
+    socket_request_max_bytes: int = 104_857_600
+    queued_max_requests: int = 500
+    queued_max_request_bytes: int = -1
+    max_connections: int = UNLIMITED
+    max_connections_per_ip: int = UNLIMITED
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    connections_max_idle_ms: int = 600_000
+    socket_listen_backlog_size: int = 50
+    socket_send_buffer_bytes: int = 102_400
+    socket_receive_buffer_bytes: int = 102_400

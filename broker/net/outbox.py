@@ -1,0 +1,64 @@
+"""What a connection has to say, gathered so that one wake-up costs one write. It knows chunks and a transport only."""
+
+import asyncio
+
+from broker.net.stats import ListenerStats
+from protocol.primitives import Buffer
+
+JOIN_MAX_BYTES = 32 * 1024  # in total: below, one joined string beats a list of buffers, in the kernel and before it
+SMALL_CHUNK_BYTES = 4 * 1024  # among larger ones, neighbours below this are joined, so that few buffers are left
+
+
+class Outbox:
+    """Chunks in order; `flush` writes them. More than `JOIN_MAX_BYTES` are written at once, without being asked.
+
+    Large chunks (views of log segments, mostly) reach the transport as they are, uncopied; they must not change until
+    they are sent.
+    """
+
+    __slots__ = ("_chunks", "_size", "_stats", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, stats: ListenerStats) -> None:
+        self._transport = transport
+        self._stats = stats
+        self._chunks: list[Buffer] = []
+        self._size = 0
+
+    def add(self, chunks: list[Buffer]) -> None:
+        """Append to what is to be written. May write, and so make the transport call `pause_writing`."""
+        self._chunks += chunks
+        for chunk in chunks:
+            self._size += len(chunk)
+        if self._size > JOIN_MAX_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the transport."""
+        chunks, size = self._chunks, self._size
+        if not chunks:
+            return
+        self._chunks, self._size = [], 0
+        self._stats.bytes_out += size
+        if len(chunks) == 1:
+            self._transport.write(chunks[0])
+        elif size <= JOIN_MAX_BYTES:
+            self._transport.write(b"".join(chunks))
+        else:
+            self._transport.writelines(join_small(chunks))
+
+
+def join_small(chunks: list[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer chunks: neighbours that are small become one, large ones stay the objects they are."""
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for chunk in chunks:
+        if len(chunk) < SMALL_CHUNK_BYTES:
+            run.append(chunk)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(chunk)
+    if run:
+        joined.append(b"".join(run))
+    return joined

@@ -1,0 +1,252 @@
+"""All client listeners of a node: opening, accepting, limits on connections, silence, and a graceful end.
+
+It joins sockets with `Connection`s and counts them. What a request is, only `dispatch` knows.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+from broker.clock import Clock
+from broker.logs import EventLog
+from broker.net.admission import ConnectionCounts
+from broker.net.backlog import RequestBacklog
+from broker.net.complaints import Complaints
+from broker.net.connection import Commons, Connection
+from broker.net.idle import IdleOrder
+from broker.net.limits import NetLimits
+from broker.net.listening import Acceptor, Listener, addresses_of, host_and_port, listen
+from broker.net.receiver import ReceiveArena
+from broker.net.request import ConnectionInfo, Dispatch
+from broker.net.stats import ListenerStats
+
+IDLE_CHECKS_PER_LIMIT = 20  # a silent connection outlives connections.max.idle.ms by a twentieth of it at most,
+IDLE_CHECK_MAX_S = 5.0  # and by no more than this
+IDLE_CHECK_MIN_S = 0.05
+
+log = EventLog("broker.net")
+
+
+class Server:
+    """Accepts clients on `listeners` and gives their requests to `dispatch`.
+
+    In this order: `open` takes the ports (clients may connect and wait from then on), `start` serves, `drain` ends.
+    `protected_listener` (the one between brokers, when there are several) is exempt from `max.connections`: when the
+    server is full, a newcomer there displaces the connection of another listener that has been silent for longest.
+    """
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        limits: NetLimits,
+        listeners: Sequence[Listener],
+        *,
+        clock: Clock,
+        protected_listener: str | None = None,
+    ) -> None:
+        self.stats = {listener.name: ListenerStats() for listener in listeners}
+        self.backlog = RequestBacklog(limits.queued_max_requests, limits.queued_max_request_bytes)
+        self._dispatch = dispatch
+        self._limits = limits
+        self._listeners = listeners
+        self._clock = clock
+        self._protected = protected_listener
+        self._idle: IdleOrder[Connection] = IdleOrder(limits.connections_max_idle_ms)
+        self._counts = ConnectionCounts(limits.max_connections, limits.max_connections_per_ip, {})
+        self._complaints = Complaints(log)
+        self._sockets: dict[str, socket.socket] = {}
+        self._acceptors: list[Acceptor] = []
+        self._adoptions: set[asyncio.Task[None]] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._serial = 0
+        self._is_draining = False
+        self._emptied = asyncio.Event()
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Host and port by listener name, with the port that was picked where 0 was asked for. Empty until `open`."""
+        return {name: host_and_port(opened.getsockname()) for name, opened in self._sockets.items()}
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open, on all listeners."""
+        return self._counts.total
+
+    def open(self) -> None:
+        """Take the ports of all listeners, or of none. Raises ListenError."""
+        limits = self._limits
+        overrides = {
+            address: count
+            for host, count in limits.max_connections_per_ip_overrides.items()
+            for address in addresses_of(host)
+        }
+        self._counts = ConnectionCounts(limits.max_connections, limits.max_connections_per_ip, overrides)
+        try:
+            for listener in self._listeners:
+                self._sockets[listener.name] = listen(
+                    listener,
+                    backlog=limits.socket_listen_backlog_size,
+                    receive_buffer_bytes=limits.socket_receive_buffer_bytes,
+                )
+        except BaseException:
+            for opened in self._sockets.values():
+                opened.close()
+            self._sockets.clear()
+            raise
+
+    def start(self) -> None:
+        """Serve, on the running event loop."""
+        loop = asyncio.get_running_loop()
+        commons = Commons(
+            dispatch=self._dispatch,
+            clock=self._clock,
+            timers=loop,
+            arena=ReceiveArena(),
+            backlog=self.backlog,
+            idle=self._idle,
+            complaints=self._complaints,
+            frame_bytes_max=self._limits.socket_request_max_bytes,
+        )
+        for name, opened in self._sockets.items():
+            acceptor = Acceptor(
+                opened,
+                loop,
+                may_accept=partial(self._may_accept, name),
+                on_accepted=partial(self._on_accepted, commons, name),
+            )
+            self._acceptors.append(acceptor)
+            acceptor.start()
+        self._schedule_idle_check(loop)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Accept nobody, begin no request, answer those under way for up to `timeout_s`, and close everything."""
+        self._is_draining = True
+        self._stop_listening()
+        for connection in list(self._idle):
+            connection.finish()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wait_until_empty()
+        except TimeoutError:
+            log.warning("closing connections that did not end in time", connections=len(self._idle))
+            for connection in list(self._idle):
+                connection.abort()
+            await self._wait_until_empty()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+
+    def close_idle(self) -> None:
+        """Close the connections that made no progress for longer than `connections.max.idle.ms`."""
+        now_ms = self._clock.monotonic_ms()
+        for connection in self._idle.expired(now_ms):
+            if connection.close_if_stuck(now_ms):
+                connection.stats.expired_idle += 1
+
+    # Accepting.
+
+    def _may_accept(self, listener: str) -> bool:
+        return listener == self._protected or not self._counts.is_full()
+
+    def _evict_one(self) -> None:
+        for connection in self._idle:
+            if connection.info.listener != self._protected:
+                connection.abort()
+                connection.stats.evicted += 1
+                self._idle.remove(connection)  # it is counted until its transport is gone
+                return
+
+    def _on_accepted(self, commons: Commons, listener: str, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        stats = self.stats[listener]
+        if not self._counts.admits(peer[0]):
+            accepted.close()
+            stats.refused_per_ip += 1
+            now_ms = self._clock.monotonic_ms()
+            self._complaints.report("too many connections from one address", now_ms, host=peer[0], listener=listener)
+            return
+        if self._counts.is_full():
+            self._evict_one()
+        self._counts.opened(peer[0])
+        stats.accepted += 1
+        stats.connections += 1
+        task = asyncio.ensure_future(self._adopt(commons, listener, accepted, peer))
+        self._adoptions.add(task)
+        task.add_done_callback(self._adoptions.discard)
+
+    async def _adopt(self, commons: Commons, listener: str, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        """Make a connection of a socket that is counted already."""
+        info = self._describe(listener, accepted, peer)
+        greeter = _Greeter(lambda transport: self._greet(transport, info, commons))
+        try:
+            _set_options(accepted, self._limits.socket_send_buffer_bytes)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: greeter, accepted)
+        except OSError as error:
+            log.debug("a connection ended before it began", peer=peer[0], reason=error)
+            accepted.close()
+            self._uncount(listener, peer[0])
+
+    def _describe(self, listener: str, accepted: socket.socket, peer: tuple[str, int]) -> ConnectionInfo:
+        self._serial += 1
+        host, port = host_and_port(accepted.getsockname())
+        return ConnectionInfo(f"{host}:{port}-{peer[0]}:{peer[1]}-{self._serial}", listener, *peer)
+
+    def _greet(self, transport: asyncio.Transport, info: ConnectionInfo, commons: Commons) -> None:
+        connection = Connection(transport, info, commons, self.stats[info.listener], self._on_closed)
+        transport.set_protocol(connection)
+        if self._is_draining:
+            connection.finish()
+
+    def _on_closed(self, connection: Connection) -> None:
+        self._uncount(connection.info.listener, connection.info.peer_host)
+
+    def _uncount(self, listener: str, host: str) -> None:
+        self._counts.closed(host)
+        self.stats[listener].connections -= 1
+        self.stats[listener].closed += 1
+        if self._is_draining:
+            if not self._counts.total:
+                self._emptied.set()
+            return
+        for acceptor in self._acceptors:
+            acceptor.start()
+
+    # Ending.
+
+    def _stop_listening(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for opened in self._sockets.values():
+            opened.close()
+
+    async def _wait_until_empty(self) -> None:
+        if self._counts.total:
+            await self._emptied.wait()
+
+    def _schedule_idle_check(self, loop: asyncio.AbstractEventLoop) -> None:
+        limit_s = self._limits.connections_max_idle_ms / 1000
+        if limit_s >= 0:
+            delay_s = max(IDLE_CHECK_MIN_S, min(IDLE_CHECK_MAX_S, limit_s / IDLE_CHECKS_PER_LIMIT))
+            self._idle_timer = loop.call_later(delay_s, self._check_idle, loop)
+
+    def _check_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.close_idle()
+        self._schedule_idle_check(loop)
+
+
+class _Greeter(asyncio.Protocol):
+    """Stands in until the transport exists, so that a `Connection` is never half built."""
+
+    def __init__(self, greet: Callable[[asyncio.Transport], None]) -> None:
+        self._greet = greet
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand the transport over, before it reads anything."""
+        self._greet(cast(asyncio.Transport, transport))
+
+
+def _set_options(accepted: socket.socket, send_buffer_bytes: int) -> None:
+    """TCP_NODELAY is set by the event loop."""
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if send_buffer_bytes > 0:
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)

@@ -1,0 +1,18 @@
+"""What happened on a listener, as plain numbers: added to on the way, read when somebody asks."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, eq=False)
+class ListenerStats:
+    """Counts since start, but `connections`, which is how many are open now."""
+
+    connections: int = 0
+    accepted: int = 0
+    closed: int = 0
+    refused_per_ip: int = 0
+    expired_idle: int = 0
+    evicted: int = 0
+    requests: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0

@@ -1,0 +1,518 @@
+"""One connection: order, pressure and endings, on a transport in memory."""
+
+import asyncio
+import logging
+import struct
+
+import pytest
+
+from broker.net.connection import PARKED_BYTES_MAX, PARKED_REQUESTS_MAX, UNANSWERED_MAX, WRITE_HIGH_BYTES
+from broker.net.receiver import ARENA_BYTES
+from broker.net.request import Answer, CloseConnection, Request
+from protocol.errors import DecodeError
+from tests.broker.net.fakes import FRAME_MAX, Broker, House, answer_to, frame
+
+KB = 1024
+
+
+def frames(*numbers: int, body: bytes = b"") -> bytes:
+    return b"".join(frame(number, body) for number in numbers)
+
+
+class TestAnswersAtOnce:
+    def test_a_request_is_answered_in_the_same_wake_up(self) -> None:
+        peer = House(Broker()).connect()
+        peer.send(frame(1))
+        assert peer.answers == [1]
+
+    def test_pipelined_requests_are_answered_in_order_with_one_write(self) -> None:
+        peer = House(Broker()).connect()
+        peer.send(frames(1, 2, 3))
+        assert peer.answers == [1, 2, 3]
+        assert len(peer.transport.sent) == 1
+
+    def test_the_handler_sees_header_body_and_origin(self) -> None:
+        broker = Broker()
+        peer = House(broker).connect()
+        peer.send(frame(1, b"body"))
+        request = broker.requests[1]
+        assert request.header == (3, 1, 1, "test")
+        assert bytes(request.body) == b"body"
+        assert request.connection is peer.connection.info
+        assert request.received_ms == 1_700_000_000_000
+        assert request.size == len(frame(1, b"body")) - 4
+
+    def test_a_request_without_answer_leaves_no_gap(self) -> None:
+        broker = Broker()
+        broker.silent = {2}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2, 3))
+        assert broker.begun == [1, 2, 3]
+        assert peer.answers == [1, 3]
+
+    def test_a_large_answer_reaches_the_transport_without_a_copy(self) -> None:
+        body = memoryview(bytes(100 * KB))
+        peer = House(lambda request: [b"head", body]).connect()
+        peer.send(frame(1))
+        assert peer.transport.sent[1] is body
+
+    def test_bytes_are_counted(self) -> None:
+        peer = House(Broker()).connect()
+        peer.send(frames(1, 2))
+        stats = peer.connection.stats
+        assert (stats.requests, stats.bytes_in, stats.bytes_out) == (2, len(frames(1, 2)), len(peer.received))
+
+
+class TestAnswersLater:
+    async def test_a_waiting_request_holds_those_behind_it(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2))
+        peer.send(frame(3))
+        assert broker.begun == [1]
+        await broker.finish(1)
+        assert broker.begun == [1, 2, 3]
+        assert peer.answers == [1, 2, 3]
+
+    async def test_requests_whose_effects_are_applied_overlap_and_are_answered_in_order(self) -> None:
+        broker = Broker()
+        broker.applied = {1, 2}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2, 3))
+        assert broker.begun == [1, 2, 3]
+        await broker.finish(2)
+        assert peer.answers == []
+        await broker.finish(1)
+        assert peer.answers == [1, 2, 3]
+
+    async def test_effects_may_be_applied_later_and_nothing_begins_inside_the_handler_that_says_so(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        house = House(broker)
+        peer = house.connect()
+        peer.send(frames(1, 2))
+        broker.requests[1].effects_applied()
+        assert broker.begun == [1]
+        house.timers.run_soon()
+        assert broker.begun == [1, 2]
+        await broker.finish(1)
+        assert peer.answers == [1, 2]
+
+    async def test_a_request_behind_an_applied_one_can_hold_again(self) -> None:
+        broker = Broker()
+        broker.applied, broker.later = {1}, {2}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2, 3))
+        assert broker.begun == [1, 2]
+        await broker.finish(1)
+        assert broker.begun == [1, 2]
+        await broker.finish(2)
+        assert peer.answers == [1, 2, 3]
+
+    async def test_a_coroutine_will_do(self) -> None:
+        gate = asyncio.Event()
+
+        async def wait(request: Request) -> Answer:
+            await gate.wait()
+            return answer_to(request)
+
+        peer = House(wait).connect()
+        peer.send(frames(1, 2))
+        gate.set()
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert peer.answers == [1, 2]
+
+    async def test_only_so_many_answers_may_be_outstanding(self) -> None:
+        broker = Broker()
+        broker.applied = set(range(UNANSWERED_MAX + 5))
+        peer = House(broker).connect()
+        peer.send(frames(*range(UNANSWERED_MAX + 5)))
+        assert len(broker.begun) == UNANSWERED_MAX
+        await broker.finish(0)
+        assert len(broker.begun) == UNANSWERED_MAX + 1
+
+    async def test_answers_that_wait_for_an_earlier_one_are_bounded_in_size(self) -> None:
+        broker = Broker()
+        broker.applied = {1}
+        broker.bodies = {2: bytes(WRITE_HIGH_BYTES)}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2, 3))
+        assert broker.begun == [1, 2]
+        await broker.finish(1)
+        assert peer.answers == [1, 2, 3]
+
+    async def test_other_connections_go_on(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        house = House(broker)
+        waiting, other = house.connect(), house.connect()
+        waiting.send(frame(1))
+        other.send(frame(2))
+        assert other.answers == [2]
+        waiting.vanish()
+
+
+class TestPressureOnThePeer:
+    async def test_reading_stops_when_enough_requests_are_parked_and_goes_on_at_half(self) -> None:
+        broker = Broker()
+        broker.later = {0, PARKED_REQUESTS_MAX // 2}
+        peer = House(broker).connect()
+        for number in range(PARKED_REQUESTS_MAX + 1):
+            assert peer.transport.is_reading()
+            peer.send(frame(number))
+        assert not peer.transport.is_reading()
+        await broker.finish(0)
+        assert len(broker.begun) == PARKED_REQUESTS_MAX // 2 + 1
+        assert not peer.transport.is_reading()
+        await broker.finish(PARKED_REQUESTS_MAX // 2)
+        assert peer.transport.is_reading()
+        assert peer.answers == list(range(PARKED_REQUESTS_MAX + 1))
+
+    async def test_reading_stops_when_parked_requests_are_large(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        peer = House(broker).connect()
+        peer.send(frame(1) + frame(2, bytes(PARKED_BYTES_MAX)))
+        assert not peer.transport.is_reading()
+        await broker.finish(1)
+        assert peer.transport.is_reading()
+        assert peer.answers == [1, 2]
+
+    async def test_a_waiting_request_alone_does_not_stop_reading_so_that_a_hang_up_is_seen(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        peer = House(broker).connect()
+        peer.send(frame(1))
+        assert peer.transport.is_reading()
+        peer.vanish()
+
+    async def test_the_backlog_counts_what_outlives_a_wake_up(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        house = House(broker)
+        peer = house.connect()
+        peer.send(frame(7))
+        assert (house.backlog.parked, house.backlog.bytes) == (0, 0)
+        peer.send(frames(1, 2))
+        assert (house.backlog.parked, house.backlog.bytes) == (1, 2 * len(frame(1)) - 8)
+        await broker.finish(1)
+        assert (house.backlog.parked, house.backlog.bytes) == (0, 0)
+
+    async def test_a_full_backlog_stops_whoever_would_park_more_and_nobody_else(self) -> None:
+        broker = Broker()
+        broker.later = {1, 11}
+        house = House(broker, parked_max=2)
+        first, second, third = house.connect(), house.connect(), house.connect()
+        first.send(frames(1, 2, 3))
+        assert not first.transport.is_reading()
+        second.send(frame(11))
+        assert second.transport.is_reading()
+        second.send(frame(12))
+        assert not second.transport.is_reading()
+        third.send(frame(20))
+        assert third.answers == [20]
+        await broker.finish(1)
+        assert first.transport.is_reading()
+        assert second.transport.is_reading()
+        second.vanish()
+
+    async def test_without_request_memory_a_large_frame_waits_in_its_socket(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        house = House(broker, bytes_max=50 * KB)
+        first, second = house.connect(), house.connect()
+        first.send(frame(1, bytes(60 * KB)))
+        assert broker.begun == [1]
+        large = frame(2, bytes(100 * KB))
+        taken = second.send(large)
+        assert taken <= ARENA_BYTES
+        assert not second.transport.is_reading()
+        await broker.finish(1)
+        assert second.transport.is_reading()
+        second.send(large[taken:])
+        assert second.answers == [2]
+        assert house.backlog.bytes == 0
+
+    async def test_memory_of_a_vanished_connection_is_given_to_those_who_wait(self) -> None:
+        broker = Broker()
+        house = House(broker, bytes_max=50 * KB)
+        first, second = house.connect(), house.connect()
+        first.send(frame(1, bytes(500 * KB))[: 100 * KB])
+        second.send(frame(2, bytes(100 * KB)))
+        assert not second.transport.is_reading()
+        first.vanish()
+        assert second.transport.is_reading()
+
+    def test_many_waiters_are_let_in_without_recursion(self) -> None:
+        house = House(Broker(), bytes_max=50 * KB)
+        first = house.connect()
+        first.send(frame(1, bytes(500 * KB))[: 100 * KB])
+        others = [house.connect(port) for port in range(2000)]
+        for other in others:
+            other.send(frame(2, bytes(20 * KB))[:-1])
+        first.vanish()
+        for other in others:
+            if other.transport.is_reading():
+                other.send(b"\0")
+        assert [other.answers for other in others] == [[2]] * len(others)
+
+
+class TestPressureFromThePeer:
+    def test_a_peer_that_does_not_read_gets_no_further_request_begun(self) -> None:
+        broker = Broker()
+        broker.bodies = {1: bytes(WRITE_HIGH_BYTES)}
+        peer = House(broker).connect()
+        peer.transport.is_stuck = True
+        peer.send(frames(1, 2, 3))
+        assert broker.begun == [1]
+        peer.transport.let_through()
+        assert peer.answers == [1, 2, 3]
+
+    def test_many_small_answers_count_too(self) -> None:
+        broker = Broker()
+        broker.bodies = dict.fromkeys(range(100), bytes(4 * KB))
+        peer = House(broker).connect()
+        peer.transport.is_stuck = True
+        peer.send(frames(*range(100)))
+        assert peer.transport.unsent_bytes < 2 * WRITE_HIGH_BYTES
+        assert len(broker.begun) < 100
+        peer.transport.let_through()
+        assert peer.answers == list(range(100))
+
+
+class TestMuting:
+    def test_the_answer_leaves_at_once_and_the_next_request_begins_later(self) -> None:
+        broker = Broker()
+        broker.mutes = {1: 250.0}
+        house = House(broker)
+        peer = house.connect()
+        peer.send(frames(1, 2))
+        assert peer.answers == [1]
+        ((delay, unmute),) = house.timers.later
+        assert delay == 0.25
+        unmute()
+        assert peer.answers == [1, 2]
+        assert len(house.timers.later) == 1
+
+    async def test_of_two_mutes_the_longer_counts(self) -> None:
+        broker = Broker()
+        broker.applied = {1, 2}
+        house = House(broker)
+        peer = house.connect()
+        peer.send(frames(1, 2))
+        for number in (1, 2):
+            peer.connection.info.mute_ms = number * 100.0
+            await broker.finish(number)
+        peer.send(frame(3))
+        (_, first), (_, second) = house.timers.later
+        first()
+        assert broker.begun == [1, 2]
+        second()
+        assert broker.begun == [1, 2, 3]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("data", "reason"),
+        [
+            (b"GET / HTTP/1.1\r\n\r\n", "looks like an HTTP request"),
+            (b"\x16\x03\x01\x02\x00\x01", "looks like a TLS handshake on a PLAINTEXT listener"),
+            (struct.pack(">i", -5), "a request of negative size -5"),
+            (struct.pack(">i", 2**31 - 1), "more than socket.request.max.bytes=1000000"),
+            (struct.pack(">i", 3) + b"abc", "request header"),
+        ],
+    )
+    def test_nonsense_closes_the_connection_with_one_line(
+        self, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broker = Broker()
+        peer = House(broker).connect()
+        peer.send(frame(1) + data + frame(2))
+        assert broker.begun == [1]
+        assert peer.answers == [1]
+        assert peer.transport.is_closing()
+        (record,) = caplog.records
+        assert record.getMessage() == "closed a connection"
+        assert reason in str(record.__dict__["fields"]["reason"])
+
+    @pytest.mark.parametrize("error", [CloseConnection("unsupported"), DecodeError("malformed")])
+    async def test_what_came_before_a_bad_request_is_answered_and_what_came_after_is_dropped(
+        self, error: Exception, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broker = Broker()
+        broker.applied = {1}
+        broker.failing = {2: error}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2, 3))
+        assert not peer.transport.is_closing()
+        assert not peer.transport.is_reading()
+        await broker.finish(1)
+        assert peer.answers == [1]
+        assert peer.transport.is_closing()
+        assert broker.begun == [1, 2]
+        assert len(caplog.records) == 1
+
+    async def test_a_handler_that_fails_late_ends_the_connection_in_its_turn(self) -> None:
+        broker = Broker()
+        broker.applied = {1, 2, 3}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2, 3))
+        broker.futures[2].set_exception(CloseConnection("acks=0 and refused"))
+        await asyncio.sleep(0)
+        assert broker.futures[3].cancelled()
+        await broker.finish(1)
+        assert peer.answers == [1]
+        assert peer.transport.is_closing()
+
+    def test_a_bug_in_a_handler_is_logged_with_its_place_and_ends_only_this_connection(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broker = Broker()
+        broker.failing = {1: ZeroDivisionError("bug")}
+        house = House(broker)
+        peer, other = house.connect(), house.connect()
+        peer.send(frame(1))
+        other.send(frame(2))
+        assert peer.transport.is_closing()
+        assert other.answers == [2]
+        (record,) = caplog.records
+        assert record.levelno == logging.ERROR
+        assert record.exc_info is not None
+
+    def test_a_flood_of_bad_connections_fills_no_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        house = House(Broker())
+        for port in range(100):
+            house.connect(port).send(b"GET / HTTP/1.1\r\n")
+        assert len(caplog.records) == 10
+        house.clock.advance_ms(1000)
+        house.connect().send(b"GET / HTTP/1.1\r\n")
+        assert caplog.records[-1].__dict__["fields"]["suppressed"] == 90
+
+    def test_nothing_is_read_after_a_bad_request(self) -> None:
+        broker = Broker()
+        peer = House(broker).connect()
+        peer.send(b"GET / HTTP/1.1\r\n")
+        assert not peer.transport.is_reading()
+        peer.connection.buffer_updated(4)
+        assert broker.begun == []
+
+
+class TestEndings:
+    def test_a_hang_up_closes(self) -> None:
+        peer = House(Broker()).connect()
+        peer.send(frame(1))
+        peer.hang_up()
+        assert peer.transport.is_closing()
+
+    async def test_requests_sent_before_a_hang_up_are_still_handled(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        broker.silent = {2}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2))
+        peer.hang_up()
+        assert not peer.transport.is_closing()
+        await broker.finish(1)
+        assert broker.begun == [1, 2]
+        assert peer.transport.is_closing()
+        assert "resume" not in peer.transport.calls
+
+    async def test_when_the_connection_breaks_its_handlers_are_cancelled_and_nothing_is_left(self) -> None:
+        broker = Broker()
+        broker.applied, broker.later = {1}, {2}
+        house = House(broker)
+        peer = house.connect()
+        peer.send(frames(1, 2, 3))
+        peer.vanish()
+        await asyncio.sleep(0)
+        assert broker.futures[1].cancelled()
+        assert broker.futures[2].cancelled()
+        assert (house.backlog.parked, house.backlog.bytes, len(house.idle)) == (0, 0, 0)
+        assert house.closed == [peer.connection]
+        assert peer.answers == []
+
+    async def test_a_fault_after_the_connection_broke_is_still_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def fail(request: Request) -> Answer:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                raise ZeroDivisionError("in the clean-up") from None
+            return None
+
+        peer = House(fail).connect()
+        peer.send(frame(1))
+        await asyncio.sleep(0)
+        peer.vanish()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        (record,) = caplog.records
+        assert "after its connection was closed" in record.getMessage()
+
+    async def test_finish_answers_what_has_begun_and_begins_no_more(self) -> None:
+        broker = Broker()
+        broker.later = {1}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2))
+        peer.connection.finish()
+        assert not peer.transport.is_closing()
+        await broker.finish(1)
+        assert peer.answers == [1]
+        assert broker.begun == [1]
+        assert peer.transport.is_closing()
+
+    def test_finish_closes_an_unoccupied_connection_at_once(self) -> None:
+        peer = House(Broker()).connect()
+        peer.connection.finish()
+        assert peer.transport.is_closing()
+
+
+class TestIdle:
+    def test_a_silent_connection_expires_and_an_active_one_does_not(self) -> None:
+        house = House(Broker(), idle_ms=1000)
+        silent, active = house.connect(), house.connect()
+        house.clock.advance_ms(900)
+        active.send(frame(1))
+        house.clock.advance_ms(200)
+        assert house.idle.expired(house.clock.monotonic_ms()) == [silent.connection]
+
+    def test_dripping_bytes_of_a_frame_is_no_sign_of_life(self) -> None:
+        house = House(Broker(), idle_ms=1000)
+        slow = house.connect()
+        for byte in frame(1)[:-1]:
+            slow.send(bytes([byte]))
+            house.clock.advance_ms(100)
+        assert house.idle.expired(house.clock.monotonic_ms()) == [slow.connection]
+
+    def test_a_peer_that_stops_reading_is_closed_without_waiting_for_it(self) -> None:
+        broker = Broker()
+        broker.bodies = {1: bytes(100 * KB)}
+        house = House(broker, idle_ms=1000)
+        peer = house.connect()
+        peer.transport.is_stuck = True
+        peer.send(frame(1))
+        house.clock.advance_ms(1001)
+        assert not peer.connection.close_if_stuck(house.clock.monotonic_ms())
+        assert house.idle.expired(house.clock.monotonic_ms()) == []
+        house.clock.advance_ms(1001)
+        assert house.idle.expired(house.clock.monotonic_ms()) == [peer.connection]
+        assert peer.connection.close_if_stuck(house.clock.monotonic_ms())
+        assert peer.transport.aborted
+
+    def test_a_peer_that_reads_slowly_is_left_alone(self) -> None:
+        broker = Broker()
+        broker.bodies = {1: bytes(100 * KB)}
+        house = House(broker, idle_ms=1000)
+        peer = house.connect()
+        peer.transport.is_stuck = True
+        peer.send(frame(1))
+        for _ in range(5):
+            house.clock.advance_ms(1001)
+            assert not peer.connection.close_if_stuck(house.clock.monotonic_ms())
+            peer.transport.unsent_bytes -= 1000
+
+    def test_a_frame_of_the_largest_size_passes(self) -> None:
+        peer = House(Broker()).connect()
+        peer.send(frame(1, bytes(FRAME_MAX - 14)))
+        assert peer.answers == [1]

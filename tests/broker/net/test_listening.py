@@ -1,0 +1,115 @@
+"""Opening listening sockets, and what an operator reads when that fails."""
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.net.listening import Acceptor, Listener, ListenError, host_and_port, listen
+
+
+def test_port_0_picks_a_free_port() -> None:
+    with listen(Listener("PLAINTEXT", "127.0.0.1", 0)) as opened:
+        assert host_and_port(opened.getsockname())[1] > 0
+
+
+def test_no_host_means_every_address() -> None:
+    with listen(Listener("PLAINTEXT", "", 0)) as opened:
+        port = host_and_port(opened.getsockname())[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, address = opened.accept()
+            accepted.close()
+            assert host_and_port(address)[0] == "127.0.0.1"
+
+
+def test_a_name_is_resolved() -> None:
+    with listen(Listener("PLAINTEXT", "localhost", 0)) as opened:
+        assert host_and_port(opened.getsockname())[0] in ("127.0.0.1", "::1")
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    with listen(Listener("A", "127.0.0.1", 0)) as opened:
+        port = opened.getsockname()[1]
+        with pytest.raises(ListenError) as caught:
+            listen(Listener("B", "127.0.0.1", port))
+    assert str(caught.value) == f"listener B cannot listen on 127.0.0.1:{port}: the port is in use by another process"
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "reason"),
+    [
+        ("192.0.2.1", 0, "this machine does not have that address"),
+        ("no-such-host.invalid", 0, "host 'no-such-host.invalid' is unknown"),
+        ("127.0.0.1", 70_000, "ports are 0 to 65535"),
+    ],
+)
+def test_an_impossible_listener_is_one_sentence(host: str, port: int, reason: str) -> None:
+    with pytest.raises(ListenError, match=reason):
+        listen(Listener("B", host, port))
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (("10.0.0.1", 9), ("10.0.0.1", 9)),
+        (("::ffff:10.0.0.1", 9, 0, 0), ("10.0.0.1", 9)),
+        (("::1", 9, 0, 0), ("::1", 9)),
+    ],
+)
+def test_addresses_as_people_read_them(address: tuple[Any, ...], shown: tuple[str, int]) -> None:
+    assert host_and_port(address) == shown
+
+
+class FailingSocket(socket.socket):
+    """Fails with the given errors, one per accept, and has nothing more then."""
+
+    def __init__(self, *errors: int) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+    def accept(self) -> Any:
+        raise OSError(self.errors.pop(0), "injected") if self.errors else BlockingIOError
+
+
+class Readers:
+    """The part of a loop that an acceptor uses; notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.readers: dict[Any, Callable[[], None]] = {}
+        self.later: list[Callable[[], None]] = []
+
+    def add_reader(self, fd: Any, callback: Callable[[], None]) -> None:
+        self.readers[fd] = callback
+
+    def remove_reader(self, fd: Any) -> None:
+        del self.readers[fd]
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        self.later.append(callback)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_out_of_descriptors_pauses_accepting_and_tries_again(number: int) -> None:
+    loop = Readers()
+    with FailingSocket(number) as listening:
+        acceptor = Acceptor(listening, loop, may_accept=lambda: True, on_accepted=lambda *_: None)
+        acceptor.start()
+        loop.readers[listening]()
+        assert loop.readers == {}
+        (retry,) = loop.later
+        retry()
+        assert list(loop.readers) == [listening]
+
+
+def test_a_connection_that_died_in_the_queue_is_passed_over() -> None:
+    loop = Readers()
+    with FailingSocket(errno.ECONNABORTED, errno.EPROTO) as listening:
+        acceptor = Acceptor(listening, loop, may_accept=lambda: True, on_accepted=lambda *_: None)
+        acceptor.start()
+        loop.readers[listening]()
+        assert listening.errors == []
+        assert list(loop.readers) == [listening]
+        acceptor.close()
+        assert loop.readers == {}

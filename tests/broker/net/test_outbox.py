@@ -1,0 +1,48 @@
+"""Chunks to writes."""
+
+from broker.net.outbox import JOIN_MAX_BYTES, SMALL_CHUNK_BYTES, Outbox, join_small
+from broker.net.stats import ListenerStats
+from protocol.primitives import Buffer
+from tests.broker.net.fakes import Broker, FakeTransport, House
+
+
+def outbox() -> tuple[Outbox, FakeTransport, ListenerStats]:
+    transport = FakeTransport()
+    transport.protocol = House(Broker()).connect().connection
+    stats = ListenerStats()
+    return Outbox(transport, stats), transport, stats
+
+
+def test_nothing_is_written_for_nothing() -> None:
+    box, transport, _ = outbox()
+    box.flush()
+    box.add([])
+    box.flush()
+    assert transport.sent == []
+
+
+def test_small_chunks_become_one_write() -> None:
+    box, transport, stats = outbox()
+    box.add([b"a", memoryview(b"b")])
+    box.add([bytearray(b"c")])
+    assert transport.sent == []
+    box.flush()
+    assert transport.sent == [b"abc"]
+    assert stats.bytes_out == 3
+
+
+def test_much_is_written_before_anybody_asks() -> None:
+    box, transport, stats = outbox()
+    box.add([bytes(JOIN_MAX_BYTES)])
+    assert transport.sent == []
+    box.add([b"x"])
+    assert stats.bytes_out == JOIN_MAX_BYTES + 1
+    assert len(transport.sent) == 2
+
+
+def test_large_chunks_stay_the_objects_they_are_among_joined_small_ones() -> None:
+    large = memoryview(bytes(SMALL_CHUNK_BYTES))
+    chunks: list[Buffer] = [b"a", b"b", large, b"c", large, large, b"d", b"e"]
+    joined = join_small(chunks)
+    assert joined == [b"ab", large, b"c", large, large, b"de"]
+    assert joined[1] is large

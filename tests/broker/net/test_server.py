@@ -1,0 +1,334 @@
+"""The server on real sockets of the loopback, on both event loops."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import pytest
+import uvloop
+
+from broker.net.limits import NetLimits
+from broker.net.listening import Listener, ListenError
+from broker.net.request import Dispatch
+from broker.net.server import Server
+from tests.broker.net.fakes import Broker, frame
+from tests.support.clock import ManualClock
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+PLAINTEXT = Listener("PLAINTEXT", "127.0.0.1", 0)
+INTERNAL = Listener("INTERNAL", "127.0.0.1", 0)
+MB = 1024 * 1024
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Runs a test's coroutine on one of the loops."""
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner.run
+
+
+class Client:
+    """A client of the server under test."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    def send(self, *frames: bytes) -> None:
+        """Pipeline frames."""
+        self.writer.writelines(frames)
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Number and body of the next answer."""
+        size, number = struct.unpack(">ii", await self._reader.readexactly(8))
+        return number, await self._reader.readexactly(size - 4)
+
+    async def ask(self, number: int, body: bytes = b"") -> int:
+        """A round trip."""
+        self.send(frame(number, body))
+        return (await self.answer())[0]
+
+    async def until_closed(self) -> bytes:
+        """What comes until the server closes."""
+        try:
+            return await self._reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+class House:
+    """A running server and clients for it."""
+
+    def __init__(self, server: Server, clock: ManualClock) -> None:
+        self.server = server
+        self.clock = clock
+        self._clients: list[Client] = []
+
+    async def connect(self, listener: str = "PLAINTEXT", **options: Any) -> Client:
+        """A client whose connection the kernel, though perhaps not the server, has accepted."""
+        client = Client(*await asyncio.open_connection(*self.server.addresses[listener], **options))
+        self._clients.append(client)
+        return client
+
+    async def end(self) -> None:
+        """Close all clients, then the server."""
+        for client in self._clients:
+            client.writer.close()
+        await self.server.drain(5.0)
+
+
+@asynccontextmanager
+async def serving(
+    dispatch: Dispatch, limits: NetLimits | None = None, *listeners: Listener, protected: str | None = None
+) -> AsyncIterator[House]:
+    """A server on free ports."""
+    clock = ManualClock()
+    server = Server(
+        dispatch, limits or NetLimits(), listeners or [PLAINTEXT], clock=clock, protected_listener=protected
+    )
+    server.open()
+    server.start()
+    house = House(server, clock)
+    try:
+        yield house
+    finally:
+        await house.end()
+
+
+def test_requests_are_answered_and_counted(run: Run) -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        async with serving(broker) as house:
+            client = await house.connect()
+            client.send(frame(1), frame(2))
+            assert [await client.answer(), await client.answer()] == [(1, b""), (2, b"")]
+            assert house.server.connection_count == 1
+            host, port = house.server.addresses["PLAINTEXT"]
+            peer_port = client.writer.get_extra_info("sockname")[1]
+            info = broker.requests[1].connection
+            assert info.connection_id == f"{host}:{port}-127.0.0.1:{peer_port}-1"
+            assert (info.listener, info.peer_host, info.peer_port) == ("PLAINTEXT", "127.0.0.1", peer_port)
+        stats = house.server.stats["PLAINTEXT"]
+        assert (stats.connections, stats.accepted, stats.closed, stats.requests) == (0, 1, 1, 2)
+
+    run(scenario())
+
+
+def test_large_requests_and_answers_arrive_whole(run: Run) -> None:
+    async def scenario() -> None:
+        body = bytes(range(256)) * (3 * MB // 256)
+        broker = Broker()
+        broker.bodies = dict.fromkeys(range(4), body)
+        async with serving(broker) as house:
+            client = await house.connect()
+            client.send(*(frame(number, body) for number in range(4)))
+            for number in range(4):
+                assert await client.answer() == (number, body)
+                assert broker.requests[number].body == body
+
+    run(scenario())
+
+
+def test_a_port_in_use_leaves_no_listener_open(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker()) as house:
+            port = house.server.addresses["PLAINTEXT"][1]
+            other = Server(
+                Broker(), NetLimits(), [INTERNAL, Listener("PLAINTEXT", "127.0.0.1", port)], clock=house.clock
+            )
+            with pytest.raises(ListenError, match="in use"):
+                other.open()
+            assert other.addresses == {}
+
+    run(scenario())
+
+
+def test_clients_that_come_before_start_wait(run: Run) -> None:
+    async def scenario() -> None:
+        server = Server(Broker(), NetLimits(), [PLAINTEXT], clock=ManualClock())
+        server.open()
+        client = Client(*await asyncio.open_connection(*server.addresses["PLAINTEXT"]))
+        client.send(frame(1))
+        server.start()
+        assert await client.answer() == (1, b"")
+        client.writer.close()
+        await server.drain(5.0)
+
+    run(scenario())
+
+
+def test_surplus_connections_of_an_address_are_closed_at_once(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker(), NetLimits(max_connections_per_ip=1)) as house:
+            first = await house.connect()
+            assert await first.ask(1) == 1
+            second = await house.connect()
+            assert await second.until_closed() == b""
+            assert await first.ask(2) == 2
+            assert house.server.stats["PLAINTEXT"].refused_per_ip == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_override_allows_a_host_more(run: Run, host: str) -> None:
+    async def scenario() -> None:
+        limits = NetLimits(max_connections_per_ip=1, max_connections_per_ip_overrides={host: 2})
+        async with serving(Broker(), limits) as house:
+            clients = [await house.connect(), await house.connect()]
+            assert [await client.ask(1) for client in clients] == [1, 1]
+
+    run(scenario())
+
+
+def test_when_the_server_is_full_newcomers_wait_for_somebody_to_leave(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker(), NetLimits(max_connections=1)) as house:
+            first = await house.connect()
+            assert await first.ask(1) == 1
+            second = await house.connect()
+            second.send(frame(2))
+            assert await first.ask(3) == 3
+            assert house.server.connection_count == 1
+            first.writer.close()
+            assert await second.answer() == (2, b"")
+
+    run(scenario())
+
+
+def test_on_the_protected_listener_a_newcomer_displaces_the_longest_silent_of_the_others(run: Run) -> None:
+    async def scenario() -> None:
+        limits = NetLimits(max_connections=2)
+        async with serving(Broker(), limits, PLAINTEXT, INTERNAL, protected="INTERNAL") as house:
+            silent, active = await house.connect(), await house.connect()
+            assert await silent.ask(1) == 1
+            assert await active.ask(2) == 2
+            peer = await house.connect("INTERNAL")
+            assert await peer.ask(3) == 3
+            assert await silent.until_closed() == b""
+            assert await active.ask(4) == 4
+            assert house.server.stats["PLAINTEXT"].evicted == 1
+
+    run(scenario())
+
+
+def test_silent_connections_are_closed(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker(), NetLimits(connections_max_idle_ms=1000)) as house:
+            silent, active = await house.connect(), await house.connect()
+            assert await silent.ask(1) == 1
+            house.clock.advance_ms(900)
+            assert await active.ask(2) == 2
+            house.clock.advance_ms(200)
+            house.server.close_idle()
+            assert await silent.until_closed() == b""
+            assert await active.ask(3) == 3
+            assert house.server.stats["PLAINTEXT"].expired_idle == 1
+
+    run(scenario())
+
+
+def test_the_server_looks_for_silent_connections_by_itself(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker(), NetLimits(connections_max_idle_ms=10)) as house:
+            silent = await house.connect()
+            assert await silent.ask(1) == 1
+            house.clock.advance_ms(11)
+            assert await silent.until_closed() == b""
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"\xff" * 100, struct.pack(">i", 2**31 - 1)],
+    ids=["http", "tls", "negative", "2 GiB"],
+)
+def test_nonsense_ends_its_connection_and_disturbs_nobody(run: Run, nonsense: bytes) -> None:
+    async def scenario() -> None:
+        async with serving(Broker()) as house:
+            hostile, other = await house.connect(), await house.connect()
+            hostile.send(nonsense)
+            assert await hostile.until_closed() == b""
+            assert await other.ask(1) == 1
+
+    run(scenario())
+
+
+def test_a_client_that_never_reads_occupies_little_and_disturbs_nobody(run: Run) -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        broker.bodies = dict.fromkeys(range(1000), bytes(MB))
+        async with serving(broker) as house:
+            greedy_socket = socket.socket()
+            greedy_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            greedy_socket.connect(house.server.addresses["PLAINTEXT"])
+            with closing(greedy_socket):
+                greedy_socket.sendall(b"".join(frame(number) for number in range(1000)))
+                other = await house.connect()
+                for number in range(2000, 2050):
+                    assert await other.ask(number) == number
+                assert sum(number < 1000 for number in broker.begun) <= 2
+
+    run(scenario())
+
+
+def test_a_client_that_vanishes_in_the_middle_of_a_frame_leaves_nothing(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(Broker()) as house:
+            client, other = await house.connect(), await house.connect()
+            assert await client.ask(1) == 1
+            client.send(frame(2, bytes(MB))[: MB // 2])
+            await client.writer.drain()
+            client.writer.transport.abort()
+            number = 10
+            while house.server.connection_count > 1:
+                number += 1
+                assert await other.ask(number) == number
+            assert house.server.backlog.bytes == 0
+
+    run(scenario())
+
+
+def test_drain_refuses_newcomers_answers_what_has_begun_and_closes(run: Run) -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        broker.later = {2}
+        async with serving(broker) as house:
+            idle, waiting = await house.connect(), await house.connect()
+            address = house.server.addresses["PLAINTEXT"]
+            assert await idle.ask(1) == 1
+            waiting.send(frame(2), frame(3))
+            await broker.has_begun(2)
+            drained = asyncio.ensure_future(house.server.drain(5.0))
+            assert await idle.until_closed() == b""
+            assert not drained.done()
+            with pytest.raises(OSError, match=r"refused|Connect call failed"):
+                await asyncio.open_connection(*address)
+            await broker.finish(2)
+            assert await waiting.answer() == (2, b"")
+            assert await waiting.until_closed() == b""
+            await drained
+            assert broker.begun == [1, 2]
+            assert house.server.connection_count == 0
+
+    run(scenario())
+
+
+def test_drain_gives_up_on_what_does_not_end_in_time(run: Run) -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        broker.later = {1}
+        async with serving(broker) as house:
+            client = await house.connect()
+            client.send(frame(1))
+            await broker.has_begun(1)
+            await house.server.drain(0)
+            assert await client.until_closed() == b""
+            assert broker.futures[1].cancelled()
+            assert house.server.connection_count == 0
+
+    run(scenario())
