@@ -1,7 +1,6 @@
 """Values below the level of a message: UUIDs, variable-length integers, and the buffer types the codec accepts."""
 
 import base64
-import binascii
 from itertools import repeat
 from typing import NewType
 
@@ -31,7 +30,7 @@ def uuid_from_text(text: str) -> Uuid:
     """Raises ValueError unless `text` is base64 of exactly 16 bytes, padded or not."""
     try:
         raw = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
+    except ValueError as error:
         raise ValueError(f"not a UUID: {text!r}") from error
     if len(raw) != 16:
         raise ValueError(f"not a UUID: {text!r}")

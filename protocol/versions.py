@@ -28,6 +28,7 @@ class Versions(NamedTuple):
         return cls(first, last)
 
     def __contains__(self, version: object) -> bool:
+        """Whether the range holds `version`; a NamedTuple would look for it among `first` and `last`."""
         return isinstance(version, int) and self.first <= version <= self.last
 
     def __str__(self) -> str:

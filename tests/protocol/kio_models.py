@@ -1,7 +1,8 @@
 """kio, an independent implementation generated from Kafka's schemas, seen through our classes.
 
 kio has a class per version and richer types (UUID, timedelta, datetime, an enum of error codes). `clamp` keeps a
-message of ours within what those types can hold; `as_ours` turns what kio read back into our field names and plain values.
+message of ours within what those types can hold; `as_ours` turns what kio read back into our field names and plain
+values.
 """
 
 import dataclasses

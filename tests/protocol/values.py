@@ -22,7 +22,8 @@ class Chooser(Protocol):
     def integer(self, low: int, high: int) -> int: ...
     def number(self) -> float: ...
     def text(self) -> str: ...
-    def data(self, low: int, high: int) -> bytes: ...
+    def uuid(self) -> bytes: ...
+    def data(self) -> bytes: ...
 
 
 class DrawChooser:
@@ -41,15 +42,23 @@ class DrawChooser:
         text = self._draw(st.text(max_size=6))
         return text * self._draw(st.sampled_from((1, 1, 60)))
 
-    def data(self, low: int, high: int) -> bytes:
-        return self._draw(st.binary(min_size=low, max_size=high))
+    def uuid(self) -> bytes:
+        return self._draw(st.binary(min_size=16, max_size=16))
+
+    def data(self) -> bytes:
+        data = self._draw(st.binary(max_size=12))
+        return data * self._draw(st.sampled_from((1, 1, 1, 500)))
 
 
 class SeededChooser:
-    """Chooses by a seeded generator, with a taste for bounds; fast, for fuzzing."""
+    """Chooses by a seeded generator, with a taste for bounds; fast, for fuzzing. `brief` avoids long texts and data."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, brief: bool = False) -> None:
         self._random = random.Random(seed)
+        self._words = (
+            ("", "a", "topic-1", "grüße", "日本") if brief else ("", "a", "topic-1", "grüße", "日本", "x" * 130)
+        )
+        self._sizes = (0, 1, 5) if brief else (0, 1, 5, 20, 200, 5000)
 
     def integer(self, low: int, high: int) -> int:
         if self._random.random() < 0.2:
@@ -60,11 +69,13 @@ class SeededChooser:
         return self._random.uniform(-1e9, 1e9)
 
     def text(self) -> str:
-        word = self._random.choice(("", "a", "topic-1", "grüße", "日本", "x" * 130))
-        return word + str(self._random.randint(0, 99))
+        return self._random.choice(self._words) + str(self._random.randint(0, 99))
 
-    def data(self, low: int, high: int) -> bytes:
-        return self._random.randbytes(self._random.randint(low, high))
+    def uuid(self) -> bytes:
+        return self._random.randbytes(16)
+
+    def data(self) -> bytes:
+        return self._random.randbytes(self._random.choice(self._sizes))
 
 
 def all_messages() -> list[type[Message]]:
@@ -121,11 +132,11 @@ class _Builder:
             case "float64":
                 return choose.number()
             case "uuid":
-                return choose.data(16, 16)
+                return choose.uuid()
             case "string":
                 return choose.text()
             case "bytes" | "records":
-                return choose.data(0, 12) * (1 if choose.integer(0, 9) else 400)
+                return choose.data()
             case primitive:
                 bits = INTEGER_BITS[str(primitive)]
                 unsigned = str(primitive).startswith("u")
