@@ -49,7 +49,9 @@ _CODEC_OF: Mapping[CompressionType, Codec | None] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Sizes in bytes, `_ms` in milliseconds, -1 for "no limit" where Kafka has it so; replaced whole when it changes."""
+    """Sizes in bytes, `_ms` in milliseconds, -1 for "no limit" where Kafka has it so; replaced whole when it
+    changes.
+    """
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * _DAY_MS

@@ -60,7 +60,9 @@ class Rejection(Enum):
 
 
 class InvalidRecords(StorageError):
-    """A well-formed batch that this log does not take. `record_errors` lists (index within the batch, what is wrong)."""
+    """A well-formed batch that this log does not take. `record_errors` lists (index within the batch, what is
+    wrong).
+    """
 
     def __init__(self, kind: Rejection, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message)

@@ -1,0 +1,183 @@
+"""What compaction keeps of a batch: the rules alone, one batch at a time, in the order of the log.
+
+Theory (Kafka's Cleaner, KIP-534). A record is outdated when a later one has its key. A tombstone is kept until every
+consumer that reads steadily has had ``delete.retention.ms`` to see it: the first pass that meets it writes a time,
+the delete horizon, into its batch, and a pass at or after that time drops it. Data of aborted transactions goes at
+once. The marker of a transaction must outlive its data; once a pass meets the marker and no data, the marker gets a
+horizon too. A batch may lose all records and still stay, as a bare header, where its offsets or its producer's
+sequence are needed: the last data of a live producer, and the end of what the round covers.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from protocol.primitives import Buffer
+from protocol.records.batch import BatchHeader, crc_is_valid
+from protocol.records.builder import empty_batch, rebuild_batch
+from protocol.records.control import ControlType, read_marker
+from protocol.records.reader import FullRecord, iter_records
+from storage.errors import CorruptBatch
+from storage.index.transaction import AbortedTxn
+from storage.offset_map import OffsetMap
+from storage.producer_state import NO_OFFSET, ProducerEntry
+
+
+class LastData(NamedTuple):
+    """Where a live producer stands: the last offset of its newest data batch (-1: it only has markers), its epoch."""
+
+    offset: int
+    epoch: int
+
+
+def last_data_of(producers: Iterable[ProducerEntry]) -> dict[int, LastData]:
+    return {entry.producer_id: LastData(entry.last_data_offset, entry.epoch) for entry in producers}
+
+
+class TransactionScan:
+    """Follows transactions while batches pass by in the order of the log.
+
+    ``aborted`` are the aborted transactions of the log that end at or after the first batch shown.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._ahead = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+        self._aborting: dict[int, AbortedTxn] = {}
+        self._met_data: set[int] = set()
+
+    def is_aborted_data(self, header: BatchHeader) -> bool:
+        """Shown a data batch: whether it belongs to a transaction that was aborted."""
+        self._advance(header.last_offset)
+        if not header.is_transactional:
+            return False
+        self._met_data.add(header.producer_id)
+        return header.producer_id in self._aborting
+
+    def on_marker(self, header: BatchHeader, batch: Buffer) -> tuple[bool, AbortedTxn | None]:
+        """Shown a control batch: whether it ends a transaction of which no data was met, and else the transaction that
+        it aborts.
+        """
+        self._advance(header.last_offset)
+        if header.record_count == 0:
+            return True, None
+        marker = read_marker(batch)
+        if marker is None:
+            return False, None
+        met_data = header.producer_id in self._met_data
+        self._met_data.discard(header.producer_id)
+        aborted = self._aborting.pop(header.producer_id, None) if marker[0] is ControlType.ABORT else None
+        return not met_data, aborted if met_data else None
+
+    def _advance(self, offset: int) -> None:
+        """Transactions that begin at or before ``offset`` are under way."""
+        while self._ahead and self._ahead[-1].first_offset <= offset:
+            txn = self._ahead.pop()
+            self._aborting[txn.producer_id] = txn
+
+
+class Kept(NamedTuple):
+    """What remains of a batch. ``aborted`` goes into the transaction index of the new segment."""
+
+    batch: Buffer
+    max_timestamp: int
+    aborted: AbortedTxn | None
+
+
+class _WhenEmpty(Enum):
+    KEEP_HEADER = auto()
+    DROP = auto()
+
+
+class BatchRules:
+    """One pass over one log. Batches must be shown in the order of the log, each once."""
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: TransactionScan,
+        live_producers: Mapping[int, LastData],
+        *,
+        upper_bound: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._live_producers = live_producers
+        self._upper_bound = upper_bound
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+
+    def apply(self, header: BatchHeader, batch: Buffer) -> Kept | None:
+        """What remains of ``batch``: the same bytes where nothing changes; None where nothing remains.
+
+        Raises CorruptBatch rather than give damaged bytes a new checksum, MalformedRecords for a body that does not
+        open.
+        """
+        if not crc_is_valid(batch, 0, header.size):
+            raise CorruptBatch(f"the batch at offset {header.base_offset} fails its checksum")
+        if header.is_control:
+            return self._apply_to_marker(header, batch)
+        if self._transactions.is_aborted_data(header):
+            return self._emptied(header)
+        if header.base_offset > self._offsets.latest_offset:
+            return Kept(batch, header.max_timestamp, None)
+        return self._apply_to_data(header, batch)
+
+    def _apply_to_marker(self, header: BatchHeader, batch: Buffer) -> Kept | None:
+        without_data, aborted = self._transactions.on_marker(header, batch)
+        if header.record_count == 0:
+            return self._emptied(header)
+        if not without_data:
+            return Kept(batch, header.max_timestamp, aborted)
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is None:
+            return self._rebuilt(header, list(iter_records(batch)), horizon_ms=self._new_horizon())
+        return self._emptied(header) if horizon_ms <= self._now_ms else Kept(batch, header.max_timestamp, None)
+
+    def _apply_to_data(self, header: BatchHeader, batch: Buffer) -> Kept | None:
+        records = list(iter_records(batch)) if header.record_count else []
+        kept = [record for record in records if self._is_kept(header, record)]
+        if not kept:
+            return self._emptied(header)
+        needs_horizon = header.delete_horizon_ms is None and any(record.value is None for record in kept)
+        if needs_horizon:
+            return self._rebuilt(header, kept, horizon_ms=self._new_horizon())
+        if len(kept) == len(records):
+            return Kept(batch, header.max_timestamp, None)
+        return self._rebuilt(header, kept, horizon_ms=None)
+
+    def _is_kept(self, header: BatchHeader, record: FullRecord) -> bool:
+        if record.offset > self._offsets.latest_offset:
+            return True
+        if record.key is None or record.offset < self._offsets.get(record.key):
+            return False
+        if record.value is not None:
+            return True
+        horizon_ms = header.delete_horizon_ms
+        return horizon_ms is None or self._now_ms < horizon_ms
+
+    def _new_horizon(self) -> int:
+        return self._now_ms + self._delete_retention_ms
+
+    def _rebuilt(self, header: BatchHeader, records: list[FullRecord], *, horizon_ms: int | None) -> Kept:
+        batch = rebuild_batch(header, records, delete_horizon_ms=horizon_ms)
+        return Kept(batch, max(record.timestamp for record in records), None)
+
+    def _emptied(self, header: BatchHeader) -> Kept | None:
+        if self._when_empty(header) is _WhenEmpty.DROP:
+            return None
+        return Kept(empty_batch(header), header.max_timestamp, None)
+
+    def _when_empty(self, header: BatchHeader) -> _WhenEmpty:
+        if header.next_offset == self._upper_bound or self._is_last_of_live_producer(header):
+            return _WhenEmpty.KEEP_HEADER
+        return _WhenEmpty.DROP
+
+    def _is_last_of_live_producer(self, header: BatchHeader) -> bool:
+        last = self._live_producers.get(header.producer_id) if header.has_producer else None
+        if last is None:
+            return False
+        if last.offset != NO_OFFSET:
+            return header.last_offset == last.offset
+        return header.is_control and header.producer_epoch == last.epoch

@@ -1,0 +1,152 @@
+"""A file of (key, value) entries of fixed size, sorted by key: the common half of the offset and the time index.
+
+Owns where entries are (the file, or the tail kept in memory) and how they are found; what they mean is for the two
+indexes.
+"""
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from storage.files import FileSystem, write_file
+
+SPILL_ENTRIES = 1024
+"""A tail twice as long is written out and keeps this many: the newest, where most lookups go. 16 bytes of memory
+each.
+"""
+BLOCK_ENTRIES = 512
+"""Entries read at once when a lookup must go to the file: a page or so."""
+
+
+class EntryFile:
+    """`entry` lays out one entry: two integers, the first of them the key. Keys never decrease."""
+
+    def __init__(self, fs: FileSystem, path: str, entry: struct.Struct) -> None:
+        self._fs = fs
+        self.path = path
+        self._entry = entry
+        self._filed = 0
+        """Entries that only the file holds; those of the tail follow, the first `_saved` of them in the file too."""
+        self._saved = 0
+        self._keys = array("q")
+        self._values = array("q")
+
+    def __len__(self) -> int:
+        return self._filed + len(self._keys)
+
+    def load(self) -> None:
+        """Takes the file as it is; a trailing part of an entry is not counted. Raises FileNotFoundError."""
+        self._forget(self._fs.size(self.path) // self._entry.size)
+
+    def reset(self) -> None:
+        """No entries, and an empty file."""
+        self._forget(0)
+        write_file(self._fs, self.path, b"", sync=False)
+
+    def _forget(self, filed: int) -> None:
+        self._filed = filed
+        self._saved = 0
+        self._keys = array("q")
+        self._values = array("q")
+
+    def append(self, key: int, value: int) -> None:
+        self._keys.append(key)
+        self._values.append(value)
+        if len(self._keys) >= 2 * SPILL_ENTRIES:
+            self._spill()
+
+    def _spill(self) -> None:
+        self.save()
+        cut = len(self._keys) - SPILL_ENTRIES
+        self._filed += cut
+        self._saved -= cut
+        del self._keys[:cut]
+        del self._values[:cut]
+
+    def save(self) -> None:
+        """Brings the file up to date, without fsync."""
+        if self._saved == len(self._keys):
+            return
+        new = map(self._entry.pack, self._keys[self._saved :], self._values[self._saved :])
+        file = self._fs.open(self.path)
+        try:
+            file.write((self._filed + self._saved) * self._entry.size, b"".join(new))
+        finally:
+            file.close()
+        self._saved = len(self._keys)
+
+    def release(self) -> None:
+        """Saves, and forgets the entries in memory: for a segment that is written no more."""
+        self.save()
+        self._forget(len(self))
+
+    def get(self, number: int) -> tuple[int, int]:
+        """(key, value) of an entry; negative numbers count from the end."""
+        if number < 0:
+            number += len(self)
+        if number >= self._filed:
+            return self._keys[number - self._filed], self._values[number - self._filed]
+        return self._read(number, 1)[0]
+
+    def floor(self, key: int) -> int:
+        """Number of the last entry whose key is at most `key`; -1 if there is none."""
+        if self._keys and self._keys[0] <= key:
+            return self._filed + bisect_right(self._keys, key) - 1
+        return self._floor_in_file(key)
+
+    def _floor_in_file(self, key: int) -> int:
+        """Binary search over blocks by their first key, then within the block."""
+        low, high = 0, -(-self._filed // BLOCK_ENTRIES)
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle * BLOCK_ENTRIES, 1)[0][0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return -1
+        start = (low - 1) * BLOCK_ENTRIES
+        return start + bisect_right(self._read(start, BLOCK_ENTRIES), key, key=lambda entry: entry[0]) - 1
+
+    def _read(self, number: int, count: int) -> list[tuple[int, int]]:
+        size = self._entry.size
+        file = self._fs.open_existing(self.path)
+        try:
+            data = file.read(number * size, min(count, self._filed - number) * size)
+        finally:
+            file.close()
+        return list(self._entry.iter_unpack(data))
+
+    def value_floor(self, value: int, start: int) -> int:
+        """The greatest value that is at most `value` in the entries from number `start` on, where values ascend; -1 if
+        there is none.
+        """
+        found = -1
+        for number in range(start, self._filed, BLOCK_ENTRIES):
+            block = self._read(number, BLOCK_ENTRIES)
+            index = bisect_right(block, value, key=lambda entry: entry[1])
+            found = block[index - 1][1] if index else found
+            if index < len(block):
+                return found
+        index = bisect_right(self._values, value, lo=max(0, start - self._filed))
+        return self._values[index - 1] if index > max(0, start - self._filed) else found
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self._filed, BLOCK_ENTRIES):
+            yield from self._read(start, BLOCK_ENTRIES)
+        yield from zip(self._keys, self._values, strict=True)
+
+    def cut(self, count: int) -> None:
+        """Keeps the first `count` entries."""
+        if count < self._filed:
+            self._forget(count)
+        else:
+            del self._keys[count - self._filed :]
+            del self._values[count - self._filed :]
+            self._saved = min(self._saved, len(self._keys))
+        file = self._fs.open(self.path)
+        try:
+            file.truncate((self._filed + self._saved) * self._entry.size)
+        finally:
+            file.close()

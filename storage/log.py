@@ -1,0 +1,703 @@
+"""The log of one partition: append, read, truncate, flush. What clients call a topic partition, on one replica.
+
+Threads. One thread, the loop's, owns a log and calls everything here; `flush` and `warm` alone may run elsewhere
+meanwhile, and whatever takes segments away waits for a running `flush`.
+
+Durability. An append is a write to the page cache. `flush` syncs it and then moves the recovery point, below which
+nothing is read again after a crash; above it, recovery believes only what the batches themselves say. So order
+matters in two places: before the recovery point passes an offset, everything that describes offsets below it is on
+disk (batches, finished indexes, producer snapshots, leader epochs, names); and before a truncation cuts below it,
+the lowered point is (`before_truncation`).
+
+Failure. An OSError from a write or sync leaves the disk in a state we do not know. The log raises LogDirFailure,
+then and at every later call; the offsets in memory are those before the failed call.
+"""
+
+import functools
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from protocol.primitives import Buffer, Uuid, uuid_to_text
+from protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL_FLAG,
+    BatchHeader,
+    patch,
+)
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from storage.checkpoints import TopicPartition, read_topic_id, write_topic_id
+from storage.config import LogConfig
+from storage.epochs import EpochEnd
+from storage.errors import (
+    CorruptBatch,
+    InconsistentTopicId,
+    InvalidRecords,
+    LogDirFailure,
+    OffsetOutOfRange,
+    Rejection,
+    UnexpectedOffset,
+)
+from storage.files import FileSystem, base_name, parent
+from storage.index.transaction import AbortedTxn
+from storage.producer_state import CachedBatch, Marker, Origin, ProducerState
+from storage.recovery import LogLoader
+from storage.replay import apply_to_producers, marker_of, replay_segment
+from storage.segment import (
+    DELETED_SUFFIX,
+    MMAP_FROM_BYTES,
+    SWAP_SUFFIX,
+    FoundTimestamp,
+    LogSegment,
+    Slice,
+)
+from storage.validation import Admitted, admit, verify_replicated
+
+NO_APPEND_TIME = -1
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append. `log_append_time_ms` is -1 under CreateTime. `flush_due`: flush.messages asks for a
+    `flush` before the append counts.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+    flush_due: bool
+
+
+class LogSlice(NamedTuple):
+    """Whole batches as they are in the log. `next_offset` follows the last of them (the asked offset if there are
+    none).
+
+    `cold`: the bytes are not in memory; let `Log.warm` fetch them on another thread before they are touched.
+    """
+
+    data: Buffer
+    next_offset: int
+    cold: bool
+    segment_base: int
+    position: int
+
+
+def parse_directory_name(name: str) -> TopicPartition:
+    """`topic-3`, or that with an id and `-delete`, `-future` or `-stray` behind a dot. Raises ValueError."""
+    stem, dot, suffix = name.rpartition(".")
+    if dot and suffix.endswith(("-delete", "-future", "-stray")):
+        name = stem
+    topic, dash, partition = name.rpartition("-")
+    if not topic or not dash or not partition.isdigit():
+        raise ValueError(f"{name!r} is not the name of a topic partition")
+    return TopicPartition(topic, int(partition))
+
+
+def _fatal(
+    method: Callable[Concatenate["Log", P], T],
+) -> Callable[Concatenate["Log", P], T]:
+    """For methods that touch the disk: refuses a failed log, and makes an OSError its failure."""
+
+    @functools.wraps(method)
+    def guarded(log: "Log", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if log.failure is not None:
+            raise log.failure
+        try:
+            return method(log, *args, **kwargs)
+        except OSError as error:
+            raise log.fail(error) from error
+
+    return guarded
+
+
+class Log:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean_shutdown: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        jitter: Callable[[int], int],
+        before_truncation: Callable[["Log"], None] | None,
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.topic, self.partition = parse_directory_name(base_name(directory))
+        self.config = config
+        self.failure: LogDirFailure | None = None
+        self.topic_id: Uuid | None = None
+        self._jitter = jitter
+        self._before_truncation = before_truncation
+        self._flushing = threading.Lock()
+        self._names_unsynced = True
+        self._unflushed_messages = 0
+        self.last_flush_ms = now_ms
+        loaded = LogLoader(
+            fs,
+            directory,
+            config,
+            clean=clean_shutdown,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+            draw_jitter=self._draw_jitter,
+        ).load()
+        self.segments = loaded.segments
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.snapshots = loaded.snapshots
+        self.recovery = loaded.recovery
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.high_watermark = loaded.log_start_offset
+        self._active = self.segments.active
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean_shutdown: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        topic_id: Uuid | None = None,
+        jitter: Callable[[int], int] = random.randrange,
+        before_truncation: Callable[["Log"], None] | None = None,
+    ) -> "Log":
+        """Opens or creates the log in `directory`, mending what a crash left behind.
+
+        `jitter(n)` draws from [0, n). `before_truncation` is called with the log, its recovery point already
+        lowered, before anything below the old one is cut: it must write the recovery-point checkpoint. Raises
+        InconsistentTopicId if `topic_id` is not the one on disk, CorruptCheckpoint, and LogDirFailure.
+        """
+        try:
+            if not fs.exists(directory):
+                fs.make_directory(directory)
+                fs.sync_directory(parent(directory))
+            log = cls(
+                fs,
+                directory,
+                config,
+                now_ms=now_ms,
+                clean_shutdown=clean_shutdown,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                jitter=jitter,
+                before_truncation=before_truncation,
+            )
+            log.topic_id = read_topic_id(fs, directory)
+            if topic_id is not None:
+                log.set_topic_id(topic_id)
+        except OSError as error:
+            raise LogDirFailure(directory, error) from error
+        return log
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self._active
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is undecided; never above the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether flush.messages have been appended since the last flush."""
+        return self._unflushed_messages >= self.config.flush_messages
+
+    @_fatal
+    def set_topic_id(self, topic_id: Uuid) -> None:
+        """Writes partition.metadata, durably, if there is none. Raises InconsistentTopicId if there is another."""
+        if self.topic_id is None:
+            write_topic_id(self._fs, self.directory, topic_id)
+            self.topic_id = topic_id
+        elif self.topic_id != topic_id:
+            raise InconsistentTopicId(self.directory, uuid_to_text(topic_id), uuid_to_text(self.topic_id))
+
+    def fail(self, error: OSError) -> LogDirFailure:
+        """Marks the log as failed; it raises what is returned from now on."""
+        if self.failure is None:
+            self.failure = LogDirFailure(self.directory, error)
+        return self.failure
+
+    # -- append ----------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, batches: Buffer, leader_epoch: int, *, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo:
+        """Validates, assigns offsets and writes; one batch from a client, any number from a coordinator.
+
+        `batches`, if writable, is patched in place. A batch that a producer sent before is not written: its first
+        offsets are returned. Raises CorruptBatch, InvalidRecords and LogDirFailure; nothing is written then.
+        """
+        admitted = admit(batches, self.config, now_ms, origin)
+        if not admitted:
+            raise InvalidRecords(Rejection.INVALID_RECORD, "there is no record batch")
+        for batch in admitted[1:]:
+            self._check_producer(batch, origin)
+        first = self._append_admitted(admitted[0], leader_epoch, now_ms, origin)
+        if len(admitted) == 1:
+            return first
+        for batch in admitted[1:]:
+            last = self._append_admitted(batch, leader_epoch, now_ms, origin)
+        return last._replace(first_offset=first.first_offset)
+
+    def _append_admitted(self, admitted: Admitted, leader_epoch: int, now_ms: int, origin: Origin) -> AppendInfo:
+        header, batch = admitted
+        marker: Marker | None = None
+        if header.producer_id >= 0:
+            known = self._check_producer(admitted, origin)
+            if isinstance(known, CachedBatch):
+                return self._duplicate(known)
+            marker = known
+        first = self.log_end_offset
+        last = first + header.last_offset_delta
+        if batch.readonly:
+            prefix = bytearray(batch[:ATTRIBUTES_POSITION])
+            patch(prefix, 0, first, leader_epoch)
+            parts: tuple[Buffer, ...] = (prefix, batch[ATTRIBUTES_POSITION:])
+        else:
+            patch(batch, 0, first, leader_epoch)
+            parts = (batch,)
+        self._write_batch(parts, len(batch), last, header.max_timestamp, now_ms)
+        if leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, first)
+        if header.producer_id >= 0:
+            self._apply(header._replace(base_offset=first), marker)
+        else:
+            self.producers.end_offset = last + 1
+        self._unflushed_messages += header.last_offset_delta + 1
+        append_time = header.max_timestamp if self.config.is_log_append_time else NO_APPEND_TIME
+        return AppendInfo(first, last, append_time, self.log_start_offset, False, self.flush_due)
+
+    def _check_producer(self, admitted: Admitted, origin: Origin) -> CachedBatch | Marker | None:
+        """The batch that this one repeats, or the marker that it is. Raises InvalidRecords."""
+        header = admitted.header
+        if not header.attributes & CONTROL_FLAG:
+            return self.producers.check(header, origin) if header.producer_id >= 0 else None
+        marker = marker_of(header, admitted.batch)
+        if marker is not None:
+            self.producers.check_marker(header, marker)
+        return marker
+
+    def _duplicate(self, known: CachedBatch) -> AppendInfo:
+        append_time = known.timestamp if self.config.is_log_append_time else NO_APPEND_TIME
+        return AppendInfo(known.first_offset, known.last_offset, append_time, self.log_start_offset, True, False)
+
+    def _write_batch(
+        self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> None:
+        """Rolls if it is time, writes, and moves the log's end."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            if self._active.must_roll(self.config, size, max_timestamp, last_offset, now_ms):
+                self._roll(now_ms)
+            self._active.write(parts, size)
+            self._active.note(size, last_offset, max_timestamp)
+        except OSError as error:
+            raise self.fail(error) from error
+        self.log_end_offset = last_offset + 1
+
+    def _apply(self, header: BatchHeader, marker: Marker | None) -> None:
+        aborted = apply_to_producers(self.producers, header, marker)
+        if aborted is not None:
+            try:
+                self._active.txn_index.append(aborted)
+            except OSError as error:
+                raise self.fail(error) from error
+
+    def append_as_follower(self, batches: Buffer, *, now_ms: int) -> AppendInfo | None:
+        """Appends whole batches as the leader wrote them; None if there are none. Offsets may have gaps.
+
+        A log without any batch, given one that began below its end, starts again at that batch. Raises CorruptBatch,
+        UnexpectedOffset if the batches begin below the log's end, LogDirFailure.
+        """
+        admitted = verify_replicated(batches)
+        if not admitted:
+            return None
+        first = admitted[0].header
+        if first.base_offset < self.log_end_offset:
+            if self.log_start_offset < self.log_end_offset or first.last_offset < self.log_end_offset:
+                raise UnexpectedOffset(self.log_end_offset, first.base_offset)
+            self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
+        return self._append_assigned(admitted, now_ms)
+
+    def append_prepared(self, batches: Buffer, leader_epoch: int, *, now_ms: int) -> AppendInfo:
+        """Appends batches whose offsets and epoch the caller assigned (the metadata log's leader).
+
+        Raises UnexpectedOffset unless they begin at the log's end, InvalidRecords if one bears another epoch,
+        CorruptBatch, LogDirFailure.
+        """
+        admitted = verify_replicated(batches)
+        if not admitted:
+            raise InvalidRecords(Rejection.INVALID_RECORD, "there is no record batch")
+        if admitted[0].header.base_offset != self.log_end_offset:
+            raise UnexpectedOffset(self.log_end_offset, admitted[0].header.base_offset)
+        for header, _ in admitted:
+            if header.leader_epoch != leader_epoch:
+                raise InvalidRecords(
+                    Rejection.INVALID_RECORD,
+                    f"a batch bears epoch {header.leader_epoch}, the leader's is {leader_epoch}",
+                )
+        return self._append_assigned(admitted, now_ms)
+
+    def _append_assigned(self, admitted: Sequence[Admitted], now_ms: int) -> AppendInfo:
+        markers = [marker_of(header, batch) for header, batch in admitted]
+        first = admitted[0].header
+        for (header, batch), marker in zip(admitted, markers, strict=True):
+            self._write_batch((batch,), len(batch), header.last_offset, header.max_timestamp, now_ms)
+            if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            self._apply(header, marker)
+            self._unflushed_messages += header.record_count
+        return AppendInfo(
+            first.base_offset, self.log_end_offset - 1, NO_APPEND_TIME, self.log_start_offset, False, self.flush_due
+        )
+
+    # -- roll ------------------------------------------------------------------------------------------------------
+
+    @_fatal
+    def roll(self, now_ms: int) -> None:
+        """Begins a new segment at the log's end, unless the active one is empty."""
+        if self._active.size:
+            self._roll(now_ms)
+
+    def _roll(self, now_ms: int) -> None:
+        """The new base is the log's end, even where the next batch begins after a gap: no hole between segments."""
+        base = self.log_end_offset
+        if base == self._active.base_offset:
+            raise AssertionError(f"{self.name}: an empty segment at {base} cannot be rolled")
+        self._active.finish()
+        self.snapshots.take(self.producers)
+        self._add_segment(base, now_ms)
+
+    def _add_segment(self, base: int, now_ms: int) -> None:
+        segment = LogSegment.create(
+            self._fs, self.directory, base, self.config, created_ms=now_ms, jitter_ms=self._draw_jitter()
+        )
+        self.segments.add(segment)
+        self._active = segment
+        self._names_unsynced = True
+
+    def _draw_jitter(self) -> int:
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._jitter(bound) if bound > 0 else 0
+
+    # -- read ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, upper: int, min_one: bool = True) -> LogSlice:
+        """Whole batches from the one that contains `offset` (or the next after a gap), all wholly below offset `upper`.
+
+        At most `max_bytes`, but with `min_one` at least the first batch. From one segment at a time. Raises
+        OffsetOutOfRange unless log start <= offset <= log end, and LogDirFailure.
+        """
+        if self.failure is not None:
+            raise self.failure
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise OffsetOutOfRange(offset, self.log_start_offset, end)
+        if offset >= upper or offset == end:
+            return self._nothing(offset)
+        segment = self.segments.floor(offset)
+        try:
+            while segment is not None and segment.base_offset < upper:
+                found = segment.slice(offset, max_bytes, upper, min_one=min_one)
+                if found is not None:
+                    return self._load(segment, found)
+                segment = self.segments.after(segment)
+        except OSError as error:
+            raise self.fail(error) from error
+        return self._nothing(offset)
+
+    def _nothing(self, offset: int) -> LogSlice:
+        return LogSlice(b"", offset, False, self._active.base_offset, self._active.size)
+
+    def _load(self, segment: LogSegment, found: Slice) -> LogSlice:
+        start, end, next_offset = found
+        file = segment.file
+        if end - start < MMAP_FROM_BYTES:
+            data = file.read_cached(start, end - start)
+            if data is not None:
+                return LogSlice(data, next_offset, False, segment.base_offset, start)
+        cold = not file.is_cached(start, end)
+        return LogSlice(file.view(start, end), next_offset, cold, segment.base_offset, start)
+
+    @_fatal
+    def warm(self, found: LogSlice) -> None:
+        """Brings a cold slice into memory. Blocks; meant for another thread than the log's."""
+        segment = self.segments.floor(found.segment_base)
+        if segment is not None and segment.base_offset == found.segment_base:
+            segment.file.warm(found.position, found.position + len(found.data))
+
+    def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTxn]:
+        """The aborted transactions with records in [fetch_offset, upper), for a read_committed reader to leave out."""
+        found: list[AbortedTxn] = []
+        for segment in self.segments.from_offset(fetch_offset):
+            for txn in segment.txn_index.entries:
+                if txn.last_offset >= fetch_offset and txn.first_offset < upper:
+                    found.append(txn)
+                if txn.last_stable_offset >= upper:
+                    return found
+        return found
+
+    # -- lookups ---------------------------------------------------------------------------------------------------
+
+    @_fatal
+    def offset_for_timestamp(self, timestamp: int) -> FoundTimestamp | None:
+        """The first record at or after the log's start with a timestamp of at least `timestamp`; None if there is none.
+
+        Raises CorruptBatch if the batch in question does not open.
+        """
+        for segment in self.segments.from_offset(self.log_start_offset):
+            if segment.max_timestamp_so_far.timestamp < timestamp:
+                continue
+            found = self._find_timestamp(segment, timestamp)
+            if found is not None:
+                return found
+        return None
+
+    @_fatal
+    def offset_of_max_timestamp(self) -> FoundTimestamp | None:
+        """The first record that carries the greatest timestamp of the log; None in an empty log. Raises
+        CorruptBatch.
+        """
+        candidates = [segment for segment in self.segments if segment.size]
+        if not candidates:
+            return None
+        newest = max(candidates, key=lambda segment: segment.max_timestamp_so_far.timestamp)
+        return self._find_timestamp(newest, newest.max_timestamp_so_far.timestamp)
+
+    def _find_timestamp(self, segment: LogSegment, timestamp: int) -> FoundTimestamp | None:
+        try:
+            return segment.find_timestamp(timestamp, self.log_start_offset)
+        except (MalformedBatch, MalformedRecords) as error:
+            raise CorruptBatch(f"{self.name}: {error}") from error
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where a leader epoch ended in this log (OffsetForLeaderEpoch)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # -- high watermark, log start ---------------------------------------------------------------------------------
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raises the high watermark to `offset`, at most to the log's end; says whether it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.on_high_watermark(offset)
+        return True
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Raises the log's start; says whether it moved. Files go later. OffsetOutOfRange above the high watermark."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader's epoch begins at the log's end, before it has written anything."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets idle producers; says how many."""
+        return self.producers.expire(now_ms, expiration_ms)
+
+    # -- flush -----------------------------------------------------------------------------------------------------
+
+    @_fatal
+    def flush(self) -> int:
+        """Syncs everything below the log's end and moves the recovery point there; returns it.
+
+        Blocks. May run on another thread while the log is appended to; what comes after the call began may be left out.
+        """
+        with self._flushing:
+            end, messages = self.log_end_offset, self._unflushed_messages
+            if end > self.recovery_point or self._names_unsynced:
+                self._sync_up_to(end)
+                self.recovery_point = max(self.recovery_point, end)
+            self._unflushed_messages = max(0, self._unflushed_messages - messages)
+            return self.recovery_point
+
+    def _sync_up_to(self, end: int) -> None:
+        names_unsynced, self._names_unsynced = self._names_unsynced, False
+        for segment in self.segments.from_offset(self.recovery_point):
+            if segment.base_offset <= end:
+                segment.sync(indexes=segment is not self._active)
+        self.snapshots.sync(end)
+        self.epochs.save()
+        if names_unsynced:
+            self._fs.sync_directory(self.directory)
+
+    # -- truncation ------------------------------------------------------------------------------------------------
+
+    @_fatal
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Removes everything at and above `offset`; says whether there was anything.
+
+        A batch that straddles `offset` goes whole, yet the log then ends at `offset`. Durable on return.
+        """
+        if offset < 0:
+            raise ValueError(f"cannot truncate to offset {offset}")
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(self.log_end_offset)
+            return False
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        with self._flushing:
+            self._lower_recovery_point(offset)
+            self._remove_newest(self.segments.based_above(offset))
+            self._active = self.segments.active
+            self._active.truncate_to(offset)
+            self._end_at(offset, min(self.log_start_offset, offset))
+            self.producers = self._rebuilt_producers(offset)
+        return True
+
+    @_fatal
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int, log_start_offset: int | None = None) -> None:
+        """Removes everything; the log is then empty at `offset`, its start there too unless given. Durable on
+        return.
+        """
+        with self._flushing:
+            self._lower_recovery_point(offset)
+            self._remove_newest(list(self.segments), but=offset)
+            self.snapshots.remove_above(-1)
+            self.epochs.clear()
+            if not len(self.segments):
+                self._add_segment(offset, now_ms)
+            else:
+                self._active = self.segments.active
+                self._active.reset()
+            self._fs.sync_directory(self.directory)
+            self.producers = ProducerState()
+            self.producers.end_offset = offset
+            self._end_at(offset, offset if log_start_offset is None else log_start_offset)
+            self.high_watermark = offset
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """First in memory and on disk, so that after a crash in the middle all that is unsure is read again."""
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self._before_truncation is not None:
+                self._before_truncation(self)
+
+    def _remove_newest(self, segments: Iterable[LogSegment], but: int | None = None) -> None:
+        """The last first, each name gone before the next, so that a crash leaves no gap."""
+        for segment in sorted(segments, key=lambda segment: segment.base_offset, reverse=True):
+            if segment.base_offset != but:
+                self.segments.remove(segment)
+                segment.remove_files()
+        self._fs.sync_directory(self.directory)
+
+    def _end_at(self, offset: int, log_start_offset: int) -> None:
+        self.epochs.truncate_from_end(offset)
+        self.epochs.save()
+        self.log_end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.high_watermark = min(self.high_watermark, offset)
+
+    def _rebuilt_producers(self, end: int) -> ProducerState:
+        """From the newest snapshot that is left, and the batches since."""
+        self.snapshots.remove_above(end)
+        producers = self.snapshots.load_newest(end) or ProducerState()
+        start = producers.end_offset
+        for segment in self.segments:
+            replay_segment(producers, segment, max(start, segment.base_offset), end)
+        producers.end_offset = end
+        producers.on_high_watermark(self.high_watermark)
+        return producers
+
+    # -- deletion and replacement of segments ----------------------------------------------------------------------
+
+    @_fatal
+    def detach_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
+        """Takes segments out of the log and renames their files `.deleted`; the caller removes them in a while
+        (`LogSegment.remove_files`). Raise the log's start first. The active segment stays: roll before.
+        """
+        with self._flushing:
+            for segment in segments:
+                if segment is self._active:
+                    raise AssertionError(f"{self.name}: the active segment cannot be detached")
+                self.segments.remove(segment)
+                segment.change_suffix(DELETED_SUFFIX)
+                self.snapshots.remove(segment.base_offset)
+            self._names_unsynced = True
+        return list(segments)
+
+    @_fatal
+    def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment]) -> list[LogSegment]:
+        """Puts a finished `.cleaned` segment in the place of those it was made from, such that a crash at any
+        point leaves either side whole. Returns the replaced ones, renamed `.deleted`, for the caller to remove.
+        """
+        with self._flushing:
+            cleaned.sync(indexes=True)
+            cleaned.change_suffix(SWAP_SUFFIX)
+            self._fs.sync_directory(self.directory)
+            for segment in replaced:
+                self.segments.remove(segment)
+                segment.change_suffix(DELETED_SUFFIX)
+                if segment.base_offset != cleaned.base_offset:
+                    self.snapshots.remove(segment.base_offset)
+            self._fs.sync_directory(self.directory)
+            cleaned.change_suffix("")
+            self._fs.sync_directory(self.directory)
+            self.segments.add(cleaned)
+        return list(replaced)
+
+    # -- close -----------------------------------------------------------------------------------------------------
+
+    def close(self, clean: bool = True) -> None:
+        """Closes the files. Clean: first everything is synced, with a producer snapshot and whole indexes, so that
+        the next start need not read the log. Raises LogDirFailure.
+        """
+        try:
+            if clean and self.failure is None:
+                self._finish()
+        finally:
+            for segment in self.segments:
+                segment.close()
+
+    @_fatal
+    def _finish(self) -> None:
+        self.snapshots.take(self.producers)
+        self._active.finish()
+        self._names_unsynced = True
+        with self._flushing:
+            self._sync_up_to(self.log_end_offset)
+            self._active.sync(indexes=True)
+            self.recovery_point = self.log_end_offset

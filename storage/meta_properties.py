@@ -1,0 +1,148 @@
+"""`meta.properties`: which cluster and node a directory belongs to, and the directory's own id.
+
+Java properties as Apache Kafka writes them (``MetaProperties``): `version=1` with `cluster.id` and `node.id`, and
+`directory.id` since directories have ids; version 0 has `broker.id` instead and promises nothing. Owns the file and
+what must agree between several directories; knows nothing of logs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
+from storage.errors import CorruptCheckpoint, StorageError
+from storage.files import FileSystem, join, read_file, replace_file
+
+META_PROPERTIES_FILE = "meta.properties"
+VERSION = 1
+
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+_SEPARATORS = "=: \t"
+
+
+class MetaPropertiesMismatch(StorageError):
+    """Directories that do not belong together, or not to this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """What a formatted directory says of itself. Only a version 0 file can lack cluster and node."""
+
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: Uuid | None = None
+    version: int = VERSION
+
+
+def read_meta_properties(fs: FileSystem, directory: str) -> MetaProperties | None:
+    """None where the directory is not formatted. Raises CorruptCheckpoint."""
+    path = join(directory, META_PROPERTIES_FILE)
+    if not fs.exists(path):
+        return None
+    properties = _parse(path, read_file(fs, path))
+    version = _version(path, properties)
+    node_id = _number(path, properties, "node.id" if version else "broker.id")
+    meta = MetaProperties(properties.get("cluster.id"), node_id, _directory_id(path, properties), version)
+    if version and (meta.cluster_id is None or meta.node_id is None):
+        raise CorruptCheckpoint(path, "cluster.id and node.id are both needed")
+    return meta
+
+
+def write_meta_properties(fs: FileSystem, directory: str, meta: MetaProperties) -> None:
+    """Durably, always as version 1; `meta` must name cluster and node."""
+    assert meta.cluster_id is not None
+    assert meta.node_id is not None
+    properties = {"version": str(VERSION), "cluster.id": meta.cluster_id, "node.id": str(meta.node_id)}
+    if meta.directory_id is not None:
+        properties["directory.id"] = uuid_to_text(meta.directory_id)
+    lines = (f"{name}={_escape(value)}\n" for name, value in properties.items())
+    replace_file(fs, join(directory, META_PROPERTIES_FILE), ("#\n" + "".join(lines)).encode("latin-1"))
+
+
+def check_together(
+    found: Mapping[str, MetaProperties], *, cluster_id: str | None = None, node_id: int | None = None
+) -> None:
+    """Whether the formatted directories (by path) are of one cluster and node: those given, or else one another's.
+
+    Raises MetaPropertiesMismatch with a sentence that names a directory.
+    """
+    for path, meta in found.items():
+        cluster_id = _same(path, "cluster.id", meta.cluster_id, cluster_id)
+        node_id = _same(path, "node.id", meta.node_id, node_id)
+    owners: dict[Uuid, str] = {}
+    for path, meta in found.items():
+        if meta.directory_id is None:
+            continue
+        other = owners.setdefault(meta.directory_id, path)
+        if other != path:
+            raise MetaPropertiesMismatch(
+                f"The log directories {other} and {path} have the same directory.id; one is a copy of the other."
+            )
+
+
+def _same[T](path: str, name: str, found: T | None, expected: T | None) -> T | None:
+    if found is not None and expected is not None and found != expected:
+        raise MetaPropertiesMismatch(f"The log directory {path} belongs to {name} {found}, not {expected}.")
+    return expected if found is None else found
+
+
+def _version(path: str, properties: Mapping[str, str]) -> int:
+    version = _number(path, properties, "version") or 0
+    if version not in (0, VERSION):
+        raise CorruptCheckpoint(path, f"unknown version {version}")
+    return version
+
+
+def _number(path: str, properties: Mapping[str, str], name: str) -> int | None:
+    text = properties.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise CorruptCheckpoint(path, f"{name} is {text!r}, not a number") from None
+
+
+def _directory_id(path: str, properties: Mapping[str, str]) -> Uuid | None:
+    text = properties.get("directory.id")
+    try:
+        return None if text is None else uuid_from_text(text)
+    except ValueError as error:
+        raise CorruptCheckpoint(path, f"directory.id: {error}") from None
+
+
+# -- Java properties, as far as this file needs them -------------------------------------------------------------------
+
+
+def _parse(path: str, data: bytes) -> dict[str, str]:
+    """Lines of name, separator, value; `#` and `!` begin comments; a backslash takes the next character as it is."""
+    text = data.decode("latin-1")
+    return dict(_entry(path, line.lstrip()) for line in text.splitlines() if line.lstrip() and line.lstrip()[0] not in "#!")
+
+
+def _entry(path: str, line: str) -> tuple[str, str]:
+    name: list[str] = []
+    characters = iter(line)
+    for character in characters:
+        if character == "\\":
+            name.append(_unescaped(path, characters))
+        elif character in _SEPARATORS:
+            break
+        else:
+            name.append(character)
+    return "".join(name), "".join(_value(path, characters)).strip()
+
+
+def _value(path: str, characters: Iterator[str]) -> Iterable[str]:
+    for character in characters:
+        yield _unescaped(path, characters) if character == "\\" else character
+
+
+def _unescaped(path: str, characters: Iterator[str]) -> str:
+    character = next(characters, None)
+    if character is None:
+        raise CorruptCheckpoint(path, "a line ends in a backslash")
+    return _ESCAPES.get(character, character)
+
+
+def _escape(value: str) -> str:
+    return "".join(f"\\{character}" if character in "\\=:#!" else character for character in value)

@@ -1,0 +1,319 @@
+"""What a log knows of its producers (KIP-98): sequences and epochs against duplicates and gaps, and open
+transactions.
+
+Theory. Per producer id the log remembers the epoch and the last five batches. A batch that repeats one of them is
+a retry and is answered, not written. Transactions are open from their first batch to their marker; the last stable
+offset ends at the first offset of the oldest one that is open, or completed above the high watermark. The state is
+a function of the log: it is rebuilt by replaying batches from a snapshot (`N.snapshot`, the state before offset N,
+in Kafka's format).
+
+Checks come before the write (`check`), effects after it (`apply`), so that a failed write leaves no trace.
+"""
+
+import struct
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from protocol.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, next_sequence
+from protocol.records.compiled import crc32c
+from protocol.records.control import ControlType
+from storage.errors import CorruptCheckpoint, InvalidRecords, Rejection
+
+CACHED_BATCHES = 5
+"""As many requests as an idempotent producer may have in flight."""
+NO_COORDINATOR_EPOCH = -1
+NO_OFFSET = -1
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_PREFIX = struct.Struct(">hI")
+_SNAPSHOT_COUNT = struct.Struct(">i")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class Origin(Enum):
+    """Who appends: it decides which checks a batch must pass."""
+
+    CLIENT = auto()
+    COORDINATOR = auto()
+    REPLICATION = auto()
+    RAFT_LEADER = auto()
+
+
+class CachedBatch(NamedTuple):
+    """A batch that was appended, as needed to answer its retry."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return next_sequence(self.last_sequence, -self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Marker(NamedTuple):
+    """The content of a transaction marker."""
+
+    type: ControlType
+    coordinator_epoch: int
+
+
+class CompletedTxn(NamedTuple):
+    """`last_offset` is that of the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerEntry:
+    """One producer id. `transaction_start` is -1 while no transaction is open; `batches` holds the oldest first."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.last_timestamp = NO_TIMESTAMP
+        self.transaction_start = NO_OFFSET
+        self.batches: deque[CachedBatch] = deque(maxlen=CACHED_BATCHES)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def find_duplicate(self, header: BatchHeader) -> CachedBatch | None:
+        if header.producer_epoch != self.epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
+    def adopt_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+class ProducerState:
+    """All producers of one log. `end_offset` is the offset up to which batches were applied."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        self.snapshot_offset = NO_OFFSET
+        """Offset of the newest snapshot that was taken or loaded; taking another there would change nothing."""
+        self._open: dict[int, int] = {}
+        """First offset -> producer id of open transactions; first offsets only grow, so the first key is the oldest."""
+        self._unreplicated: list[CompletedTxn] = []
+        """Completed, but the marker is not below the high watermark yet; sorted by first offset."""
+
+    # -- before the write ------------------------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader, origin: Origin) -> CachedBatch | None:
+        """Whether a data batch may be appended: None if so, or the batch that it repeats. Raises InvalidRecords."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        if origin is Origin.CLIENT and header.base_sequence >= 0:
+            duplicate = entry.find_duplicate(header)
+            if duplicate is not None:
+                return duplicate
+            _check_epoch(entry, header)
+            _check_sequence(entry, header)
+        else:
+            _check_epoch(entry, header)
+        if entry.transaction_start >= 0 and not header.is_transactional:
+            raise InvalidRecords(
+                Rejection.INVALID_TXN_STATE,
+                f"producer {entry.producer_id} sent a batch outside of its open transaction",
+            )
+        return None
+
+    def check_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """Whether a transaction marker may be appended. Raises InvalidRecords."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return
+        _check_epoch(entry, header)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise InvalidRecords(
+                Rejection.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch} is below {entry.coordinator_epoch}, seen before",
+            )
+
+    # -- after the write -------------------------------------------------------------------------------------------
+
+    def apply(self, header: BatchHeader) -> None:
+        """Takes note of an appended data batch that has a producer; `header` carries the offsets and the timestamp."""
+        entry = self._entry(header)
+        entry.adopt_epoch(header.producer_epoch)
+        entry.last_timestamp = header.max_timestamp
+        if header.base_sequence >= 0:
+            entry.batches.append(
+                CachedBatch(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+            )
+        if header.is_transactional and entry.transaction_start < 0:
+            entry.transaction_start = header.base_offset
+            self._open[header.base_offset] = header.producer_id
+
+    def apply_marker(self, header: BatchHeader, marker: Marker) -> CompletedTxn | None:
+        """Takes note of an appended marker; the transaction it ends, or None if none was open."""
+        entry = self._entry(header)
+        entry.adopt_epoch(header.producer_epoch)
+        entry.last_timestamp = header.max_timestamp
+        entry.coordinator_epoch = marker.coordinator_epoch
+        if entry.transaction_start < 0:
+            return None
+        completed = CompletedTxn(
+            header.producer_id, entry.transaction_start, header.base_offset, marker.type is ControlType.ABORT
+        )
+        entry.transaction_start = NO_OFFSET
+        self._open.pop(completed.first_offset, None)
+        insort(self._unreplicated, completed, key=lambda txn: txn.first_offset)
+        return completed
+
+    def stable_offset_after(self, completed: CompletedTxn) -> int:
+        """The last stable offset that the transaction index stores with `completed`."""
+        return next(iter(self._open), completed.last_offset + 1)
+
+    def _entry(self, header: BatchHeader) -> ProducerEntry:
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
+        return entry
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open or whose marker is not replicated; None if there is
+        none.
+        """
+        if not self._open and not self._unreplicated:
+            return None
+        first_open = next(iter(self._open), None)
+        if not self._unreplicated:
+            return first_open
+        first_completed = self._unreplicated[0].first_offset
+        return first_completed if first_open is None else min(first_open, first_completed)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose markers lie below the high watermark are settled."""
+        if self._unreplicated:
+            self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset >= high_watermark]
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """First offset -> producer id, the oldest first."""
+        return self._open
+
+    # -- expiry, snapshots -----------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers without open transaction whose last record is old enough; says how many."""
+        expired = [
+            entry.producer_id
+            for entry in self.entries.values()
+            if entry.transaction_start < 0 and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.entries[producer_id]
+        return len(expired)
+
+    def encode(self) -> bytes:
+        """The content of a snapshot file."""
+        entries = [_SNAPSHOT_COUNT.pack(len(self.entries))]
+        entries += [_encode_entry(entry) for entry in self.entries.values()]
+        body = b"".join(entries)
+        return _SNAPSHOT_PREFIX.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode(cls, path: str, data: bytes, offset: int) -> "ProducerState":
+        """The state before `offset`. Raises CorruptCheckpoint, naming `path`."""
+        state = cls()
+        for entry in _decode_entries(path, data):
+            state.entries[entry.producer_id] = entry
+        starts = sorted(
+            (e.transaction_start, e.producer_id) for e in state.entries.values() if e.transaction_start >= 0
+        )
+        state._open = dict(starts)
+        state.end_offset = state.snapshot_offset = offset
+        return state
+
+
+def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
+    if header.producer_epoch < entry.epoch:
+        raise InvalidRecords(
+            Rejection.INVALID_PRODUCER_EPOCH,
+            f"epoch {header.producer_epoch} of producer {entry.producer_id} is below {entry.epoch}, seen before",
+        )
+
+
+def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
+    if header.producer_epoch != entry.epoch:
+        in_sequence = header.base_sequence == 0 or entry.epoch == NO_PRODUCER_EPOCH
+    else:
+        in_sequence = header.base_sequence == next_sequence(entry.last_sequence, 1)
+    if not in_sequence:
+        raise InvalidRecords(
+            Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {entry.producer_id} (epoch {header.producer_epoch}) sent sequence {header.base_sequence}, "
+            f"after {entry.last_sequence} (epoch {entry.epoch})",
+        )
+
+
+def _encode_entry(entry: ProducerEntry) -> bytes:
+    last = entry.batches[-1] if entry.batches else CachedBatch(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
+    return _SNAPSHOT_ENTRY.pack(
+        entry.producer_id,
+        entry.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        entry.transaction_start,
+    )
+
+
+def _decode_entries(path: str, data: bytes) -> Iterable[ProducerEntry]:
+    body = memoryview(data)[_SNAPSHOT_PREFIX.size :]
+    if len(body) < _SNAPSHOT_COUNT.size:
+        raise CorruptCheckpoint(path, "too short")
+    version, crc = _SNAPSHOT_PREFIX.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptCheckpoint(path, f"unknown version {version}")
+    if crc != crc32c(body):
+        raise CorruptCheckpoint(path, "the checksum differs")
+    (count,) = _SNAPSHOT_COUNT.unpack_from(body)
+    if count < 0 or _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size != len(body):
+        raise CorruptCheckpoint(path, f"{count} entries do not fill {len(body)} bytes")
+    return [_decode_entry(fields) for fields in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :])]
+
+
+def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, start = fields
+    entry = ProducerEntry(producer_id, epoch)
+    entry.last_timestamp = timestamp
+    entry.coordinator_epoch = coordinator_epoch
+    entry.transaction_start = start
+    if last_offset >= 0:
+        entry.batches.append(CachedBatch(last_sequence, last_offset, offset_delta, timestamp))
+    return entry

@@ -1,0 +1,403 @@
+"""Opens a log directory: what a crash can leave behind, and how it is mended (reference: LogLoader).
+
+A crash may leave
+ 1. files of an unfinished deletion, cleaning or swap          -> undone or completed by their suffixes;
+ 2. an index without its segment, or a segment without index   -> the index is removed, or rebuilt;
+ 3. a tail that was never synced: torn, full of holes, with stale indexes, or missing while a later segment exists
+                                                               -> every segment from the recovery point on is read
+                                                                  whole; at the first batch that fails, the log ends;
+ 4. snapshots and epochs that are older or newer than the log  -> those beyond the recovery point are not believed, and
+                                                                  learnt again from the batches.
+After a clean shutdown only 1 and 2 are looked for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from protocol.records.batch import MAGIC, BatchHeader, crc_is_valid
+from protocol.records.errors import MalformedBatch
+from storage.checkpoints import LEADER_EPOCH_FILE
+from storage.config import LogConfig
+from storage.epochs import LeaderEpochs
+from storage.errors import CorruptBatch, CorruptCheckpoint
+from storage.files import FileSystem, join
+from storage.producer_state import ProducerState
+from storage.replay import apply_to_producers, marker_of, replay_segment
+from storage.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    LogSegment,
+    ScannedBatch,
+    segment_file_name,
+)
+from storage.segments import Segments
+from storage.snapshots import SNAPSHOT_SUFFIX, ProducerSnapshots
+
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"
+"""Of the metadata log; its own business."""
+
+
+class LoadedLog(NamedTuple):
+    segments: Segments
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerState
+    snapshots: ProducerSnapshots
+    recovery: "Recovery"
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What was done, for the operator."""
+
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    removed_segments: list[int] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+    """Bases of the segments whose indexes were lost or wrong, or that ended in the middle of a batch."""
+
+
+class LogLoader:
+    """One use: `load`. `clean` says that the last shutdown of this directory was; `recovery_point` and
+    `log_start_offset` come from the checkpoints. OSErrors pass through.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+        draw_jitter: Callable[[], int],
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._config = config
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._draw_jitter = draw_jitter
+        self._recovery = Recovery()
+
+    def load(self) -> LoadedLog:
+        settle_interrupted_changes(self._fs, self._directory)
+        remove_orphaned_indexes(self._fs, self._directory)
+        epochs = self._load_epochs()
+        snapshots = ProducerSnapshots(self._fs, self._directory)
+        if not self._clean:
+            snapshots.remove_above(self._recovery_point)
+        segments = self._open_segments()
+        segments, producers = self._recover(segments, epochs, snapshots)
+        end = segments[-1].next_offset if segments else 0
+        if not segments or end < self._log_start_offset:
+            segments, end, producers = self._start_over(segments, epochs, snapshots)
+        log_start = max(self._log_start_offset, segments[0].base_offset)
+        epochs.truncate_from_end(end)
+        epochs.truncate_from_start(log_start)
+        if producers is None:
+            producers = self._load_producers(segments, snapshots, log_start, end)
+        recovery_point = end if self._clean else min(self._recovery_point, end)
+        return LoadedLog(
+            Segments(segments), log_start, end, recovery_point, epochs, producers, snapshots, self._recovery
+        )
+
+    def _load_epochs(self) -> LeaderEpochs:
+        """An unreadable file is no reason to refuse the log: epochs are in the batches, all of which are then read."""
+        path = join(self._directory, LEADER_EPOCH_FILE)
+        try:
+            return LeaderEpochs.load(self._fs, path)
+        except CorruptCheckpoint:
+            self._clean = False
+            self._recovery_point = 0
+            return LeaderEpochs(self._fs, path, [])
+
+    # -- segments --------------------------------------------------------------------------------------------------
+
+    def _open_segments(self) -> list[LogSegment]:
+        bases = sorted(base for base, suffix in _numbered_files(self._fs, self._directory) if suffix == LOG_SUFFIX)
+        segments = [self._open_segment(base) for base in bases]
+        for segment, following in pairwise(segments):
+            segment.next_offset = following.base_offset
+        if segments and self._clean and not _tail_is_whole(segments[-1]):
+            self._recovery.damaged.append(segments[-1].base_offset)
+        return segments
+
+    def _open_segment(self, base: int) -> LogSegment:
+        index_path = join(self._directory, segment_file_name(base, INDEX_SUFFIX))
+        is_lost = not self._fs.exists(index_path)
+        if is_lost:
+            self._fs.open(index_path).close()
+        segment = LogSegment.open(
+            self._fs,
+            self._directory,
+            base,
+            self._config,
+            created_ms=self._now_ms,
+            jitter_ms=self._draw_jitter(),
+        )
+        if is_lost or not _indexes_are_sane(segment, self._config):
+            self._recovery.damaged.append(base)
+        return segment
+
+    def _recover(
+        self, segments: list[LogSegment], epochs: LeaderEpochs, snapshots: ProducerSnapshots
+    ) -> tuple[list[LogSegment], ProducerState | None]:
+        """Reads what may be damaged; returns the segments that remain and, if the scan reached the end, the
+        producers.
+        """
+        first_suspect = self._first_suspect(segments)
+        producers: ProducerState | None = None
+        for number, segment in enumerate(segments):
+            is_suspect = segment.base_offset >= first_suspect
+            if not is_suspect and segment.base_offset not in self._recovery.damaged:
+                producers = None
+                continue
+            if producers is None:
+                producers = self._replayed(segments, snapshots, segment.base_offset)
+            if is_suspect:
+                epochs.truncate_from_end(segment.base_offset)
+            intact = _Scan(segment, epochs if is_suspect else None, producers).run(self._recovery)
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            if following is not None and is_suspect and (not intact or self._has_hole(segment, following)):
+                self._drop(segments[number + 1 :], snapshots, segment.next_offset)
+                return segments[: number + 1], producers
+            if following is not None:
+                segment.next_offset = following.base_offset
+                segment.finish()
+                producers.end_offset = following.base_offset
+                snapshots.take(producers)
+        if segments and producers is None:
+            segments[-1].next_offset = segments[-1].find_next_offset()
+        self._sync_cuts(segments)
+        return segments, producers
+
+    def _first_suspect(self, segments: list[LogSegment]) -> float:
+        """Base of the segment that contains the recovery point; infinity after a clean shutdown."""
+        if self._clean:
+            return float("inf")
+        below = [segment.base_offset for segment in segments if segment.base_offset <= self._recovery_point]
+        return below[-1] if below else -1
+
+    def _has_hole(self, segment: LogSegment, following: LogSegment) -> bool:
+        """Whether batches at the end of `segment` never reached the disk although `following` was begun.
+
+        Compaction leaves gaps too: a segment that shows other signs of it may end early.
+        """
+        if segment.next_offset == following.base_offset:
+            return False
+        if segment.next_offset > following.base_offset or not self._config.is_compacted:
+            return True
+        return not _shows_compaction(segment)
+
+    def _drop(self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int) -> None:
+        """Removes segments, the last first, so that a crash in the middle leaves no gap."""
+        for segment in reversed(segments):
+            self._recovery.removed_segments.append(segment.base_offset)
+            segment.remove_files()
+        snapshots.remove_above(end)
+        self._fs.sync_directory(self._directory)
+
+    def _sync_cuts(self, segments: list[LogSegment]) -> None:
+        if self._recovery.cut_bytes and segments:
+            segments[-1].sync(indexes=False)
+
+    def _start_over(
+        self, segments: list[LogSegment], epochs: LeaderEpochs, snapshots: ProducerSnapshots
+    ) -> tuple[list[LogSegment], int, ProducerState]:
+        """An empty log at the log start offset: there was none, or it ended below."""
+        self._drop(segments, snapshots, -1)
+        epochs.clear()
+        start = self._log_start_offset
+        segment = LogSegment.create(
+            self._fs, self._directory, start, self._config, created_ms=self._now_ms, jitter_ms=self._draw_jitter()
+        )
+        producers = ProducerState()
+        producers.end_offset = start
+        return [segment], start, producers
+
+    # -- producers -------------------------------------------------------------------------------------------------
+
+    def _load_producers(
+        self, segments: list[LogSegment], snapshots: ProducerSnapshots, log_start: int, end: int
+    ) -> ProducerState:
+        """From the newest snapshot; a log that was shut down cleanly without any has no producers (Kafka)."""
+        bases = {segment.base_offset for segment in segments}
+        for offset in snapshots.offsets[:-1]:
+            if offset not in bases:
+                snapshots.remove(offset)
+        snapshots.remove_above(end)
+        for offset in [offset for offset in snapshots.offsets if offset <= log_start]:
+            snapshots.remove(offset)
+        if self._clean and not snapshots.offsets:
+            producers = ProducerState()
+            producers.end_offset = end
+            return producers
+        return self._replayed(segments, snapshots, end)
+
+    def _replayed(self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int) -> ProducerState:
+        """The state before `end`: the newest snapshot, and the batches since."""
+        producers = snapshots.load_newest(end) or ProducerState()
+        start = producers.end_offset
+        for segment in segments:
+            if segment.next_offset > start and segment.base_offset < end:
+                replay_segment(producers, segment, start, end)
+        producers.end_offset = end
+        return producers
+
+
+class _Scan:
+    """One segment read whole: every batch checked, the indexes refilled, epochs and producers learnt."""
+
+    def __init__(self, segment: LogSegment, epochs: LeaderEpochs | None, producers: ProducerState) -> None:
+        self._segment = segment
+        self._epochs = epochs
+        self._producers = producers
+        self._expected = segment.base_offset
+
+    def run(self, recovery: Recovery) -> bool:
+        """Whether every byte of the segment was good; the rest is cut off."""
+        recovery.scanned_bytes += self._segment.size
+        cut = self._segment.relearn(self._accept)
+        recovery.cut_bytes += cut
+        return cut == 0
+
+    def _accept(self, batch: ScannedBatch) -> bool:
+        header = batch.header
+        if not self._is_plausible(header) or not crc_is_valid(batch.batch, 0, header.size):
+            return False
+        try:
+            marker = marker_of(header, batch.batch)
+        except CorruptBatch:
+            return False
+        if self._epochs is not None and header.leader_epoch >= 0 and header.leader_epoch != self._epochs.latest_epoch:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        aborted = apply_to_producers(self._producers, header, marker)
+        if aborted is not None:
+            self._segment.txn_index.append(aborted)
+        self._expected = header.next_offset
+        return True
+
+    def _is_plausible(self, header: BatchHeader) -> bool:
+        return (
+            header.magic == MAGIC
+            and header.base_offset >= self._expected
+            and header.last_offset_delta >= 0
+            and header.last_offset - self._segment.base_offset <= MAX_RELATIVE_OFFSET
+        )
+
+
+def _tail_is_whole(segment: LogSegment) -> bool:
+    """Whether the batches after the last index entry end where the file does."""
+    end = segment.offset_index.last.position
+    try:
+        for position, header in segment.headers(end):
+            end = position + header.size
+    except MalformedBatch:
+        return False
+    return end == segment.size
+
+
+def _indexes_are_sane(segment: LogSegment, config: LogConfig) -> bool:
+    """Whether the indexes can be those of the segment: they point into it, and are not missing altogether."""
+    offset, position = segment.offset_index.last
+    if position >= max(segment.size, 1) or offset < segment.base_offset:
+        return False
+    if segment.time_index.last.offset < segment.base_offset:
+        return False
+    return len(segment.offset_index.entries) > 0 or not _has_batch_beyond(segment, config.index_interval_bytes)
+
+
+def _has_batch_beyond(segment: LogSegment, interval: int) -> bool:
+    """Whether a batch begins more than an index interval, and the batch that crossed it, into the segment."""
+    crossed = False
+    try:
+        for position, _ in segment.headers():
+            if crossed:
+                return True
+            crossed = position > interval
+    except MalformedBatch:
+        return True
+    return False
+
+
+def _shows_compaction(segment: LogSegment) -> bool:
+    expected = segment.base_offset
+    for _, header in segment.headers():
+        if header.base_offset != expected or header.record_count != header.last_offset_delta + 1:
+            return True
+        expected = header.next_offset
+    return False
+
+
+def settle_interrupted_changes(fs: FileSystem, directory: str) -> None:
+    """Completes or undoes deletions, cleanings and swaps that a crash interrupted, by the suffixes they left."""
+    for name in fs.list(directory):
+        if name.endswith(DELETED_SUFFIX) and not name.endswith(_METADATA_SNAPSHOT_DELETED):
+            fs.remove(join(directory, name))
+    _undo_cleaning(fs, directory)
+    _complete_swap(fs, directory)
+
+
+def _undo_cleaning(fs: FileSystem, directory: str) -> None:
+    """A `.cleaned` file means that its swap had not begun for all: the `.swap` files from there on go too."""
+    cleaned = [(base, suffix) for base, suffix in _numbered_files(fs, directory) if suffix.endswith(CLEANED_SUFFIX)]
+    if not cleaned:
+        return
+    lowest = min(base for base, _ in cleaned)
+    swaps = [(b, s) for b, s in _numbered_files(fs, directory) if s.endswith(SWAP_SUFFIX) and b >= lowest]
+    for base, suffix in swaps + cleaned:
+        fs.remove(join(directory, segment_file_name(base, suffix)))
+
+
+def _complete_swap(fs: FileSystem, directory: str) -> None:
+    """What the `.swap` segments replace is removed, then they take its place."""
+    files = _numbered_files(fs, directory)
+    swaps = [(base, suffix) for base, suffix in files if suffix.endswith(SWAP_SUFFIX)]
+    bases = sorted({base for base, suffix in swaps if suffix == LOG_SUFFIX + SWAP_SUFFIX})
+    if bases:
+        last = LogSegment(fs, directory, bases[-1], LogConfig(), created_ms=0, suffix=SWAP_SUFFIX)
+        last.size = fs.size(last.path(LOG_SUFFIX))
+        end = last.find_next_offset()
+        last.close()
+        for base, suffix in files:
+            if not suffix.endswith(SWAP_SUFFIX) and bases[0] <= base < end:
+                fs.remove(join(directory, segment_file_name(base, suffix)))
+    for base, suffix in swaps:
+        name = join(directory, segment_file_name(base, suffix))
+        fs.rename(name, name.removesuffix(SWAP_SUFFIX))
+
+
+def remove_orphaned_indexes(fs: FileSystem, directory: str) -> None:
+    files = _numbered_files(fs, directory)
+    bases = {base for base, suffix in files if suffix == LOG_SUFFIX}
+    for base, suffix in files:
+        if suffix in _INDEX_SUFFIXES and base not in bases:
+            fs.remove(join(directory, segment_file_name(base, suffix)))
+
+
+def _numbered_files(fs: FileSystem, directory: str) -> list[tuple[int, str]]:
+    """(number, suffix) of the files that belong to segments or snapshots of producers."""
+    known = {LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX}
+    found = []
+    for name in fs.list(directory):
+        number, dot, suffix = name.partition(".")
+        kind = dot + suffix.removesuffix(CLEANED_SUFFIX).removesuffix(SWAP_SUFFIX)
+        if number.isdigit() and kind in known:
+            found.append((int(number), dot + suffix))
+    return found

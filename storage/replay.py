@@ -1,0 +1,58 @@
+"""The effect of an appended batch on what a log remembers beside its bytes: leader epochs, producers, aborted
+transactions.
+
+One code path for appends, replication, recovery and truncation, so that all of them arrive at the same state.
+"""
+
+from protocol.primitives import Buffer
+from protocol.records.batch import CONTROL_FLAG, BatchHeader
+from protocol.records.control import read_marker
+from protocol.records.errors import MalformedRecords
+from storage.errors import CorruptBatch
+from storage.index.transaction import AbortedTxn
+from storage.producer_state import Marker, ProducerState
+from storage.segment import LogSegment
+
+
+def marker_of(header: BatchHeader, batch: Buffer) -> Marker | None:
+    """The transaction marker that a batch is, or None. Raises CorruptBatch for a control batch that does not parse."""
+    if not header.attributes & CONTROL_FLAG or header.producer_id < 0:
+        return None
+    try:
+        found = read_marker(batch)
+    except MalformedRecords as error:
+        raise CorruptBatch(f"control batch at offset {header.base_offset}: {error}") from error
+    return None if found is None else Marker(*found)
+
+
+def apply_to_producers(producers: ProducerState, header: BatchHeader, marker: Marker | None) -> AbortedTxn | None:
+    """Applies one batch; returns what the transaction index must hold if it ended a transaction by aborting it."""
+    producers.end_offset = header.next_offset
+    if header.producer_id < 0:
+        return None
+    if marker is None:
+        if not header.attributes & CONTROL_FLAG:
+            producers.apply(header)
+        return None
+    completed = producers.apply_marker(header, marker)
+    if completed is None or not completed.is_aborted:
+        return None
+    return AbortedTxn(
+        completed.producer_id,
+        completed.first_offset,
+        completed.last_offset,
+        producers.stable_offset_after(completed),
+    )
+
+
+def replay_segment(producers: ProducerState, segment: LogSegment, start: int, end: int) -> None:
+    """Applies the batches of a segment that begin in [start, end) to `producers` alone."""
+    for position, header in segment.headers(segment.find(start) or 0):
+        if header.base_offset >= end:
+            return
+        if header.base_offset < start or header.producer_id < 0:
+            continue
+        is_control = header.attributes & CONTROL_FLAG
+        marker = marker_of(header, segment.file.read(position, header.size)) if is_control else None
+        apply_to_producers(producers, header, marker)
+    producers.end_offset = max(producers.end_offset, min(end, segment.next_offset))

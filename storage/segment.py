@@ -1,0 +1,454 @@
+"""One segment of a log: a `.log` file of batches, its indexes, and where in it an offset or a timestamp is found.
+
+The segment trusts what it is given: batches were validated, offsets assigned. It does not know other segments,
+leader epochs or producers. Errors of the file system pass through as OSError.
+"""
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from protocol.primitives import Buffer
+from protocol.records.batch import (
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_PREFIX_SIZE,
+    MIN_BATCH_LENGTH,
+    NO_TIMESTAMP,
+    BatchHeader,
+    parse_header,
+)
+from protocol.records.reader import iter_records
+from storage.config import LogConfig
+from storage.files import File, FileSystem, join, sync_path
+from storage.index.offset import OffsetIndex
+from storage.index.time import TimeIndex, TimestampOffset
+from storage.index.transaction import TransactionIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+DELETED_SUFFIX = ".deleted"
+
+MAX_SEGMENT_BYTES = 2**31 - 1
+"""Positions in the offset index are int32."""
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MMAP_FROM_BYTES = 64 * 1024
+"""Slices from this size on are views of the mapped file; smaller ones are copied, which costs less than a mapping
+grown.
+"""
+
+_WINDOW_BYTES = 16 * 1024
+"""Read at once when walking over headers: several small batches, and not much wasted on a big one."""
+_SCAN_BYTES = 1024 * 1024
+"""Read at once when every byte is wanted."""
+_MAX_CURSORS = 64
+"""Where recent reads ended, so that the next read of the same consumer starts without a search."""
+_OFFSETS = struct.Struct(">qi11xi")
+"""Base offset, batch length, last offset delta."""
+
+
+class Slice(NamedTuple):
+    """Where in the segment a read ended up: whole batches in [start, end), and the offset that follows them."""
+
+    start: int
+    end: int
+    next_offset: int
+
+
+class FoundTimestamp(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class ScannedBatch(NamedTuple):
+    position: int
+    header: BatchHeader
+    batch: memoryview
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class LogSegment:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        suffix: str = "",
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self._index_interval = config.index_interval_bytes
+        self.offset_index = OffsetIndex(fs, self.path(INDEX_SUFFIX), base_offset, config.segment_index_bytes)
+        self.time_index = TimeIndex(fs, self.path(TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes)
+        self.txn_index = TransactionIndex(fs, self.path(TXN_INDEX_SUFFIX))
+        self._file: File | None = None
+        self.size = 0
+        self.next_offset = base_offset
+        self._bytes_since_index = 0
+        self._max_timestamp: TimestampOffset | None = None
+        self._first_timestamp: int | None = None
+        self._cursors: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        suffix: str = "",
+    ) -> "LogSegment":
+        """A new, empty segment; leftover files of its name are overwritten."""
+        segment = cls(fs, directory, base_offset, config, created_ms=created_ms, jitter_ms=jitter_ms, suffix=suffix)
+        segment.reset()
+        return segment
+
+    @classmethod
+    def open(
+        cls, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, *, created_ms: int, jitter_ms: int = 0
+    ) -> "LogSegment":
+        """A segment as its files are. `next_offset` is not known yet. Raises FileNotFoundError if the offset index is
+        lost; a lost time index is made anew, empty, as Kafka does.
+        """
+        segment = cls(fs, directory, base_offset, config, created_ms=created_ms, jitter_ms=jitter_ms)
+        segment.size = fs.size(segment.path(LOG_SUFFIX))
+        segment.offset_index.entries.load()
+        if not fs.exists(segment.path(TIME_INDEX_SUFFIX)):
+            segment.time_index.reset()
+        segment.time_index.load()
+        return segment
+
+    def path(self, file_suffix: str) -> str:
+        return join(self._directory, segment_file_name(self.base_offset, file_suffix) + self.suffix)
+
+    @property
+    def file(self) -> File:
+        """Opened at the first use: most segments of a log are never read again."""
+        if self._file is None:
+            self._file = self._fs.open(self.path(LOG_SUFFIX))
+        return self._file
+
+    # -- append ----------------------------------------------------------------------------------------------------
+
+    def write(self, parts: Sequence[Buffer], size: int) -> None:
+        """Writes batches at the end, without taking note of them. After an OSError the file is cut back if it can
+        be.
+        """
+        file = self.file
+        try:
+            if len(parts) == 1:
+                file.write(self.size, parts[0])
+            else:
+                file.write_vector(self.size, parts)
+        except OSError:
+            self.discard_unnoted()
+            raise
+        if self.size + size > MAX_SEGMENT_BYTES:
+            raise AssertionError(f"segment {self.base_offset} grows beyond {MAX_SEGMENT_BYTES} bytes")
+
+    def discard_unnoted(self) -> None:
+        """Cuts off what was written and not noted; if that fails too, recovery will find complete batches or cut
+        them.
+        """
+        with contextlib.suppress(OSError):
+            self.file.truncate(self.size)
+
+    def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Takes note of one written batch: indexes it and moves the segment's end."""
+        position = self.size
+        newest = self._max_timestamp
+        if newest is None:
+            newest = self.max_timestamp_so_far
+        if max_timestamp > newest[0]:
+            self._max_timestamp = newest = TimestampOffset(max_timestamp, last_offset)
+        if self._first_timestamp is None and position == 0:
+            self._first_timestamp = max_timestamp
+        if self._bytes_since_index > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(newest[0], newest[1])
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        self.next_offset = last_offset + 1
+        self.size = position + size
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Writes and notes one batch."""
+        self.write((batch,), len(batch))
+        self.note(len(batch), last_offset, max_timestamp)
+
+    def must_roll(self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
+        """Whether a new segment must be opened before an append of `size` bytes up to `last_offset`."""
+        if self.size + size > config.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if self.size and self._waited_ms(max_timestamp, now_ms) > config.roll_ms - self.jitter_ms:
+            return True
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """Record time since the first batch, or time since opening where that batch has no timestamp."""
+        first = self.first_timestamp
+        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch; -1 while there is none."""
+        if self._first_timestamp is None:
+            if self.size < HEADER_SIZE:
+                return NO_TIMESTAMP
+            self._first_timestamp = parse_header(self.file.read(0, HEADER_SIZE)).max_timestamp
+        return self._first_timestamp
+
+    @property
+    def max_timestamp_so_far(self) -> TimestampOffset:
+        """The largest timestamp and the last offset of the first batch that holds it; (-1, base offset) if none
+        has one.
+        """
+        if self._max_timestamp is None:
+            newest = self.time_index.last
+            start = self.offset_index.lookup(newest.offset).position
+            for _, header in self.headers(start):
+                if header.max_timestamp > newest.timestamp:
+                    newest = TimestampOffset(header.max_timestamp, header.last_offset)
+            self._max_timestamp = newest
+        return self._max_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What retention by time goes by: the largest timestamp, or the file's time of modification if no batch
+        has one.
+        """
+        timestamp = self.max_timestamp_so_far.timestamp
+        return timestamp if timestamp >= 0 else self._fs.modified_ms(self.path(LOG_SUFFIX))
+
+    # -- walking ---------------------------------------------------------------------------------------------------
+
+    def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the whole batches in [start, end). Raises MalformedBatch for bytes that are none."""
+        for position, window, at in self._walk(start, self.size if end is None else end, HEADER_SIZE):
+            yield position, parse_header(window, at)
+
+    def _walk(self, position: int, end: int, need: int) -> Iterator[tuple[int, bytes, int]]:
+        """(position, window, place in the window) of each batch, the window holding at least `need` of its bytes.
+
+        Stops before a batch that does not end within `end`, or whose length cannot be.
+        """
+        window, window_start = b"", position
+        while position + HEADER_SIZE <= end:
+            at = position - window_start
+            if at + need > len(window):
+                window, window_start, at = self.file.read(position, min(_WINDOW_BYTES, end - position)), position, 0
+                if len(window) < need:
+                    return
+            length: int = _OFFSETS.unpack_from(window, at)[1]
+            if length < MIN_BATCH_LENGTH or position + length + LENGTH_PREFIX_SIZE > end:
+                return
+            yield position, window, at
+            position += length + LENGTH_PREFIX_SIZE
+
+    def scan(self, end: int) -> Iterator[ScannedBatch]:
+        """Every batch up to `end` with its bytes, valid until the next step. Stops at what is no batch."""
+        position, window, window_start = 0, b"", 0
+        while position + HEADER_SIZE <= end:
+            at = position - window_start
+            if at + HEADER_SIZE > len(window):
+                window, window_start, at = self.file.read(position, min(_SCAN_BYTES, end - position)), position, 0
+            length: int = _OFFSETS.unpack_from(window, at)[1]
+            size = length + LENGTH_PREFIX_SIZE
+            if length < MIN_BATCH_LENGTH or position + size > end:
+                return
+            if at + size > len(window):
+                wanted = min(max(size, _SCAN_BYTES), end - position)
+                window, window_start, at = self.file.read(position, wanted), position, 0
+            batch = memoryview(window)[at : at + size]
+            yield ScannedBatch(position, BatchHeader._make(HEADER.unpack_from(batch)), batch)
+            position += size
+
+    # -- lookups ---------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> int | None:
+        """Position of the first batch whose last offset is at least `offset`; None if there is none."""
+        if offset >= self.next_offset:
+            return None
+        cursor = self._cursors.get(offset)
+        if cursor is not None:
+            return cursor
+        start = self.offset_index.lookup(offset).position
+        for position, window, at in self._walk(start, self.size, _OFFSETS.size):
+            base, _, delta = _OFFSETS.unpack_from(window, at)
+            if base + delta >= offset:
+                return position
+        return None
+
+    def slice(self, offset: int, max_bytes: int, upper: int, *, min_one: bool) -> Slice | None:
+        """Whole batches from the one with `offset` on: below `upper`, and within `max_bytes` unless `min_one` and the
+        first alone is larger. An empty slice where limits leave nothing; None where the segment has nothing at or after
+        `offset`.
+        """
+        start = self.find(offset)
+        if start is None:
+            return None
+        end, next_offset = self.size, self.next_offset
+        if upper < next_offset:
+            bound = self.find(upper)
+            if bound is not None:
+                end, next_offset = bound, upper
+        if start + max_bytes < end:
+            end, next_offset = self._cut_to_whole_batches(offset, start, start + max_bytes, end, min_one)
+        if end <= start:
+            return Slice(start, start, offset)
+        self._remember(next_offset, end)
+        return Slice(start, end, next_offset)
+
+    def _cut_to_whole_batches(self, offset: int, start: int, limit: int, end: int, min_one: bool) -> tuple[int, int]:
+        """(end, next offset) of the batches in [start, end) that end by `limit`."""
+        from_position = max(start, self.offset_index.position_floor(limit, offset))
+        next_offset = offset
+        for position, window, at in self._walk(from_position, end, _OFFSETS.size):
+            base, length, delta = _OFFSETS.unpack_from(window, at)
+            batch_end = position + length + LENGTH_PREFIX_SIZE
+            if batch_end > limit:
+                if position > start or not min_one:
+                    return position, base
+                return batch_end, base + delta + 1
+            next_offset = base + delta + 1
+        return end, next_offset
+
+    def _remember(self, next_offset: int, end: int) -> None:
+        if len(self._cursors) >= _MAX_CURSORS:
+            self._cursors.clear()
+        self._cursors[next_offset] = end
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> FoundTimestamp | None:
+        """The first record at or after `from_offset` whose timestamp is at least `timestamp`. Opens one batch,
+        seldom more.
+
+        Raises MalformedRecords if that batch does not open.
+        """
+        first = max(self.time_index.lookup(timestamp).offset, from_offset)
+        start = self.offset_index.lookup(first).position
+        for position, header in self.headers(start):
+            if header.max_timestamp < timestamp or header.last_offset < from_offset:
+                continue
+            for record in iter_records(self.file.read(position, header.size)):
+                if record.timestamp >= timestamp and record.offset >= from_offset:
+                    return FoundTimestamp(record.timestamp, record.offset, header.leader_epoch)
+        return None
+
+    def find_next_offset(self) -> int:
+        """The offset after the last batch, found from the last index entry on."""
+        next_offset = self.base_offset
+        for _, header in self.headers(self.offset_index.last.position):
+            next_offset = header.next_offset
+        return next_offset
+
+    # -- lifecycle -------------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Makes the segment empty, files and all."""
+        self.file.truncate(0)
+        self.clear_indexes()
+        self.size = 0
+        self.next_offset = self.base_offset
+
+    def clear_indexes(self) -> None:
+        """Forgets all that is known of the batches, for `note` to learn it again from the first on."""
+        self.offset_index.entries.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._bytes_since_index = 0
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp = None
+        self._cursors.clear()
+
+    def relearn(self, accept: Callable[[ScannedBatch], bool]) -> int:
+        """Rebuilds size and indexes from the batches for as long as `accept` says yes; cuts off the rest.
+
+        Returns how many bytes were cut. The cut is not synced.
+        """
+        old_size = self.size
+        self.clear_indexes()
+        self.size = 0
+        self.next_offset = self.base_offset
+        for batch in self.scan(old_size):
+            if not accept(batch):
+                break
+            self.note(batch.header.size, batch.header.last_offset, batch.header.max_timestamp)
+        if self.size < old_size:
+            self.file.truncate(self.size)
+        return old_size - self.size
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts the segment before the first batch whose last offset is at least `offset`, and syncs the cut."""
+        position = self.find(offset)
+        if position is not None:
+            self.file.truncate(position)
+            self.file.sync()
+            self.size = position
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self._cursors.clear()
+        self._max_timestamp = None
+        self._bytes_since_index = 0
+        if position == 0:
+            self._first_timestamp = None
+        self.next_offset = offset
+
+    def finish(self) -> None:
+        """For a segment that is written no more: the final time entry, indexes to their files and out of memory."""
+        newest = self.max_timestamp_so_far
+        self.time_index.maybe_append(newest.timestamp, newest.offset, final=True)
+        self.offset_index.entries.release()
+        self.time_index.entries.release()
+
+    def sync(self, *, indexes: bool) -> None:
+        """fsync of the batches, and of the indexes of a finished segment."""
+        self.file.sync()
+        if indexes:
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                if self._fs.exists(self.path(suffix)):
+                    sync_path(self._fs, self.path(suffix))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def change_suffix(self, suffix: str) -> None:
+        """Renames all files of the segment, the batches last: a `.log` stands for the whole."""
+        for file_suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LOG_SUFFIX):
+            old = self.path(file_suffix)
+            if self._fs.exists(old):
+                self._fs.rename(old, old.removesuffix(self.suffix) + suffix)
+        self.suffix = suffix
+        self.offset_index.entries.path = self.path(INDEX_SUFFIX)
+        self.time_index.entries.path = self.path(TIME_INDEX_SUFFIX)
+        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
+
+    def remove_files(self) -> None:
+        """Closes and unlinks everything."""
+        self.close()
+        for file_suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            self._fs.remove(self.path(file_suffix))

@@ -1,0 +1,223 @@
+"""Which produced batches a log takes, judged by their headers (reference: ProduceRequest.validateRecords,
+LogValidator).
+
+The body is opened in two cases only: a compacted log needs keys, and `compression.type` may ask for another codec.
+It is also opened to say which records are wrong once the header has shown that some are. Timestamps are judged by
+the header's first and greatest; LogAppendTime is patched into it. Knows nothing of offsets, producers or files.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from protocol.primitives import Buffer
+from protocol.records.batch import (
+    HEADER_SIZE,
+    LENGTH_PREFIX_SIZE,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    TimestampType,
+    crc_is_valid,
+    parse_header,
+    patch_log_append_time,
+)
+from protocol.records.builder import Record, build_batch
+from protocol.records.compression import Codec
+from protocol.records.errors import MalformedBatch, MalformedRecords, UnknownCodec
+from protocol.records.reader import FullRecord, iter_records
+from storage.config import LogConfig
+from storage.errors import CorruptBatch, InvalidRecords, Rejection
+from storage.producer_state import Origin
+
+MAX_RECORD_ERRORS = 1000
+"""A batch may hold millions of bad records; a response need not list them all."""
+
+_MAGIC_POSITION = 16
+_MIN_LEGACY_LENGTH = 14
+"""The smallest length field of the message formats before magic 2."""
+
+
+class Admitted(NamedTuple):
+    """A batch that passed, with its header as it now is; `batch` holds exactly its bytes and may be read-only."""
+
+    header: BatchHeader
+    batch: memoryview
+
+
+def admit(batches: Buffer, config: LogConfig, now_ms: int, origin: Origin) -> list[Admitted]:
+    """Validates what a leader is asked to append; offsets and epochs are still to be assigned.
+
+    From a client exactly one batch. An incomplete batch at the end is left out. Raises CorruptBatch and InvalidRecords.
+    """
+    view = memoryview(batches)
+    found = list(_split(view, origin))
+    if origin is Origin.CLIENT and len(found) != 1:
+        raise InvalidRecords(Rejection.INVALID_RECORD, f"expected one record batch, found {len(found)}")
+    return [_admit_batch(header, batch, config, now_ms, origin) for header, batch in found]
+
+
+def verify_replicated(batches: Buffer) -> list[Admitted]:
+    """The whole batches of what another replica's log holds, checked for checksums and ascending offsets only.
+
+    Raises CorruptBatch.
+    """
+    view = memoryview(batches)
+    found = [Admitted(*parts) for parts in _split(view, Origin.REPLICATION)]
+    previous_end = -1
+    for header, batch in found:
+        _check_crc(header, batch)
+        if header.base_offset < previous_end or header.last_offset_delta < 0:
+            raise CorruptBatch(f"offsets {header.base_offset} to {header.last_offset} do not ascend")
+        previous_end = header.next_offset
+    return found
+
+
+def _split(view: memoryview, origin: Origin) -> Iterator[tuple[BatchHeader, memoryview]]:
+    position, end = 0, len(view)
+    while end - position >= HEADER_SIZE:
+        header = _parse(view, position, origin)
+        size = header.batch_length + LENGTH_PREFIX_SIZE
+        if position + size > end:
+            return
+        yield header, view[position : position + size]
+        position += size
+
+
+def _parse(view: memoryview, position: int, origin: Origin) -> BatchHeader:
+    try:
+        return parse_header(view, position)
+    except MalformedBatch as error:
+        magic, length = (
+            view[position + _MAGIC_POSITION],
+            int.from_bytes(view[position + 8 : position + 12], signed=True),
+        )
+        if origin is Origin.CLIENT and magic < MAGIC and length >= _MIN_LEGACY_LENGTH:
+            raise InvalidRecords(Rejection.INVALID_RECORD, f"magic {magic} is no longer taken") from error
+        raise CorruptBatch(str(error)) from error
+
+
+def _admit_batch(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> Admitted:
+    if origin is Origin.CLIENT and header.base_offset != 0:
+        raise InvalidRecords(Rejection.INVALID_RECORD, f"the base offset is {header.base_offset} instead of 0")
+    _check_size(len(batch), config)
+    _check_crc(header, batch)
+    if origin is Origin.CLIENT:
+        _check_client_header(header)
+        if config.is_compacted:
+            _check_keys(batch)
+    if not config.is_log_append_time:
+        _check_timestamps(header, batch, config, now_ms, origin)
+    admitted = Admitted(header, batch)
+    if config.target_codec is not None and config.target_codec != header.codec and not header.is_control:
+        admitted = _recode(admitted, config.target_codec, config)
+    return _stamp(admitted, now_ms) if config.is_log_append_time else admitted
+
+
+def _check_size(size: int, config: LogConfig) -> None:
+    if size > config.max_message_bytes:
+        raise InvalidRecords(
+            Rejection.MESSAGE_TOO_LARGE, f"a batch of {size} bytes exceeds max.message.bytes={config.max_message_bytes}"
+        )
+    if size > config.segment_bytes:
+        raise InvalidRecords(
+            Rejection.RECORD_LIST_TOO_LARGE, f"a batch of {size} bytes exceeds segment.bytes={config.segment_bytes}"
+        )
+
+
+def _check_crc(header: BatchHeader, batch: memoryview) -> None:
+    if not crc_is_valid(batch, 0, len(batch)):
+        raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match its content")
+
+
+def _check_client_header(header: BatchHeader) -> None:
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecords(
+            Rejection.INVALID_RECORD,
+            f"{header.record_count} records do not fill the offsets 0 to {header.last_offset_delta}",
+        )
+    if header.is_control:
+        raise InvalidRecords(Rejection.INVALID_RECORD, "clients may not write control records")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecords(
+            Rejection.INVALID_RECORD, f"producer {header.producer_id} sent the sequence {header.base_sequence}"
+        )
+    if header.codec > Codec.ZSTD:
+        raise InvalidRecords(Rejection.UNKNOWN_SERVER_ERROR, f"compression codec {header.codec} does not exist")
+
+
+def _check_keys(batch: memoryview) -> None:
+    faults = _faulty_records(
+        batch, lambda record: record.key is None, "a compacted topic takes no record without a key"
+    )
+    if faults:
+        raise InvalidRecords(Rejection.INVALID_RECORD, "one or more records have no key", faults)
+
+
+def _check_timestamps(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> None:
+    if origin is not Origin.CLIENT:
+        return
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise InvalidRecords(
+            Rejection.INVALID_TIMESTAMP, "the topic takes CreateTime, the batch is marked LogAppendTime"
+        )
+    if not config.has_timestamp_bounds:
+        return
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if not (earliest <= timestamp <= latest) and timestamp != NO_TIMESTAMP:
+            _refuse_timestamps(batch, timestamp, earliest, latest)
+
+
+def _refuse_timestamps(batch: memoryview, timestamp: int, earliest: int, latest: int) -> None:
+    allowed = f"outside of the allowed range {earliest} to {latest}"
+    faults = _faulty_records(
+        batch,
+        lambda record: not (earliest <= record.timestamp <= latest) and record.timestamp != NO_TIMESTAMP,
+        f"its timestamp is {allowed}",
+    )
+    raise InvalidRecords(Rejection.INVALID_TIMESTAMP, f"the batch holds the timestamp {timestamp}, {allowed}", faults)
+
+
+def _faulty_records(
+    batch: memoryview, is_faulty: Callable[[FullRecord], bool], message: str
+) -> Sequence[tuple[int, str]]:
+    faulty = ((index, message) for index, record in enumerate(_opened(batch)) if is_faulty(record))
+    return list(islice(faulty, MAX_RECORD_ERRORS))
+
+
+def _opened(batch: memoryview) -> Iterator[FullRecord]:
+    try:
+        yield from iter_records(batch)
+    except UnknownCodec as error:
+        raise InvalidRecords(Rejection.UNKNOWN_SERVER_ERROR, str(error)) from error
+    except MalformedRecords as error:
+        raise InvalidRecords(Rejection.INVALID_RECORD, str(error)) from error
+
+
+def _recode(admitted: Admitted, codec: Codec, config: LogConfig) -> Admitted:
+    """The same records in another codec, with offsets and timestamps counted anew."""
+    header = admitted.header
+    rebuilt = build_batch(
+        (Record(record.timestamp, record.key, record.value, record.headers) for record in _opened(admitted.batch)),
+        base_offset=header.base_offset,
+        codec=codec,
+        level=config.target_level,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+    _check_size(len(rebuilt), config)
+    batch = memoryview(bytearray(rebuilt))
+    return Admitted(parse_header(batch), batch)
+
+
+def _stamp(admitted: Admitted, now_ms: int) -> Admitted:
+    header, batch = admitted
+    if batch.readonly:
+        batch = memoryview(bytearray(batch))
+    patch_log_append_time(batch, 0, len(batch), now_ms)
+    return Admitted(header._replace(max_timestamp=now_ms, attributes=header.attributes | LOG_APPEND_TIME_FLAG), batch)
