@@ -61,16 +61,16 @@ def _module(specs: list[MessageSpec]) -> str:
 
 
 def _imports(text: str) -> str:
-    dataclasses = "dataclass, field" if "field(default_factory" in text else "dataclass"
-    lines = [f"from dataclasses import {dataclasses}", "from typing import ClassVar"]
+    dataclasses = ["from dataclasses import field"] if "field(default_factory" in text else []
+    lines = [*dataclasses, "from typing import ClassVar", "", "from protocol.lazy_dataclass import lazy_dataclass"]
     names = [name for name in ("ZERO_UUID", "Buffer", "Uuid") if name in text]
     if names:
-        lines += ["", f"from protocol.primitives import {', '.join(names)}"]
+        lines += [f"from protocol.primitives import {', '.join(names)}"]
     return "\n".join(lines) + "\n"
 
 
 def _class(spec: MessageSpec, struct: StructSpec, names: Mapping[str, str]) -> Iterator[str]:
-    yield "@dataclass(slots=True)"
+    yield "@lazy_dataclass(slots=True)"
     yield f"class {names[struct.name]}:"
     is_message = struct is spec.struct
     if is_message:

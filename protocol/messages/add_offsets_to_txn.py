@@ -4,11 +4,12 @@ rpc/AddOffsetsToTxnRequest.json
 rpc/AddOffsetsToTxnResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AddOffsetsToTxnRequest:
     """Versions 0-4, flexible 3+."""
 
@@ -24,7 +25,7 @@ class AddOffsetsToTxnRequest:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddOffsetsToTxnResponse:
     """Versions 0-4, flexible 3+."""
 

@@ -4,17 +4,19 @@ rpc/AddPartitionsToTxnRequest.json
 rpc/AddPartitionsToTxnResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AddPartitionsToTxnTopic:
     name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddPartitionsToTxnTransaction:
     transactional_id: str = ""  # 4+
     producer_id: int = 0  # 4+
@@ -23,7 +25,7 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic] = field(default_factory=list)  # 4+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddPartitionsToTxnRequest:
     """Versions 0-5, flexible 3+."""
 
@@ -40,25 +42,25 @@ class AddPartitionsToTxnRequest:
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = field(default_factory=list)  # 0-3
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddPartitionsToTxnPartitionResult:
     partition_index: int = 0
     partition_error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddPartitionsToTxnTopicResult:
     name: str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddPartitionsToTxnResult:
     transactional_id: str = ""  # 4+
     topic_results: list[AddPartitionsToTxnTopicResult] = field(default_factory=list)  # 4+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddPartitionsToTxnResponse:
     """Versions 0-5, flexible 3+."""
 

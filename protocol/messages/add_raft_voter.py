@@ -4,20 +4,21 @@ rpc/AddRaftVoterRequest.json
 rpc/AddRaftVoterResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Listener:
     name: str = ""
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddRaftVoterRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -35,7 +36,7 @@ class AddRaftVoterRequest:
     ack_when_committed: bool = True  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AddRaftVoterResponse:
     """Versions 0-1, flexible 0+."""
 

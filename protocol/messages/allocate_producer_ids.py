@@ -4,11 +4,12 @@ rpc/AllocateProducerIdsRequest.json
 rpc/AllocateProducerIdsResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AllocateProducerIdsRequest:
     """Versions 0, flexible 0+."""
 
@@ -22,7 +23,7 @@ class AllocateProducerIdsRequest:
     broker_epoch: int = -1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AllocateProducerIdsResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,30 +4,32 @@ rpc/AlterClientQuotasRequest.json
 rpc/AlterClientQuotasResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AlterClientQuotasRequestEntityData:
     entity_type: str = ""
     entity_name: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OpData:
     key: str = ""
     value: float = 0.0
     remove: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterClientQuotasRequestEntryData:
     entity: list[AlterClientQuotasRequestEntityData] = field(default_factory=list)
     ops: list[OpData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterClientQuotasRequest:
     """Versions 0-1, flexible 1+."""
 
@@ -41,20 +43,20 @@ class AlterClientQuotasRequest:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterClientQuotasResponseEntityData:
     entity_type: str = ""
     entity_name: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterClientQuotasResponseEntryData:
     error_code: int = 0
     error_message: str | None = ""
     entity: list[AlterClientQuotasResponseEntityData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterClientQuotasResponse:
     """Versions 0-1, flexible 1+."""
 

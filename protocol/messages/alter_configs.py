@@ -4,24 +4,26 @@ rpc/AlterConfigsRequest.json
 rpc/AlterConfigsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AlterableConfig:
     name: str = ""
     value: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterConfigsResource:
     resource_type: int = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterConfigsRequest:
     """Versions 0-2, flexible 2+."""
 
@@ -35,7 +37,7 @@ class AlterConfigsRequest:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterConfigsResourceResponse:
     error_code: int = 0
     error_message: str | None = ""
@@ -43,7 +45,7 @@ class AlterConfigsResourceResponse:
     resource_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterConfigsResponse:
     """Versions 0-2, flexible 2+."""
 

@@ -4,19 +4,20 @@ rpc/AlterPartitionRequest.json
 rpc/AlterPartitionResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerState:
     broker_id: int = 0  # 3+
     broker_epoch: int = -1  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionRequestPartitionData:
     partition_index: int = 0
     leader_epoch: int = 0
@@ -26,13 +27,13 @@ class AlterPartitionRequestPartitionData:
     partition_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionRequestTopicData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[AlterPartitionRequestPartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionRequest:
     """Versions 2-3, flexible 0+."""
 
@@ -47,7 +48,7 @@ class AlterPartitionRequest:
     topics: list[AlterPartitionRequestTopicData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -58,13 +59,13 @@ class AlterPartitionResponsePartitionData:
     partition_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionResponseTopicData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[AlterPartitionResponsePartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionResponse:
     """Versions 2-3, flexible 0+."""
 

@@ -4,23 +4,25 @@ rpc/AlterPartitionReassignmentsRequest.json
 rpc/AlterPartitionReassignmentsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ReassignablePartition:
     partition_index: int = 0
     replicas: list[int] | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReassignableTopic:
     name: str = ""
     partitions: list[ReassignablePartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionReassignmentsRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -35,20 +37,20 @@ class AlterPartitionReassignmentsRequest:
     topics: list[ReassignableTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReassignablePartitionResponse:
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReassignableTopicResponse:
     name: str = ""
     partitions: list[ReassignablePartitionResponse] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterPartitionReassignmentsResponse:
     """Versions 0-1, flexible 0+."""
 

@@ -4,23 +4,25 @@ rpc/AlterReplicaLogDirsRequest.json
 rpc/AlterReplicaLogDirsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AlterReplicaLogDirTopic:
     name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterReplicaLogDir:
     path: str = ""
     topics: list[AlterReplicaLogDirTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterReplicaLogDirsRequest:
     """Versions 1-2, flexible 2+."""
 
@@ -33,19 +35,19 @@ class AlterReplicaLogDirsRequest:
     dirs: list[AlterReplicaLogDir] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterReplicaLogDirPartitionResult:
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterReplicaLogDirTopicResult:
     topic_name: str = ""
     partitions: list[AlterReplicaLogDirPartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterReplicaLogDirsResponse:
     """Versions 1-2, flexible 2+."""
 

@@ -4,25 +4,26 @@ rpc/AlterShareGroupOffsetsRequest.json
 rpc/AlterShareGroupOffsetsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterShareGroupOffsetsRequestPartition:
     partition_index: int = 0
     start_offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterShareGroupOffsetsRequestTopic:
     topic_name: str = ""
     partitions: list[AlterShareGroupOffsetsRequestPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterShareGroupOffsetsRequest:
     """Versions 0, flexible 0+."""
 
@@ -36,21 +37,21 @@ class AlterShareGroupOffsetsRequest:
     topics: list[AlterShareGroupOffsetsRequestTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterShareGroupOffsetsResponsePartition:
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterShareGroupOffsetsResponseTopic:
     topic_name: str = ""
     topic_id: Uuid = ZERO_UUID
     partitions: list[AlterShareGroupOffsetsResponsePartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterShareGroupOffsetsResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,17 +4,19 @@ rpc/AlterUserScramCredentialsRequest.json
 rpc/AlterUserScramCredentialsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ScramCredentialDeletion:
     name: str = ""
     mechanism: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ScramCredentialUpsertion:
     name: str = ""
     mechanism: int = 0
@@ -23,7 +25,7 @@ class ScramCredentialUpsertion:
     salted_password: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterUserScramCredentialsRequest:
     """Versions 0, flexible 0+."""
 
@@ -37,14 +39,14 @@ class AlterUserScramCredentialsRequest:
     upsertions: list[ScramCredentialUpsertion] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterUserScramCredentialsResult:
     user: str = ""
     error_code: int = 0
     error_message: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterUserScramCredentialsResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,11 +4,13 @@ rpc/ApiVersionsRequest.json
 rpc/ApiVersionsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ApiVersionsRequest:
     """Versions 0-4, flexible 3+."""
 
@@ -22,28 +24,28 @@ class ApiVersionsRequest:
     client_software_version: str = ""  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ApiVersion:
     api_key: int = 0
     min_version: int = 0
     max_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SupportedFeatureKey:
     name: str = ""  # 3+
     min_version: int = 0  # 3+
     max_version: int = 0  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FinalizedFeatureKey:
     name: str = ""  # 3+
     max_version_level: int = 0  # 3+
     min_version_level: int = 0  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ApiVersionsResponse:
     """Versions 0-4, flexible 3+."""
 

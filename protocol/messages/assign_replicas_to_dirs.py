@@ -4,30 +4,31 @@ rpc/AssignReplicasToDirsRequest.json
 rpc/AssignReplicasToDirsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsRequestPartitionData:
     partition_index: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsRequestTopicData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[AssignReplicasToDirsRequestPartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsRequestDirectoryData:
     id: Uuid = ZERO_UUID
     topics: list[AssignReplicasToDirsRequestTopicData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsRequest:
     """Versions 0, flexible 0+."""
 
@@ -42,25 +43,25 @@ class AssignReplicasToDirsRequest:
     directories: list[AssignReplicasToDirsRequestDirectoryData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsResponseTopicData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[AssignReplicasToDirsResponsePartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsResponseDirectoryData:
     id: Uuid = ZERO_UUID
     topics: list[AssignReplicasToDirsResponseTopicData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AssignReplicasToDirsResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,13 +4,14 @@ rpc/BeginQuorumEpochRequest.json
 rpc/BeginQuorumEpochResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BeginQuorumEpochRequestPartitionData:
     partition_index: int = 0
     voter_directory_id: Uuid = ZERO_UUID  # 1+
@@ -18,20 +19,20 @@ class BeginQuorumEpochRequestPartitionData:
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BeginQuorumEpochRequestTopicData:
     topic_name: str = ""
     partitions: list[BeginQuorumEpochRequestPartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderEndpoint:
     name: str = ""  # 1+
     host: str = ""  # 1+
     port: int = 0  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BeginQuorumEpochRequest:
     """Versions 0-1, flexible 1+."""
 
@@ -47,7 +48,7 @@ class BeginQuorumEpochRequest:
     leader_endpoints: list[LeaderEndpoint] = field(default_factory=list)  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BeginQuorumEpochResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -55,20 +56,20 @@ class BeginQuorumEpochResponsePartitionData:
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BeginQuorumEpochResponseTopicData:
     topic_name: str = ""
     partitions: list[BeginQuorumEpochResponsePartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0  # 1+
     host: str = ""  # 1+
     port: int = 0  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BeginQuorumEpochResponse:
     """Versions 0-1, flexible 1+."""
 

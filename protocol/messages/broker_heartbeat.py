@@ -4,13 +4,14 @@ rpc/BrokerHeartbeatRequest.json
 rpc/BrokerHeartbeatResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerHeartbeatRequest:
     """Versions 0-2, flexible 0+."""
 
@@ -29,7 +30,7 @@ class BrokerHeartbeatRequest:
     cordoned_log_dirs: list[Uuid] | None = None  # 2+, tag 1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerHeartbeatResponse:
     """Versions 0-2, flexible 0+."""
 

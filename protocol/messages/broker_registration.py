@@ -4,13 +4,14 @@ rpc/BrokerRegistrationRequest.json
 rpc/BrokerRegistrationResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Listener:
     name: str = ""
     host: str = ""
@@ -18,14 +19,14 @@ class Listener:
     security_protocol: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Feature:
     name: str = ""
     min_supported_version: int = 0
     max_supported_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerRegistrationRequest:
     """Versions 0-4, flexible 0+."""
 
@@ -46,7 +47,7 @@ class BrokerRegistrationRequest:
     previous_broker_epoch: int = -1  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerRegistrationResponse:
     """Versions 0-4, flexible 0+."""
 

@@ -14,19 +14,20 @@ common/SnapshotHeaderRecord.json
 common/VotersRecord.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerProtocolAssignmentTopicPartition:
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerProtocolAssignment:
     """Versions 0-3, flexible none."""
 
@@ -40,13 +41,13 @@ class ConsumerProtocolAssignment:
     user_data: Buffer | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerProtocolSubscriptionTopicPartition:
     topic: str = ""  # 1+
     partitions: list[int] = field(default_factory=list)  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerProtocolSubscription:
     """Versions 0-3, flexible none."""
 
@@ -63,7 +64,7 @@ class ConsumerProtocolSubscription:
     rack_id: str | None = None  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ControlRecordTypeSchema:
     """Versions 0, flexible none."""
 
@@ -76,7 +77,7 @@ class ControlRecordTypeSchema:
     type: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DefaultPrincipalData:
     """Versions 0, flexible 0+."""
 
@@ -91,7 +92,7 @@ class DefaultPrincipalData:
     token_authenticated: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndTxnMarker:
     """Versions 0, flexible none."""
 
@@ -104,7 +105,7 @@ class EndTxnMarker:
     coordinator_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class KRaftVersionRecord:
     """Versions 0, flexible 0+."""
 
@@ -118,13 +119,13 @@ class KRaftVersionRecord:
     kraft_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderChangeMessageVoter:
     voter_id: int = 0
     voter_directory_id: Uuid = ZERO_UUID  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderChangeMessage:
     """Versions 0-1, flexible 0+."""
 
@@ -140,7 +141,7 @@ class LeaderChangeMessage:
     granting_voters: list[LeaderChangeMessageVoter] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RequestHeader:
     """Versions 1-2, flexible 2+."""
 
@@ -156,7 +157,7 @@ class RequestHeader:
     client_id: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ResponseHeader:
     """Versions 0-1, flexible 1+."""
 
@@ -169,7 +170,7 @@ class ResponseHeader:
     correlation_id: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SnapshotFooterRecord:
     """Versions 0, flexible 0+."""
 
@@ -182,7 +183,7 @@ class SnapshotFooterRecord:
     version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SnapshotHeaderRecord:
     """Versions 0, flexible 0+."""
 
@@ -196,20 +197,20 @@ class SnapshotHeaderRecord:
     last_contained_log_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Endpoint:
     name: str = ""
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class KRaftVersionFeature:
     min_supported_version: int = 0
     max_supported_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VotersRecordVoter:
     voter_id: int = 0
     voter_directory_id: Uuid = ZERO_UUID
@@ -217,7 +218,7 @@ class VotersRecordVoter:
     kraft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VotersRecord:
     """Versions 0, flexible 0+."""
 

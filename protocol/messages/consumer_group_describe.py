@@ -4,13 +4,14 @@ rpc/ConsumerGroupDescribeRequest.json
 rpc/ConsumerGroupDescribeResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupDescribeRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -24,19 +25,19 @@ class ConsumerGroupDescribeRequest:
     include_authorized_operations: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicPartitions:
     topic_id: Uuid = ZERO_UUID
     topic_name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Assignment:
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Member:
     member_id: str = ""
     instance_id: str | None = None
@@ -51,7 +52,7 @@ class Member:
     member_type: int = -1  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribedGroup:
     error_code: int = 0
     error_message: str | None = None
@@ -64,7 +65,7 @@ class DescribedGroup:
     authorized_operations: int = -2147483648
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupDescribeResponse:
     """Versions 0-1, flexible 0+."""
 

@@ -4,19 +4,20 @@ rpc/ConsumerGroupHeartbeatRequest.json
 rpc/ConsumerGroupHeartbeatResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupHeartbeatRequestTopicPartitions:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupHeartbeatRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -38,18 +39,18 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupHeartbeatResponseTopicPartitions:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Assignment:
     topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupHeartbeatResponse:
     """Versions 0-1, flexible 0+."""
 

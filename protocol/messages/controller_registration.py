@@ -4,13 +4,14 @@ rpc/ControllerRegistrationRequest.json
 rpc/ControllerRegistrationResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Listener:
     name: str = ""
     host: str = ""
@@ -18,14 +19,14 @@ class Listener:
     security_protocol: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Feature:
     name: str = ""
     min_supported_version: int = 0
     max_supported_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ControllerRegistrationRequest:
     """Versions 0, flexible 0+."""
 
@@ -42,7 +43,7 @@ class ControllerRegistrationRequest:
     features: list[Feature] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ControllerRegistrationResponse:
     """Versions 0, flexible 0+."""
 

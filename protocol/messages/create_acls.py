@@ -4,11 +4,13 @@ rpc/CreateAclsRequest.json
 rpc/CreateAclsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AclCreation:
     resource_type: int = 0
     resource_name: str = ""
@@ -19,7 +21,7 @@ class AclCreation:
     permission_type: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreateAclsRequest:
     """Versions 1-3, flexible 2+."""
 
@@ -32,13 +34,13 @@ class CreateAclsRequest:
     creations: list[AclCreation] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AclCreationResult:
     error_code: int = 0
     error_message: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreateAclsResponse:
     """Versions 1-3, flexible 2+."""
 

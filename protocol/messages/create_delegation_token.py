@@ -4,17 +4,19 @@ rpc/CreateDelegationTokenRequest.json
 rpc/CreateDelegationTokenResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class CreatableRenewers:
     principal_type: str = ""
     principal_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreateDelegationTokenRequest:
     """Versions 1-3, flexible 2+."""
 
@@ -30,7 +32,7 @@ class CreateDelegationTokenRequest:
     max_lifetime_ms: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreateDelegationTokenResponse:
     """Versions 1-3, flexible 2+."""
 

@@ -4,23 +4,25 @@ rpc/CreatePartitionsRequest.json
 rpc/CreatePartitionsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class CreatePartitionsAssignment:
     broker_ids: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatePartitionsTopic:
     name: str = ""
     count: int = 0
     assignments: list[CreatePartitionsAssignment] | None = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatePartitionsRequest:
     """Versions 0-3, flexible 2+."""
 
@@ -35,14 +37,14 @@ class CreatePartitionsRequest:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatePartitionsTopicResult:
     name: str = ""
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatePartitionsResponse:
     """Versions 0-3, flexible 2+."""
 

@@ -4,25 +4,26 @@ rpc/CreateTopicsRequest.json
 rpc/CreateTopicsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatableReplicaAssignment:
     partition_index: int = 0
     broker_ids: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatableTopicConfig:
     name: str = ""
     value: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatableTopic:
     name: str = ""
     num_partitions: int = 0
@@ -31,7 +32,7 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreateTopicsRequest:
     """Versions 2-7, flexible 5+."""
 
@@ -46,7 +47,7 @@ class CreateTopicsRequest:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatableTopicConfigs:
     name: str = ""  # 5+
     value: str | None = ""  # 5+
@@ -55,7 +56,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool = False  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreatableTopicResult:
     name: str = ""
     topic_id: Uuid = ZERO_UUID  # 7+
@@ -67,7 +68,7 @@ class CreatableTopicResult:
     configs: list[CreatableTopicConfigs] | None = field(default_factory=list)  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CreateTopicsResponse:
     """Versions 2-7, flexible 5+."""
 

@@ -4,11 +4,13 @@ rpc/DeleteAclsRequest.json
 rpc/DeleteAclsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DeleteAclsFilter:
     resource_type_filter: int = 0
     resource_name_filter: str | None = ""
@@ -19,7 +21,7 @@ class DeleteAclsFilter:
     permission_type: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteAclsRequest:
     """Versions 1-3, flexible 2+."""
 
@@ -32,7 +34,7 @@ class DeleteAclsRequest:
     filters: list[DeleteAclsFilter] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteAclsMatchingAcl:
     error_code: int = 0
     error_message: str | None = ""
@@ -45,14 +47,14 @@ class DeleteAclsMatchingAcl:
     permission_type: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteAclsFilterResult:
     error_code: int = 0
     error_message: str | None = ""
     matching_acls: list[DeleteAclsMatchingAcl] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteAclsResponse:
     """Versions 1-3, flexible 2+."""
 

@@ -4,11 +4,13 @@ rpc/DeleteGroupsRequest.json
 rpc/DeleteGroupsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DeleteGroupsRequest:
     """Versions 0-2, flexible 2+."""
 
@@ -21,13 +23,13 @@ class DeleteGroupsRequest:
     groups_names: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeletableGroupResult:
     group_id: str = ""
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteGroupsResponse:
     """Versions 0-2, flexible 2+."""
 

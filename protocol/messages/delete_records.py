@@ -4,23 +4,25 @@ rpc/DeleteRecordsRequest.json
 rpc/DeleteRecordsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DeleteRecordsPartition:
     partition_index: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteRecordsTopic:
     name: str = ""
     partitions: list[DeleteRecordsPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteRecordsRequest:
     """Versions 0-2, flexible 2+."""
 
@@ -34,20 +36,20 @@ class DeleteRecordsRequest:
     timeout_ms: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteRecordsPartitionResult:
     partition_index: int = 0
     low_watermark: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteRecordsTopicResult:
     name: str = ""
     partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteRecordsResponse:
     """Versions 0-2, flexible 2+."""
 

@@ -4,18 +4,19 @@ rpc/DeleteShareGroupOffsetsRequest.json
 rpc/DeleteShareGroupOffsetsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteShareGroupOffsetsRequestTopic:
     topic_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteShareGroupOffsetsRequest:
     """Versions 0, flexible 0+."""
 
@@ -29,7 +30,7 @@ class DeleteShareGroupOffsetsRequest:
     topics: list[DeleteShareGroupOffsetsRequestTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteShareGroupOffsetsResponseTopic:
     topic_name: str = ""
     topic_id: Uuid = ZERO_UUID
@@ -37,7 +38,7 @@ class DeleteShareGroupOffsetsResponseTopic:
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteShareGroupOffsetsResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,24 +4,25 @@ rpc/DeleteShareGroupStateRequest.json
 rpc/DeleteShareGroupStateResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteStateData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteShareGroupStateRequest:
     """Versions 0, flexible 0+."""
 
@@ -35,20 +36,20 @@ class DeleteShareGroupStateRequest:
     topics: list[DeleteStateData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteStateResult:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteShareGroupStateResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,19 +4,20 @@ rpc/DeleteTopicsRequest.json
 rpc/DeleteTopicsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteTopicState:
     name: str | None = None  # 6+
     topic_id: Uuid = ZERO_UUID  # 6+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteTopicsRequest:
     """Versions 1-6, flexible 4+."""
 
@@ -31,7 +32,7 @@ class DeleteTopicsRequest:
     timeout_ms: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeletableTopicResult:
     name: str | None = ""
     topic_id: Uuid = ZERO_UUID  # 6+
@@ -39,7 +40,7 @@ class DeletableTopicResult:
     error_message: str | None = None  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DeleteTopicsResponse:
     """Versions 1-6, flexible 4+."""
 

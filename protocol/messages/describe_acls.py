@@ -4,11 +4,13 @@ rpc/DescribeAclsRequest.json
 rpc/DescribeAclsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DescribeAclsRequest:
     """Versions 1-3, flexible 2+."""
 
@@ -27,7 +29,7 @@ class DescribeAclsRequest:
     permission_type: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AclDescription:
     principal: str = ""
     host: str = ""
@@ -35,7 +37,7 @@ class AclDescription:
     permission_type: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeAclsResource:
     resource_type: int = 0
     resource_name: str = ""
@@ -43,7 +45,7 @@ class DescribeAclsResource:
     acls: list[AclDescription] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeAclsResponse:
     """Versions 1-3, flexible 2+."""
 

@@ -4,18 +4,20 @@ rpc/DescribeClientQuotasRequest.json
 rpc/DescribeClientQuotasResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ComponentData:
     entity_type: str = ""
     match_type: int = 0
     match: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeClientQuotasRequest:
     """Versions 0-1, flexible 1+."""
 
@@ -29,25 +31,25 @@ class DescribeClientQuotasRequest:
     strict: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EntityData:
     entity_type: str = ""
     entity_name: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ValueData:
     key: str = ""
     value: float = 0.0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EntryData:
     entity: list[EntityData] = field(default_factory=list)
     values: list[ValueData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeClientQuotasResponse:
     """Versions 0-1, flexible 1+."""
 

@@ -4,11 +4,13 @@ rpc/DescribeClusterRequest.json
 rpc/DescribeClusterResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DescribeClusterRequest:
     """Versions 0-2, flexible 0+."""
 
@@ -23,7 +25,7 @@ class DescribeClusterRequest:
     include_fenced_brokers: bool = False  # 2+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeClusterBroker:
     broker_id: int = 0
     host: str = ""
@@ -32,7 +34,7 @@ class DescribeClusterBroker:
     is_fenced: bool = False  # 2+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeClusterResponse:
     """Versions 0-2, flexible 0+."""
 

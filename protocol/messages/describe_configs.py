@@ -4,18 +4,20 @@ rpc/DescribeConfigsRequest.json
 rpc/DescribeConfigsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DescribeConfigsResource:
     resource_type: int = 0
     resource_name: str = ""
     configuration_keys: list[str] | None = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeConfigsRequest:
     """Versions 1-4, flexible 4+."""
 
@@ -30,14 +32,14 @@ class DescribeConfigsRequest:
     include_documentation: bool = False  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeConfigsSynonym:
     name: str = ""
     value: str | None = ""
     source: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeConfigsResourceResult:
     name: str = ""
     value: str | None = ""
@@ -49,7 +51,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = ""  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeConfigsResult:
     error_code: int = 0
     error_message: str | None = ""
@@ -58,7 +60,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeConfigsResponse:
     """Versions 1-4, flexible 4+."""
 

@@ -4,17 +4,19 @@ rpc/DescribeDelegationTokenRequest.json
 rpc/DescribeDelegationTokenResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DescribeDelegationTokenOwner:
     principal_type: str = ""
     principal_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeDelegationTokenRequest:
     """Versions 1-3, flexible 2+."""
 
@@ -27,13 +29,13 @@ class DescribeDelegationTokenRequest:
     owners: list[DescribeDelegationTokenOwner] | None = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribedDelegationTokenRenewer:
     principal_type: str = ""
     principal_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribedDelegationToken:
     principal_type: str = ""
     principal_name: str = ""
@@ -47,7 +49,7 @@ class DescribedDelegationToken:
     renewers: list[DescribedDelegationTokenRenewer] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeDelegationTokenResponse:
     """Versions 1-3, flexible 2+."""
 

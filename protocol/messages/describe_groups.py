@@ -4,11 +4,13 @@ rpc/DescribeGroupsRequest.json
 rpc/DescribeGroupsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DescribeGroupsRequest:
     """Versions 0-6, flexible 5+."""
 
@@ -22,7 +24,7 @@ class DescribeGroupsRequest:
     include_authorized_operations: bool = False  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribedGroupMember:
     member_id: str = ""
     group_instance_id: str | None = None  # 4+
@@ -32,7 +34,7 @@ class DescribedGroupMember:
     member_assignment: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribedGroup:
     error_code: int = 0
     error_message: str | None = None  # 6+
@@ -44,7 +46,7 @@ class DescribedGroup:
     authorized_operations: int = -2147483648  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeGroupsResponse:
     """Versions 0-6, flexible 5+."""
 

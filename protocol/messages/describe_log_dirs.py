@@ -4,17 +4,19 @@ rpc/DescribeLogDirsRequest.json
 rpc/DescribeLogDirsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DescribableLogDirTopic:
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeLogDirsRequest:
     """Versions 1-5, flexible 2+."""
 
@@ -27,7 +29,7 @@ class DescribeLogDirsRequest:
     topics: list[DescribableLogDirTopic] | None = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeLogDirsPartition:
     partition_index: int = 0
     partition_size: int = 0
@@ -35,13 +37,13 @@ class DescribeLogDirsPartition:
     is_future_key: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeLogDirsTopic:
     name: str = ""
     partitions: list[DescribeLogDirsPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeLogDirsResult:
     error_code: int = 0
     log_dir: str = ""
@@ -51,7 +53,7 @@ class DescribeLogDirsResult:
     is_cordoned: bool = False  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeLogDirsResponse:
     """Versions 1-5, flexible 2+."""
 

@@ -4,17 +4,19 @@ rpc/DescribeProducersRequest.json
 rpc/DescribeProducersResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class TopicRequest:
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeProducersRequest:
     """Versions 0, flexible 0+."""
 
@@ -27,7 +29,7 @@ class DescribeProducersRequest:
     topics: list[TopicRequest] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ProducerState:
     producer_id: int = 0
     producer_epoch: int = 0
@@ -37,7 +39,7 @@ class ProducerState:
     current_txn_start_offset: int = -1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionResponse:
     partition_index: int = 0
     error_code: int = 0
@@ -45,13 +47,13 @@ class PartitionResponse:
     active_producers: list[ProducerState] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicResponse:
     name: str = ""
     partitions: list[PartitionResponse] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeProducersResponse:
     """Versions 0, flexible 0+."""
 

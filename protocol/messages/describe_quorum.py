@@ -4,24 +4,25 @@ rpc/DescribeQuorumRequest.json
 rpc/DescribeQuorumResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeQuorumRequestPartitionData:
     partition_index: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeQuorumRequestTopicData:
     topic_name: str = ""
     partitions: list[DescribeQuorumRequestPartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeQuorumRequest:
     """Versions 0-2, flexible 0+."""
 
@@ -34,7 +35,7 @@ class DescribeQuorumRequest:
     topics: list[DescribeQuorumRequestTopicData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReplicaState:
     replica_id: int = 0
     replica_directory_id: Uuid = ZERO_UUID  # 2+
@@ -43,7 +44,7 @@ class ReplicaState:
     last_caught_up_timestamp: int = -1  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeQuorumResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -55,26 +56,26 @@ class DescribeQuorumResponsePartitionData:
     observers: list[ReplicaState] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeQuorumResponseTopicData:
     topic_name: str = ""
     partitions: list[DescribeQuorumResponsePartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Listener:
     name: str = ""  # 2+
     host: str = ""  # 2+
     port: int = 0  # 2+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Node:
     node_id: int = 0  # 2+
     listeners: list[Listener] = field(default_factory=list)  # 2+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeQuorumResponse:
     """Versions 0-2, flexible 0+."""
 

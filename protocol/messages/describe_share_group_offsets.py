@@ -4,25 +4,26 @@ rpc/DescribeShareGroupOffsetsRequest.json
 rpc/DescribeShareGroupOffsetsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeShareGroupOffsetsRequestTopic:
     topic_name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeShareGroupOffsetsRequestGroup:
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeShareGroupOffsetsRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -35,7 +36,7 @@ class DescribeShareGroupOffsetsRequest:
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeShareGroupOffsetsResponsePartition:
     partition_index: int = 0
     start_offset: int = 0
@@ -45,14 +46,14 @@ class DescribeShareGroupOffsetsResponsePartition:
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeShareGroupOffsetsResponseTopic:
     topic_name: str = ""
     topic_id: Uuid = ZERO_UUID
     partitions: list[DescribeShareGroupOffsetsResponsePartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeShareGroupOffsetsResponseGroup:
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsResponseTopic] = field(default_factory=list)
@@ -60,7 +61,7 @@ class DescribeShareGroupOffsetsResponseGroup:
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeShareGroupOffsetsResponse:
     """Versions 0-1, flexible 0+."""
 

@@ -4,24 +4,25 @@ rpc/DescribeTopicPartitionsRequest.json
 rpc/DescribeTopicPartitionsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicRequest:
     name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeTopicPartitionsRequestCursor:
     topic_name: str = ""
     partition_index: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeTopicPartitionsRequest:
     """Versions 0, flexible 0+."""
 
@@ -36,7 +37,7 @@ class DescribeTopicPartitionsRequest:
     cursor: DescribeTopicPartitionsRequestCursor | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeTopicPartitionsResponsePartition:
     error_code: int = 0
     partition_index: int = 0
@@ -49,7 +50,7 @@ class DescribeTopicPartitionsResponsePartition:
     offline_replicas: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeTopicPartitionsResponseTopic:
     error_code: int = 0
     name: str | None = ""
@@ -59,13 +60,13 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: int = -2147483648
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeTopicPartitionsResponseCursor:
     topic_name: str = ""
     partition_index: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeTopicPartitionsResponse:
     """Versions 0, flexible 0+."""
 

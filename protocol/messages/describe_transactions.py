@@ -4,11 +4,13 @@ rpc/DescribeTransactionsRequest.json
 rpc/DescribeTransactionsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class DescribeTransactionsRequest:
     """Versions 0, flexible 0+."""
 
@@ -21,13 +23,13 @@ class DescribeTransactionsRequest:
     transactional_ids: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicData:
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TransactionState:
     error_code: int = 0
     transactional_id: str = ""
@@ -39,7 +41,7 @@ class TransactionState:
     topics: list[TopicData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeTransactionsResponse:
     """Versions 0, flexible 0+."""
 

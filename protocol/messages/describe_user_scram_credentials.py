@@ -4,16 +4,18 @@ rpc/DescribeUserScramCredentialsRequest.json
 rpc/DescribeUserScramCredentialsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class UserName:
     name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeUserScramCredentialsRequest:
     """Versions 0, flexible 0+."""
 
@@ -26,13 +28,13 @@ class DescribeUserScramCredentialsRequest:
     users: list[UserName] | None = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CredentialInfo:
     mechanism: int = 0
     iterations: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeUserScramCredentialsResult:
     user: str = ""
     error_code: int = 0
@@ -40,7 +42,7 @@ class DescribeUserScramCredentialsResult:
     credential_infos: list[CredentialInfo] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribeUserScramCredentialsResponse:
     """Versions 0, flexible 0+."""
 

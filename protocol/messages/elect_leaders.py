@@ -4,17 +4,19 @@ rpc/ElectLeadersRequest.json
 rpc/ElectLeadersResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class TopicPartitions:
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ElectLeadersRequest:
     """Versions 0-2, flexible 2+."""
 
@@ -29,20 +31,20 @@ class ElectLeadersRequest:
     timeout_ms: int = 60000
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionResult:
     partition_id: int = 0
     error_code: int = 0
     error_message: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReplicaElectionResult:
     topic: str = ""
     partition_result: list[PartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ElectLeadersResponse:
     """Versions 0-2, flexible 2+."""
 

@@ -4,19 +4,20 @@ rpc/EndQuorumEpochRequest.json
 rpc/EndQuorumEpochResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReplicaInfo:
     candidate_id: int = 0  # 1+
     candidate_directory_id: Uuid = ZERO_UUID  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndQuorumEpochRequestPartitionData:
     partition_index: int = 0
     leader_id: int = 0
@@ -25,20 +26,20 @@ class EndQuorumEpochRequestPartitionData:
     preferred_candidates: list[ReplicaInfo] = field(default_factory=list)  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndQuorumEpochRequestTopicData:
     topic_name: str = ""
     partitions: list[EndQuorumEpochRequestPartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderEndpoint:
     name: str = ""  # 1+
     host: str = ""  # 1+
     port: int = 0  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndQuorumEpochRequest:
     """Versions 0-1, flexible 1+."""
 
@@ -53,7 +54,7 @@ class EndQuorumEpochRequest:
     leader_endpoints: list[LeaderEndpoint] = field(default_factory=list)  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndQuorumEpochResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -61,20 +62,20 @@ class EndQuorumEpochResponsePartitionData:
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndQuorumEpochResponseTopicData:
     topic_name: str = ""
     partitions: list[EndQuorumEpochResponsePartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0  # 1+
     host: str = ""  # 1+
     port: int = 0  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndQuorumEpochResponse:
     """Versions 0-1, flexible 1+."""
 

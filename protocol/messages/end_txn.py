@@ -4,11 +4,12 @@ rpc/EndTxnRequest.json
 rpc/EndTxnResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class EndTxnRequest:
     """Versions 0-5, flexible 3+."""
 
@@ -24,7 +25,7 @@ class EndTxnRequest:
     committed: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndTxnResponse:
     """Versions 0-5, flexible 3+."""
 

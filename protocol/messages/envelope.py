@@ -4,13 +4,13 @@ rpc/EnvelopeRequest.json
 rpc/EnvelopeResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import Buffer
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EnvelopeRequest:
     """Versions 0, flexible 0+."""
 
@@ -25,7 +25,7 @@ class EnvelopeRequest:
     client_host_address: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EnvelopeResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,11 +4,12 @@ rpc/ExpireDelegationTokenRequest.json
 rpc/ExpireDelegationTokenResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ExpireDelegationTokenRequest:
     """Versions 1-2, flexible 2+."""
 
@@ -22,7 +23,7 @@ class ExpireDelegationTokenRequest:
     expiry_time_period_ms: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ExpireDelegationTokenResponse:
     """Versions 1-2, flexible 2+."""
 

@@ -4,19 +4,20 @@ rpc/FetchRequest.json
 rpc/FetchResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReplicaState:
     replica_id: int = -1  # 15+
     replica_epoch: int = -1  # 15+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchPartition:
     partition: int = 0
     current_leader_epoch: int = -1  # 9+
@@ -28,21 +29,21 @@ class FetchPartition:
     high_watermark: int = 9223372036854775807  # 18+, tag 1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchTopic:
     topic: str = ""  # 0-12
     topic_id: Uuid = ZERO_UUID  # 13+
     partitions: list[FetchPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ForgottenTopic:
     topic: str = ""  # 7-12
     topic_id: Uuid = ZERO_UUID  # 13+
     partitions: list[int] = field(default_factory=list)  # 7+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchRequest:
     """Versions 4-18, flexible 12+."""
 
@@ -66,31 +67,31 @@ class FetchRequest:
     rack_id: str = ""  # 11+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EpochEndOffset:
     epoch: int = -1  # 12+
     end_offset: int = -1  # 12+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = -1  # 12+
     leader_epoch: int = -1  # 12+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SnapshotId:
     end_offset: int = -1
     epoch: int = -1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AbortedTransaction:
     producer_id: int = 0
     first_offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -105,14 +106,14 @@ class PartitionData:
     records: Buffer | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchableTopicResponse:
     topic: str = ""  # 0-12
     topic_id: Uuid = ZERO_UUID  # 13+
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0  # 16+
     host: str = ""  # 16+
@@ -120,7 +121,7 @@ class NodeEndpoint:
     rack: str | None = None  # 16+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchResponse:
     """Versions 4-18, flexible 12+."""
 

@@ -4,19 +4,20 @@ rpc/FetchSnapshotRequest.json
 rpc/FetchSnapshotResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotRequestSnapshotId:
     end_offset: int = 0
     epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotRequestPartitionSnapshot:
     partition: int = 0
     current_leader_epoch: int = 0
@@ -25,13 +26,13 @@ class FetchSnapshotRequestPartitionSnapshot:
     replica_directory_id: Uuid = ZERO_UUID  # 1+, tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotRequestTopicSnapshot:
     name: str = ""
     partitions: list[FetchSnapshotRequestPartitionSnapshot] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -47,19 +48,19 @@ class FetchSnapshotRequest:
     topics: list[FetchSnapshotRequestTopicSnapshot] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotResponseSnapshotId:
     end_offset: int = 0
     epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = 0
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotResponsePartitionSnapshot:
     index: int = 0
     error_code: int = 0
@@ -70,20 +71,20 @@ class FetchSnapshotResponsePartitionSnapshot:
     unaligned_records: Buffer | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotResponseTopicSnapshot:
     name: str = ""
     partitions: list[FetchSnapshotResponsePartitionSnapshot] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0  # 1+
     host: str = ""  # 1+
     port: int = 0  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchSnapshotResponse:
     """Versions 0-1, flexible 0+."""
 

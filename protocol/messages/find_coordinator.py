@@ -4,11 +4,13 @@ rpc/FindCoordinatorRequest.json
 rpc/FindCoordinatorResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class FindCoordinatorRequest:
     """Versions 0-6, flexible 3+."""
 
@@ -23,7 +25,7 @@ class FindCoordinatorRequest:
     coordinator_keys: list[str] = field(default_factory=list)  # 4+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Coordinator:
     key: str = ""  # 4+
     node_id: int = 0  # 4+
@@ -33,7 +35,7 @@ class Coordinator:
     error_message: str | None = ""  # 4+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FindCoordinatorResponse:
     """Versions 0-6, flexible 3+."""
 

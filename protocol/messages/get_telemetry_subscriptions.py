@@ -4,13 +4,14 @@ rpc/GetTelemetrySubscriptionsRequest.json
 rpc/GetTelemetrySubscriptionsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class GetTelemetrySubscriptionsRequest:
     """Versions 0, flexible 0+."""
 
@@ -23,7 +24,7 @@ class GetTelemetrySubscriptionsRequest:
     client_instance_id: Uuid = ZERO_UUID
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class GetTelemetrySubscriptionsResponse:
     """Versions 0, flexible 0+."""
 

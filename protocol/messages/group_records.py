@@ -46,13 +46,14 @@ coordinators/group/StreamsGroupTopologyKey.json
 coordinators/group/StreamsGroupTopologyValue.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupCurrentMemberAssignmentKey:
     """Versions 0, flexible none."""
 
@@ -66,14 +67,14 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
     assignment_epochs: list[int] | None = field(default_factory=list)  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
     """Versions 0, flexible 0+."""
 
@@ -90,7 +91,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupMemberMetadataKey:
     """Versions 0, flexible none."""
 
@@ -104,19 +105,19 @@ class ConsumerGroupMemberMetadataKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ClassicProtocol:
     name: str = ""
     metadata: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ClassicMemberMetadata:
     session_timeout_ms: int = 0
     supported_protocols: list[ClassicProtocol] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupMemberMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -137,7 +138,7 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ClassicMemberMetadata | None = field(default_factory=ClassicMemberMetadata)  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupMetadataKey:
     """Versions 0, flexible none."""
 
@@ -150,7 +151,7 @@ class ConsumerGroupMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -164,7 +165,7 @@ class ConsumerGroupMetadataValue:
     metadata_hash: int = 0  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupPartitionMetadataKey:
     """Versions 0, flexible none."""
 
@@ -177,13 +178,13 @@ class ConsumerGroupPartitionMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionMetadata:
     partition: int = 0
     racks: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicMetadata:
     topic_id: Uuid = ZERO_UUID
     topic_name: str = ""
@@ -191,7 +192,7 @@ class TopicMetadata:
     partition_metadata: list[PartitionMetadata] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupPartitionMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -204,7 +205,7 @@ class ConsumerGroupPartitionMetadataValue:
     topics: list[TopicMetadata] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupRegularExpressionKey:
     """Versions 0, flexible none."""
 
@@ -218,7 +219,7 @@ class ConsumerGroupRegularExpressionKey:
     regular_expression: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupRegularExpressionValue:
     """Versions 0, flexible 0+."""
 
@@ -233,7 +234,7 @@ class ConsumerGroupRegularExpressionValue:
     timestamp: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMemberKey:
     """Versions 0, flexible none."""
 
@@ -247,13 +248,13 @@ class ConsumerGroupTargetAssignmentMemberKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMemberValue:
     """Versions 0, flexible 0+."""
 
@@ -266,7 +267,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
     topic_partitions: list[ConsumerGroupTargetAssignmentMemberValueTopicPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMetadataKey:
     """Versions 0, flexible none."""
 
@@ -279,7 +280,7 @@ class ConsumerGroupTargetAssignmentMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -293,7 +294,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     assignment_timestamp: int = 0  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class GroupMetadataKey:
     """Versions 0, flexible none."""
 
@@ -306,7 +307,7 @@ class GroupMetadataKey:
     group: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MemberMetadata:
     member_id: str = ""
     group_instance_id: str | None = None  # 3+
@@ -318,7 +319,7 @@ class MemberMetadata:
     assignment: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class GroupMetadataValue:
     """Versions 0-4, flexible 4+."""
 
@@ -336,7 +337,7 @@ class GroupMetadataValue:
     members: list[MemberMetadata] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LegacyOffsetCommitKey:
     """Versions 0, flexible none."""
 
@@ -351,7 +352,7 @@ class LegacyOffsetCommitKey:
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LegacyOffsetCommitValue:
     """Versions 0, flexible none."""
 
@@ -366,7 +367,7 @@ class LegacyOffsetCommitValue:
     commit_timestamp: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitKey:
     """Versions 0, flexible none."""
 
@@ -381,7 +382,7 @@ class OffsetCommitKey:
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitValue:
     """Versions 0-4, flexible 4+."""
 
@@ -399,7 +400,7 @@ class OffsetCommitValue:
     topic_id: Uuid = ZERO_UUID  # 4+, tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupCurrentMemberAssignmentKey:
     """Versions 0, flexible none."""
 
@@ -413,13 +414,13 @@ class ShareGroupCurrentMemberAssignmentKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupCurrentMemberAssignmentValueTopicPartitions:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupCurrentMemberAssignmentValue:
     """Versions 0, flexible 0+."""
 
@@ -435,7 +436,7 @@ class ShareGroupCurrentMemberAssignmentValue:
     assigned_partitions: list[ShareGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupMemberMetadataKey:
     """Versions 0, flexible none."""
 
@@ -449,7 +450,7 @@ class ShareGroupMemberMetadataKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupMemberMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -465,7 +466,7 @@ class ShareGroupMemberMetadataValue:
     subscribed_topic_names: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupMetadataKey:
     """Versions 0, flexible none."""
 
@@ -478,7 +479,7 @@ class ShareGroupMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -492,7 +493,7 @@ class ShareGroupMetadataValue:
     metadata_hash: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupStatePartitionMetadataKey:
     """Versions 0, flexible none."""
 
@@ -505,20 +506,20 @@ class ShareGroupStatePartitionMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicPartitionsInfo:
     topic_id: Uuid = ZERO_UUID
     topic_name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupStatePartitionMetadataValueTopicInfo:
     topic_id: Uuid = ZERO_UUID
     topic_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupStatePartitionMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -533,7 +534,7 @@ class ShareGroupStatePartitionMetadataValue:
     deleting_topics: list[ShareGroupStatePartitionMetadataValueTopicInfo] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupTargetAssignmentMemberKey:
     """Versions 0, flexible none."""
 
@@ -547,13 +548,13 @@ class ShareGroupTargetAssignmentMemberKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupTargetAssignmentMemberValueTopicPartition:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupTargetAssignmentMemberValue:
     """Versions 0, flexible 0+."""
 
@@ -566,7 +567,7 @@ class ShareGroupTargetAssignmentMemberValue:
     topic_partitions: list[ShareGroupTargetAssignmentMemberValueTopicPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupTargetAssignmentMetadataKey:
     """Versions 0, flexible none."""
 
@@ -579,7 +580,7 @@ class ShareGroupTargetAssignmentMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupTargetAssignmentMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -593,7 +594,7 @@ class ShareGroupTargetAssignmentMetadataValue:
     assignment_timestamp: int = 0  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupCurrentMemberAssignmentKey:
     """Versions 0, flexible none."""
 
@@ -607,14 +608,14 @@ class StreamsGroupCurrentMemberAssignmentKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     subtopology_id: str = ""
     partitions: list[int] = field(default_factory=list)
     assignment_epochs: list[int] | None = field(default_factory=list)  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupCurrentMemberAssignmentValue:
     """Versions 0, flexible 0+."""
 
@@ -635,7 +636,7 @@ class StreamsGroupCurrentMemberAssignmentValue:
     warmup_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupMemberMetadataKey:
     """Versions 0, flexible none."""
 
@@ -649,19 +650,19 @@ class StreamsGroupMemberMetadataKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Endpoint:
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class KeyValue:
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupMemberMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -682,7 +683,7 @@ class StreamsGroupMemberMetadataValue:
     client_tags: list[KeyValue] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupMetadataKey:
     """Versions 0, flexible none."""
 
@@ -695,13 +696,13 @@ class StreamsGroupMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LastAssignmentConfig:
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -717,7 +718,7 @@ class StreamsGroupMetadataValue:
     last_assignment_configs: list[LastAssignmentConfig] | None = field(default_factory=list)  # tag 1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTargetAssignmentMemberKey:
     """Versions 0, flexible none."""
 
@@ -731,13 +732,13 @@ class StreamsGroupTargetAssignmentMemberKey:
     member_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTargetAssignmentMemberValueTaskIds:
     subtopology_id: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTargetAssignmentMemberValue:
     """Versions 0, flexible 0+."""
 
@@ -752,7 +753,7 @@ class StreamsGroupTargetAssignmentMemberValue:
     warmup_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTargetAssignmentMetadataKey:
     """Versions 0, flexible none."""
 
@@ -765,7 +766,7 @@ class StreamsGroupTargetAssignmentMetadataKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTargetAssignmentMetadataValue:
     """Versions 0, flexible 0+."""
 
@@ -779,7 +780,7 @@ class StreamsGroupTargetAssignmentMetadataValue:
     assignment_timestamp: int = 0  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTopologyKey:
     """Versions 0, flexible none."""
 
@@ -792,13 +793,13 @@ class StreamsGroupTopologyKey:
     group_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicConfig:
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTopologyValueTopicInfo:
     name: str = ""
     partitions: int = 0
@@ -806,14 +807,14 @@ class StreamsGroupTopologyValueTopicInfo:
     topic_configs: list[TopicConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CopartitionGroup:
     source_topics: list[int] = field(default_factory=list)
     source_topic_regex: list[int] = field(default_factory=list)
     repartition_source_topics: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Subtopology:
     subtopology_id: str = ""
     source_topics: list[str] = field(default_factory=list)
@@ -824,7 +825,7 @@ class Subtopology:
     copartition_groups: list[CopartitionGroup] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupTopologyValue:
     """Versions 0, flexible 0+."""
 

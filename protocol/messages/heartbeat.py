@@ -4,11 +4,12 @@ rpc/HeartbeatRequest.json
 rpc/HeartbeatResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class HeartbeatRequest:
     """Versions 0-4, flexible 4+."""
 
@@ -24,7 +25,7 @@ class HeartbeatRequest:
     group_instance_id: str | None = None  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class HeartbeatResponse:
     """Versions 0-4, flexible 4+."""
 

@@ -4,25 +4,27 @@ rpc/IncrementalAlterConfigsRequest.json
 rpc/IncrementalAlterConfigsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class AlterableConfig:
     name: str = ""
     config_operation: int = 0
     value: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterConfigsResource:
     resource_type: int = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class IncrementalAlterConfigsRequest:
     """Versions 0-1, flexible 1+."""
 
@@ -36,7 +38,7 @@ class IncrementalAlterConfigsRequest:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AlterConfigsResourceResponse:
     error_code: int = 0
     error_message: str | None = ""
@@ -44,7 +46,7 @@ class AlterConfigsResourceResponse:
     resource_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class IncrementalAlterConfigsResponse:
     """Versions 0-1, flexible 1+."""
 

@@ -4,11 +4,12 @@ rpc/InitProducerIdRequest.json
 rpc/InitProducerIdResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class InitProducerIdRequest:
     """Versions 0-6, flexible 2+."""
 
@@ -26,7 +27,7 @@ class InitProducerIdRequest:
     keep_prepared_txn: bool = False  # 6+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class InitProducerIdResponse:
     """Versions 0-6, flexible 2+."""
 

@@ -4,26 +4,27 @@ rpc/InitializeShareGroupStateRequest.json
 rpc/InitializeShareGroupStateResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
     state_epoch: int = 0
     start_offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class InitializeStateData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class InitializeShareGroupStateRequest:
     """Versions 0, flexible 0+."""
 
@@ -37,20 +38,20 @@ class InitializeShareGroupStateRequest:
     topics: list[InitializeStateData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class InitializeStateResult:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class InitializeShareGroupStateResponse:
     """Versions 0, flexible 0+."""
 

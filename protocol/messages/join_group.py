@@ -4,17 +4,19 @@ rpc/JoinGroupRequest.json
 rpc/JoinGroupResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class JoinGroupRequestProtocol:
     name: str = ""
     metadata: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class JoinGroupRequest:
     """Versions 0-9, flexible 6+."""
 
@@ -34,14 +36,14 @@ class JoinGroupRequest:
     reason: str | None = None  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class JoinGroupResponseMember:
     member_id: str = ""
     group_instance_id: str | None = None  # 5+
     metadata: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class JoinGroupResponse:
     """Versions 0-9, flexible 6+."""
 

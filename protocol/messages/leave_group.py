@@ -4,18 +4,20 @@ rpc/LeaveGroupRequest.json
 rpc/LeaveGroupResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class MemberIdentity:
     member_id: str = ""  # 3+
     group_instance_id: str | None = None  # 3+
     reason: str | None = None  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaveGroupRequest:
     """Versions 0-5, flexible 4+."""
 
@@ -30,14 +32,14 @@ class LeaveGroupRequest:
     members: list[MemberIdentity] = field(default_factory=list)  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MemberResponse:
     member_id: str = ""  # 3+
     group_instance_id: str | None = ""  # 3+
     error_code: int = 0  # 3+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaveGroupResponse:
     """Versions 0-5, flexible 4+."""
 

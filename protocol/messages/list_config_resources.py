@@ -4,11 +4,13 @@ rpc/ListConfigResourcesRequest.json
 rpc/ListConfigResourcesResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ListConfigResourcesRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -21,13 +23,13 @@ class ListConfigResourcesRequest:
     resource_types: list[int] = field(default_factory=list)  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConfigResource:
     resource_name: str = ""
     resource_type: int = 16  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListConfigResourcesResponse:
     """Versions 0-1, flexible 0+."""
 

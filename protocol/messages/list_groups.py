@@ -4,11 +4,13 @@ rpc/ListGroupsRequest.json
 rpc/ListGroupsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ListGroupsRequest:
     """Versions 0-5, flexible 3+."""
 
@@ -22,7 +24,7 @@ class ListGroupsRequest:
     types_filter: list[str] = field(default_factory=list)  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListedGroup:
     group_id: str = ""
     protocol_type: str = ""
@@ -30,7 +32,7 @@ class ListedGroup:
     group_type: str = ""  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListGroupsResponse:
     """Versions 0-5, flexible 3+."""
 

@@ -4,24 +4,26 @@ rpc/ListOffsetsRequest.json
 rpc/ListOffsetsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ListOffsetsPartition:
     partition_index: int = 0
     current_leader_epoch: int = -1  # 4+
     timestamp: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListOffsetsTopic:
     name: str = ""
     partitions: list[ListOffsetsPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListOffsetsRequest:
     """Versions 1-11, flexible 6+."""
 
@@ -37,7 +39,7 @@ class ListOffsetsRequest:
     timeout_ms: int = 0  # 10+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListOffsetsPartitionResponse:
     partition_index: int = 0
     error_code: int = 0
@@ -46,13 +48,13 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = -1  # 4+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListOffsetsTopicResponse:
     name: str = ""
     partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListOffsetsResponse:
     """Versions 1-11, flexible 6+."""
 

@@ -4,17 +4,19 @@ rpc/ListPartitionReassignmentsRequest.json
 rpc/ListPartitionReassignmentsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ListPartitionReassignmentsTopics:
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListPartitionReassignmentsRequest:
     """Versions 0, flexible 0+."""
 
@@ -28,7 +30,7 @@ class ListPartitionReassignmentsRequest:
     topics: list[ListPartitionReassignmentsTopics] | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OngoingPartitionReassignment:
     partition_index: int = 0
     replicas: list[int] = field(default_factory=list)
@@ -36,13 +38,13 @@ class OngoingPartitionReassignment:
     removing_replicas: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OngoingTopicReassignment:
     name: str = ""
     partitions: list[OngoingPartitionReassignment] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListPartitionReassignmentsResponse:
     """Versions 0, flexible 0+."""
 

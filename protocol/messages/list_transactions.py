@@ -4,11 +4,13 @@ rpc/ListTransactionsRequest.json
 rpc/ListTransactionsResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class ListTransactionsRequest:
     """Versions 0-2, flexible 0+."""
 
@@ -24,14 +26,14 @@ class ListTransactionsRequest:
     transactional_id_pattern: str | None = None  # 2+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TransactionState:
     transactional_id: str = ""
     producer_id: int = 0
     transaction_state: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ListTransactionsResponse:
     """Versions 0-2, flexible 0+."""
 

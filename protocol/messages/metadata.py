@@ -4,19 +4,20 @@ rpc/MetadataRequest.json
 rpc/MetadataResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MetadataRequestTopic:
     topic_id: Uuid = ZERO_UUID  # 10+
     name: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MetadataRequest:
     """Versions 0-13, flexible 9+."""
 
@@ -32,7 +33,7 @@ class MetadataRequest:
     include_topic_authorized_operations: bool = False  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MetadataResponseBroker:
     node_id: int = 0
     host: str = ""
@@ -40,7 +41,7 @@ class MetadataResponseBroker:
     rack: str | None = None  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MetadataResponsePartition:
     error_code: int = 0
     partition_index: int = 0
@@ -51,7 +52,7 @@ class MetadataResponsePartition:
     offline_replicas: list[int] = field(default_factory=list)  # 5+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MetadataResponseTopic:
     error_code: int = 0
     name: str | None = ""
@@ -61,7 +62,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = -2147483648  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MetadataResponse:
     """Versions 0-13, flexible 9+."""
 

@@ -28,13 +28,14 @@ metadata/UserScramCredentialRecord.json
 metadata/ZkMigrationStateRecord.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AbortTransactionRecord:
     """Versions 0, flexible 0+."""
 
@@ -47,7 +48,7 @@ class AbortTransactionRecord:
     reason: str | None = None  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AccessControlEntryRecord:
     """Versions 0, flexible 0+."""
 
@@ -67,7 +68,7 @@ class AccessControlEntryRecord:
     permission_type: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BeginTransactionRecord:
     """Versions 0, flexible 0+."""
 
@@ -80,7 +81,7 @@ class BeginTransactionRecord:
     name: str | None = None  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerRegistrationChangeRecord:
     """Versions 0-3, flexible 0+."""
 
@@ -98,7 +99,7 @@ class BrokerRegistrationChangeRecord:
     cordoned_log_dirs: list[Uuid] | None = None  # 3+, tag 3
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ClearElrRecord:
     """Versions 0, flexible 0+."""
 
@@ -111,13 +112,13 @@ class ClearElrRecord:
     topic_name: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EntityData:
     entity_type: str = ""
     entity_name: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ClientQuotaRecord:
     """Versions 0, flexible 0+."""
 
@@ -133,7 +134,7 @@ class ClientQuotaRecord:
     remove: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ConfigRecord:
     """Versions 0, flexible 0+."""
 
@@ -149,7 +150,7 @@ class ConfigRecord:
     value: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DelegationTokenRecord:
     """Versions 0, flexible 0+."""
 
@@ -168,7 +169,7 @@ class DelegationTokenRecord:
     token_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndTransactionRecord:
     """Versions 0, flexible 0+."""
 
@@ -179,7 +180,7 @@ class EndTransactionRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FeatureLevelRecord:
     """Versions 0, flexible 0+."""
 
@@ -193,7 +194,7 @@ class FeatureLevelRecord:
     feature_level: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FenceBrokerRecord:
     """Versions 0, flexible 0+."""
 
@@ -207,7 +208,7 @@ class FenceBrokerRecord:
     epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NoOpRecord:
     """Versions 0, flexible 0+."""
 
@@ -218,7 +219,7 @@ class NoOpRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionChangeRecord:
     """Versions 0-2, flexible 0+."""
 
@@ -241,7 +242,7 @@ class PartitionChangeRecord:
     last_known_elr: list[int] | None = None  # 2+, tag 7
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionRecord:
     """Versions 0-2, flexible 0+."""
 
@@ -266,7 +267,7 @@ class PartitionRecord:
     last_known_elr: list[int] | None = None  # 2+, tag 2
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ProducerIdsRecord:
     """Versions 0, flexible 0+."""
 
@@ -281,7 +282,7 @@ class ProducerIdsRecord:
     next_producer_id: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerEndpoint:
     name: str = ""
     host: str = ""
@@ -289,14 +290,14 @@ class BrokerEndpoint:
     security_protocol: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BrokerFeature:
     name: str = ""
     min_supported_version: int = 0
     max_supported_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RegisterBrokerRecord:
     """Versions 0-4, flexible 0+."""
 
@@ -319,7 +320,7 @@ class RegisterBrokerRecord:
     cordoned_log_dirs: list[Uuid] | None = None  # 4+, tag 1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ControllerEndpoint:
     name: str = ""
     host: str = ""
@@ -327,14 +328,14 @@ class ControllerEndpoint:
     security_protocol: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ControllerFeature:
     name: str = ""
     min_supported_version: int = 0
     max_supported_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RegisterControllerRecord:
     """Versions 0, flexible 0+."""
 
@@ -351,7 +352,7 @@ class RegisterControllerRecord:
     features: list[ControllerFeature] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoveAccessControlEntryRecord:
     """Versions 0, flexible 0+."""
 
@@ -364,7 +365,7 @@ class RemoveAccessControlEntryRecord:
     id: Uuid = ZERO_UUID
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoveDelegationTokenRecord:
     """Versions 0, flexible 0+."""
 
@@ -377,7 +378,7 @@ class RemoveDelegationTokenRecord:
     token_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoveTopicRecord:
     """Versions 0, flexible 0+."""
 
@@ -390,7 +391,7 @@ class RemoveTopicRecord:
     topic_id: Uuid = ZERO_UUID
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoveUserScramCredentialRecord:
     """Versions 0, flexible 0+."""
 
@@ -404,7 +405,7 @@ class RemoveUserScramCredentialRecord:
     mechanism: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicRecord:
     """Versions 0, flexible 0+."""
 
@@ -418,7 +419,7 @@ class TopicRecord:
     topic_id: Uuid = ZERO_UUID
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UnfenceBrokerRecord:
     """Versions 0, flexible 0+."""
 
@@ -432,7 +433,7 @@ class UnfenceBrokerRecord:
     epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UnregisterBrokerRecord:
     """Versions 0, flexible 0+."""
 
@@ -446,7 +447,7 @@ class UnregisterBrokerRecord:
     broker_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UserScramCredentialRecord:
     """Versions 0, flexible 0+."""
 
@@ -464,7 +465,7 @@ class UserScramCredentialRecord:
     iterations: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ZkMigrationStateRecord:
     """Versions 0, flexible 0+."""
 

@@ -4,13 +4,14 @@ rpc/OffsetCommitRequest.json
 rpc/OffsetCommitResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitRequestPartition:
     partition_index: int = 0
     committed_offset: int = 0
@@ -18,14 +19,14 @@ class OffsetCommitRequestPartition:
     committed_metadata: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitRequestTopic:
     name: str = ""  # 0-9
     topic_id: Uuid = ZERO_UUID  # 10+
     partitions: list[OffsetCommitRequestPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitRequest:
     """Versions 2-10, flexible 8+."""
 
@@ -43,20 +44,20 @@ class OffsetCommitRequest:
     topics: list[OffsetCommitRequestTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitResponsePartition:
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitResponseTopic:
     name: str = ""  # 0-9
     topic_id: Uuid = ZERO_UUID  # 10+
     partitions: list[OffsetCommitResponsePartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetCommitResponse:
     """Versions 2-10, flexible 8+."""
 

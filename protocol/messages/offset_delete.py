@@ -4,22 +4,24 @@ rpc/OffsetDeleteRequest.json
 rpc/OffsetDeleteResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class OffsetDeleteRequestPartition:
     partition_index: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetDeleteRequestTopic:
     name: str = ""
     partitions: list[OffsetDeleteRequestPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetDeleteRequest:
     """Versions 0, flexible none."""
 
@@ -33,19 +35,19 @@ class OffsetDeleteRequest:
     topics: list[OffsetDeleteRequestTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetDeleteResponsePartition:
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetDeleteResponseTopic:
     name: str = ""
     partitions: list[OffsetDeleteResponsePartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetDeleteResponse:
     """Versions 0, flexible none."""
 

@@ -4,26 +4,27 @@ rpc/OffsetFetchRequest.json
 rpc/OffsetFetchResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchRequestTopic:
     name: str = ""  # 0-7
     partition_indexes: list[int] = field(default_factory=list)  # 0-7
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchRequestTopics:
     name: str = ""  # 8-9
     topic_id: Uuid = ZERO_UUID  # 10+
     partition_indexes: list[int] = field(default_factory=list)  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchRequestGroup:
     group_id: str = ""  # 8+
     member_id: str | None = None  # 9+
@@ -31,7 +32,7 @@ class OffsetFetchRequestGroup:
     topics: list[OffsetFetchRequestTopics] | None = field(default_factory=list)  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchRequest:
     """Versions 1-10, flexible 6+."""
 
@@ -47,7 +48,7 @@ class OffsetFetchRequest:
     require_stable: bool = False  # 7+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchResponsePartition:
     partition_index: int = 0  # 0-7
     committed_offset: int = 0  # 0-7
@@ -56,13 +57,13 @@ class OffsetFetchResponsePartition:
     error_code: int = 0  # 0-7
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchResponseTopic:
     name: str = ""  # 0-7
     partitions: list[OffsetFetchResponsePartition] = field(default_factory=list)  # 0-7
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchResponsePartitions:
     partition_index: int = 0  # 8+
     committed_offset: int = 0  # 8+
@@ -71,21 +72,21 @@ class OffsetFetchResponsePartitions:
     error_code: int = 0  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchResponseTopics:
     name: str = ""  # 8-9
     topic_id: Uuid = ZERO_UUID  # 10+
     partitions: list[OffsetFetchResponsePartitions] = field(default_factory=list)  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchResponseGroup:
     group_id: str = ""  # 8+
     topics: list[OffsetFetchResponseTopics] = field(default_factory=list)  # 8+
     error_code: int = 0  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetFetchResponse:
     """Versions 1-10, flexible 6+."""
 

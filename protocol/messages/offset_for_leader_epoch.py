@@ -4,24 +4,26 @@ rpc/OffsetForLeaderEpochRequest.json
 rpc/OffsetForLeaderEpochResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class OffsetForLeaderPartition:
     partition: int = 0
     current_leader_epoch: int = -1
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetForLeaderTopic:
     topic: str = ""
     partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetForLeaderEpochRequest:
     """Versions 2-4, flexible 4+."""
 
@@ -35,7 +37,7 @@ class OffsetForLeaderEpochRequest:
     topics: list[OffsetForLeaderTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EpochEndOffset:
     error_code: int = 0
     partition: int = 0
@@ -43,13 +45,13 @@ class EpochEndOffset:
     end_offset: int = -1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetForLeaderTopicResult:
     topic: str = ""
     partitions: list[EpochEndOffset] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class OffsetForLeaderEpochResponse:
     """Versions 2-4, flexible 4+."""
 

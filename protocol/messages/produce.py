@@ -4,26 +4,27 @@ rpc/ProduceRequest.json
 rpc/ProduceResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionProduceData:
     index: int = 0
     records: Buffer | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicProduceData:
     name: str = ""  # 0-12
     topic_id: Uuid = ZERO_UUID  # 13+
     partition_data: list[PartitionProduceData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ProduceRequest:
     """Versions 3-13, flexible 9+."""
 
@@ -39,19 +40,19 @@ class ProduceRequest:
     topic_data: list[TopicProduceData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BatchIndexAndErrorMessage:
     batch_index: int = 0  # 8+
     batch_index_error_message: str | None = None  # 8+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = -1  # 10+
     leader_epoch: int = -1  # 10+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionProduceResponse:
     index: int = 0
     error_code: int = 0
@@ -63,14 +64,14 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # 10+, tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicProduceResponse:
     name: str = ""  # 0-12
     topic_id: Uuid = ZERO_UUID  # 13+
     partition_responses: list[PartitionProduceResponse] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0  # 10+
     host: str = ""  # 10+
@@ -78,7 +79,7 @@ class NodeEndpoint:
     rack: str | None = None  # 10+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ProduceResponse:
     """Versions 3-13, flexible 9+."""
 

@@ -4,13 +4,13 @@ rpc/PushTelemetryRequest.json
 rpc/PushTelemetryResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PushTelemetryRequest:
     """Versions 0, flexible 0+."""
 
@@ -27,7 +27,7 @@ class PushTelemetryRequest:
     metrics: Buffer = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PushTelemetryResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,25 +4,26 @@ rpc/ReadShareGroupStateRequest.json
 rpc/ReadShareGroupStateResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadStateData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadShareGroupStateRequest:
     """Versions 0, flexible 0+."""
 
@@ -36,7 +37,7 @@ class ReadShareGroupStateRequest:
     topics: list[ReadStateData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StateBatch:
     first_offset: int = 0
     last_offset: int = 0
@@ -44,7 +45,7 @@ class StateBatch:
     delivery_count: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
@@ -54,13 +55,13 @@ class PartitionResult:
     state_batches: list[StateBatch] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadStateResult:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadShareGroupStateResponse:
     """Versions 0, flexible 0+."""
 

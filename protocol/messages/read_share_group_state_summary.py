@@ -4,25 +4,26 @@ rpc/ReadShareGroupStateSummaryRequest.json
 rpc/ReadShareGroupStateSummaryResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadStateSummaryData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadShareGroupStateSummaryRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -36,7 +37,7 @@ class ReadShareGroupStateSummaryRequest:
     topics: list[ReadStateSummaryData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
@@ -47,13 +48,13 @@ class PartitionResult:
     delivery_complete_count: int = -1  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadStateSummaryResult:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ReadShareGroupStateSummaryResponse:
     """Versions 0-1, flexible 0+."""
 

@@ -4,13 +4,13 @@ rpc/RemoveRaftVoterRequest.json
 rpc/RemoveRaftVoterResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoveRaftVoterRequest:
     """Versions 0, flexible 0+."""
 
@@ -25,7 +25,7 @@ class RemoveRaftVoterRequest:
     voter_directory_id: Uuid = ZERO_UUID
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoveRaftVoterResponse:
     """Versions 0, flexible 0+."""
 

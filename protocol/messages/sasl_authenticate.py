@@ -4,11 +4,12 @@ rpc/SaslAuthenticateRequest.json
 rpc/SaslAuthenticateResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class SaslAuthenticateRequest:
     """Versions 0-2, flexible 2+."""
 
@@ -21,7 +22,7 @@ class SaslAuthenticateRequest:
     auth_bytes: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SaslAuthenticateResponse:
     """Versions 0-2, flexible 2+."""
 

@@ -4,11 +4,13 @@ rpc/SaslHandshakeRequest.json
 rpc/SaslHandshakeResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class SaslHandshakeRequest:
     """Versions 0-1, flexible none."""
 
@@ -21,7 +23,7 @@ class SaslHandshakeRequest:
     mechanism: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SaslHandshakeResponse:
     """Versions 0-1, flexible none."""
 

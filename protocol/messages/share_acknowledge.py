@@ -4,32 +4,33 @@ rpc/ShareAcknowledgeRequest.json
 rpc/ShareAcknowledgeResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AcknowledgementBatch:
     first_offset: int = 0
     last_offset: int = 0
     acknowledge_types: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AcknowledgePartition:
     partition_index: int = 0
     acknowledgement_batches: list[AcknowledgementBatch] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AcknowledgeTopic:
     topic_id: Uuid = ZERO_UUID
     partitions: list[AcknowledgePartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareAcknowledgeRequest:
     """Versions 1-2, flexible 0+."""
 
@@ -46,13 +47,13 @@ class ShareAcknowledgeRequest:
     topics: list[AcknowledgeTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = 0
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -60,13 +61,13 @@ class PartitionData:
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareAcknowledgeTopicResponse:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0
     host: str = ""
@@ -74,7 +75,7 @@ class NodeEndpoint:
     rack: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareAcknowledgeResponse:
     """Versions 1-2, flexible 0+."""
 

@@ -4,39 +4,40 @@ rpc/ShareFetchRequest.json
 rpc/ShareFetchResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AcknowledgementBatch:
     first_offset: int = 0
     last_offset: int = 0
     acknowledge_types: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchPartition:
     partition_index: int = 0
     partition_max_bytes: int = 0  # 0
     acknowledgement_batches: list[AcknowledgementBatch] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FetchTopic:
     topic_id: Uuid = ZERO_UUID
     partitions: list[FetchPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ForgottenTopic:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareFetchRequest:
     """Versions 1-2, flexible 0+."""
 
@@ -60,20 +61,20 @@ class ShareFetchRequest:
     forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = 0
     leader_epoch: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class AcquiredRecords:
     first_offset: int = 0
     last_offset: int = 0
     delivery_count: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -85,13 +86,13 @@ class PartitionData:
     acquired_records: list[AcquiredRecords] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareFetchableTopicResponse:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0
     host: str = ""
@@ -99,7 +100,7 @@ class NodeEndpoint:
     rack: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareFetchResponse:
     """Versions 1-2, flexible 0+."""
 

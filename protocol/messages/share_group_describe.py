@@ -4,13 +4,14 @@ rpc/ShareGroupDescribeRequest.json
 rpc/ShareGroupDescribeResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupDescribeRequest:
     """Versions 1, flexible 0+."""
 
@@ -24,19 +25,19 @@ class ShareGroupDescribeRequest:
     include_authorized_operations: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicPartitions:
     topic_id: Uuid = ZERO_UUID
     topic_name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Assignment:
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Member:
     member_id: str = ""
     rack_id: str | None = None
@@ -47,7 +48,7 @@ class Member:
     assignment: Assignment = field(default_factory=Assignment)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribedGroup:
     error_code: int = 0
     error_message: str | None = None
@@ -60,7 +61,7 @@ class DescribedGroup:
     authorized_operations: int = -2147483648
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupDescribeResponse:
     """Versions 1, flexible 0+."""
 

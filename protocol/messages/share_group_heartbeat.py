@@ -4,13 +4,14 @@ rpc/ShareGroupHeartbeatRequest.json
 rpc/ShareGroupHeartbeatResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupHeartbeatRequest:
     """Versions 1, flexible 0+."""
 
@@ -27,18 +28,18 @@ class ShareGroupHeartbeatRequest:
     subscribed_topic_names: list[str] | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicPartitions:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Assignment:
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareGroupHeartbeatResponse:
     """Versions 1, flexible 0+."""
 

@@ -6,13 +6,14 @@ coordinators/share/ShareUpdateKey.json
 coordinators/share/ShareUpdateValue.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareSnapshotKey:
     """Versions 0, flexible none."""
 
@@ -27,7 +28,7 @@ class ShareSnapshotKey:
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareSnapshotValueStateBatch:
     first_offset: int = 0
     last_offset: int = 0
@@ -35,7 +36,7 @@ class ShareSnapshotValueStateBatch:
     delivery_count: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareSnapshotValue:
     """Versions 0, flexible 0+."""
 
@@ -55,7 +56,7 @@ class ShareSnapshotValue:
     state_batches: list[ShareSnapshotValueStateBatch] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareUpdateKey:
     """Versions 0, flexible none."""
 
@@ -70,7 +71,7 @@ class ShareUpdateKey:
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareUpdateValueStateBatch:
     first_offset: int = 0
     last_offset: int = 0
@@ -78,7 +79,7 @@ class ShareUpdateValueStateBatch:
     delivery_count: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ShareUpdateValue:
     """Versions 0, flexible 0+."""
 

@@ -8,13 +8,14 @@ storage/RemoteLogSegmentMetadataUpdateRecord.json
 storage/RemotePartitionDeleteMetadataRecord.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ProducerEntry:
     producer_id: int = 0
     epoch: int = 0
@@ -26,7 +27,7 @@ class ProducerEntry:
     current_txn_first_offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class ProducerSnapshot:
     """Versions 1, flexible none."""
 
@@ -40,12 +41,12 @@ class ProducerSnapshot:
     producer_entries: list[ProducerEntry] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Voter:
     voter_id: int = 0  # 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class QuorumStateData:
     """Versions 0-1, flexible 0+."""
 
@@ -64,26 +65,26 @@ class QuorumStateData:
     current_voters: list[Voter] | None = field(default_factory=list)  # 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry:
     name: str = ""
     id: Uuid = ZERO_UUID
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry:
     topic_id_partition: RemoteLogSegmentMetadataRecordTopicIdPartitionEntry = field(default_factory=RemoteLogSegmentMetadataRecordTopicIdPartitionEntry)
     id: Uuid = ZERO_UUID
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry:
     leader_epoch: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataRecord:
     """Versions 0, flexible 0+."""
 
@@ -106,13 +107,13 @@ class RemoteLogSegmentMetadataRecord:
     txn_index_empty: bool = False  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry:
     leader_epoch: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataSnapshotRecord:
     """Versions 0, flexible 0+."""
 
@@ -135,20 +136,20 @@ class RemoteLogSegmentMetadataSnapshotRecord:
     txn_index_empty: bool = False  # tag 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry:
     name: str = ""
     id: Uuid = ZERO_UUID
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry:
     topic_id_partition: RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = field(default_factory=RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry)
     id: Uuid = ZERO_UUID
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataUpdateRecord:
     """Versions 0, flexible 0+."""
 
@@ -165,14 +166,14 @@ class RemoteLogSegmentMetadataUpdateRecord:
     remote_log_segment_state: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry:
     name: str = ""
     id: Uuid = ZERO_UUID
     partition: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class RemotePartitionDeleteMetadataRecord:
     """Versions 0, flexible 0+."""
 

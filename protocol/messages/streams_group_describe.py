@@ -4,11 +4,13 @@ rpc/StreamsGroupDescribeRequest.json
 rpc/StreamsGroupDescribeResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class StreamsGroupDescribeRequest:
     """Versions 0, flexible 0+."""
 
@@ -22,13 +24,13 @@ class StreamsGroupDescribeRequest:
     include_authorized_operations: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class KeyValue:
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicInfo:
     name: str = ""
     partitions: int = 0
@@ -36,7 +38,7 @@ class TopicInfo:
     topic_configs: list[KeyValue] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Subtopology:
     subtopology_id: str = ""
     source_topics: list[str] = field(default_factory=list)
@@ -45,39 +47,39 @@ class Subtopology:
     repartition_source_topics: list[TopicInfo] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Topology:
     epoch: int = 0
     subtopologies: list[Subtopology] | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Endpoint:
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TaskOffset:
     subtopology_id: str = ""
     partition: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TaskIds:
     subtopology_id: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Assignment:
     active_tasks: list[TaskIds] = field(default_factory=list)
     standby_tasks: list[TaskIds] = field(default_factory=list)
     warmup_tasks: list[TaskIds] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Member:
     member_id: str = ""
     member_epoch: int = 0
@@ -96,7 +98,7 @@ class Member:
     is_classic: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class DescribedGroup:
     error_code: int = 0
     error_message: str | None = None
@@ -109,7 +111,7 @@ class DescribedGroup:
     authorized_operations: int = -2147483648
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupDescribeResponse:
     """Versions 0, flexible 0+."""
 

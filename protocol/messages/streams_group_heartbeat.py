@@ -4,17 +4,19 @@ rpc/StreamsGroupHeartbeatRequest.json
 rpc/StreamsGroupHeartbeatResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class KeyValue:
     key: str = ""
     value: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicInfo:
     name: str = ""
     partitions: int = 0
@@ -22,14 +24,14 @@ class TopicInfo:
     topic_configs: list[KeyValue] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CopartitionGroup:
     source_topics: list[int] = field(default_factory=list)
     source_topic_regex: list[int] = field(default_factory=list)
     repartition_source_topics: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Subtopology:
     subtopology_id: str = ""
     source_topics: list[str] = field(default_factory=list)
@@ -40,32 +42,32 @@ class Subtopology:
     copartition_groups: list[CopartitionGroup] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Topology:
     epoch: int = 0
     subtopologies: list[Subtopology] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupHeartbeatRequestTaskIds:
     subtopology_id: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupHeartbeatRequestEndpoint:
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TaskOffset:
     subtopology_id: str = ""
     partition: int = 0
     offset: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupHeartbeatRequest:
     """Versions 0, flexible 0+."""
 
@@ -94,38 +96,38 @@ class StreamsGroupHeartbeatRequest:
     shutdown_application: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Status:
     status_code: int = 0
     status_detail: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupHeartbeatResponseTaskIds:
     subtopology_id: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupHeartbeatResponseEndpoint:
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TopicPartition:
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class EndpointToPartitions:
     user_endpoint: StreamsGroupHeartbeatResponseEndpoint = field(default_factory=StreamsGroupHeartbeatResponseEndpoint)
     active_partitions: list[TopicPartition] = field(default_factory=list)
     standby_partitions: list[TopicPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StreamsGroupHeartbeatResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,17 +4,19 @@ rpc/SyncGroupRequest.json
 rpc/SyncGroupResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class SyncGroupRequestAssignment:
     member_id: str = ""
     assignment: bytes = b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SyncGroupRequest:
     """Versions 0-5, flexible 4+."""
 
@@ -33,7 +35,7 @@ class SyncGroupRequest:
     assignments: list[SyncGroupRequestAssignment] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SyncGroupResponse:
     """Versions 0-5, flexible 4+."""
 

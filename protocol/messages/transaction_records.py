@@ -4,11 +4,13 @@ coordinators/transaction/TransactionLogKey.json
 coordinators/transaction/TransactionLogValue.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class TransactionLogKey:
     """Versions 0, flexible none."""
 
@@ -21,13 +23,13 @@ class TransactionLogKey:
     transactional_id: str = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionsSchema:
     topic: str = ""
     partition_ids: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TransactionLogValue:
     """Versions 0-1, flexible 1+."""
 

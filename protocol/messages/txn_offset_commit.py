@@ -4,11 +4,13 @@ rpc/TxnOffsetCommitRequest.json
 rpc/TxnOffsetCommitResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class TxnOffsetCommitRequestPartition:
     partition_index: int = 0
     committed_offset: int = 0
@@ -16,13 +18,13 @@ class TxnOffsetCommitRequestPartition:
     committed_metadata: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TxnOffsetCommitRequestTopic:
     name: str = ""
     partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TxnOffsetCommitRequest:
     """Versions 0-5, flexible 3+."""
 
@@ -42,19 +44,19 @@ class TxnOffsetCommitRequest:
     topics: list[TxnOffsetCommitRequestTopic] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TxnOffsetCommitResponsePartition:
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TxnOffsetCommitResponseTopic:
     name: str = ""
     partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class TxnOffsetCommitResponse:
     """Versions 0-5, flexible 3+."""
 

@@ -4,11 +4,12 @@ rpc/UnregisterBrokerRequest.json
 rpc/UnregisterBrokerResponse.json
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class UnregisterBrokerRequest:
     """Versions 0, flexible 0+."""
 
@@ -21,7 +22,7 @@ class UnregisterBrokerRequest:
     broker_id: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UnregisterBrokerResponse:
     """Versions 0, flexible 0+."""
 

@@ -4,11 +4,13 @@ rpc/UpdateFeaturesRequest.json
 rpc/UpdateFeaturesResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class FeatureUpdateKey:
     feature: str = ""
     max_version_level: int = 0
@@ -16,7 +18,7 @@ class FeatureUpdateKey:
     upgrade_type: int = 1  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UpdateFeaturesRequest:
     """Versions 0-2, flexible 0+."""
 
@@ -31,14 +33,14 @@ class UpdateFeaturesRequest:
     validate_only: bool = False  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UpdatableFeatureResult:
     feature: str = ""
     error_code: int = 0
     error_message: str | None = ""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UpdateFeaturesResponse:
     """Versions 0-2, flexible 0+."""
 

@@ -4,26 +4,27 @@ rpc/UpdateRaftVoterRequest.json
 rpc/UpdateRaftVoterResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Listener:
     name: str = ""
     host: str = ""
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class KRaftVersionFeature:
     min_supported_version: int = 0
     max_supported_version: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UpdateRaftVoterRequest:
     """Versions 0, flexible 0+."""
 
@@ -41,7 +42,7 @@ class UpdateRaftVoterRequest:
     kraft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CurrentLeader:
     leader_id: int = -1
     leader_epoch: int = -1
@@ -49,7 +50,7 @@ class CurrentLeader:
     port: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class UpdateRaftVoterResponse:
     """Versions 0, flexible 0+."""
 

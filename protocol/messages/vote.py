@@ -4,13 +4,14 @@ rpc/VoteRequest.json
 rpc/VoteResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VoteRequestPartitionData:
     partition_index: int = 0
     replica_epoch: int = 0
@@ -22,13 +23,13 @@ class VoteRequestPartitionData:
     pre_vote: bool = False  # 2+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VoteRequestTopicData:
     topic_name: str = ""
     partitions: list[VoteRequestPartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VoteRequest:
     """Versions 0-2, flexible 0+."""
 
@@ -43,7 +44,7 @@ class VoteRequest:
     topics: list[VoteRequestTopicData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VoteResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
@@ -52,20 +53,20 @@ class VoteResponsePartitionData:
     vote_granted: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VoteResponseTopicData:
     topic_name: str = ""
     partitions: list[VoteResponsePartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class NodeEndpoint:
     node_id: int = 0  # 1+
     host: str = ""  # 1+
     port: int = 0  # 1+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VoteResponse:
     """Versions 0-2, flexible 0+."""
 

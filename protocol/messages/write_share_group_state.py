@@ -4,13 +4,14 @@ rpc/WriteShareGroupStateRequest.json
 rpc/WriteShareGroupStateResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 from protocol.primitives import ZERO_UUID, Uuid
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class StateBatch:
     first_offset: int = 0
     last_offset: int = 0
@@ -18,7 +19,7 @@ class StateBatch:
     delivery_count: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
     state_epoch: int = 0
@@ -28,13 +29,13 @@ class PartitionData:
     state_batches: list[StateBatch] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WriteStateData:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WriteShareGroupStateRequest:
     """Versions 0-1, flexible 0+."""
 
@@ -48,20 +49,20 @@ class WriteShareGroupStateRequest:
     topics: list[WriteStateData] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
     error_message: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WriteStateResult:
     topic_id: Uuid = ZERO_UUID
     partitions: list[PartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WriteShareGroupStateResponse:
     """Versions 0-1, flexible 0+."""
 

@@ -4,17 +4,19 @@ rpc/WriteTxnMarkersRequest.json
 rpc/WriteTxnMarkersResponse.json
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from protocol.lazy_dataclass import lazy_dataclass
 
-@dataclass(slots=True)
+
+@lazy_dataclass(slots=True)
 class WritableTxnMarkerTopic:
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WritableTxnMarker:
     producer_id: int = 0
     producer_epoch: int = 0
@@ -24,7 +26,7 @@ class WritableTxnMarker:
     transaction_version: int = 0  # 2+
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WriteTxnMarkersRequest:
     """Versions 1-2, flexible 1+."""
 
@@ -37,25 +39,25 @@ class WriteTxnMarkersRequest:
     markers: list[WritableTxnMarker] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WritableTxnMarkerPartitionResult:
     partition_index: int = 0
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WritableTxnMarkerTopicResult:
     name: str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WritableTxnMarkerResult:
     producer_id: int = 0
     topics: list[WritableTxnMarkerTopicResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class WriteTxnMarkersResponse:
     """Versions 1-2, flexible 1+."""
 
