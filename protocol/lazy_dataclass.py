@@ -7,11 +7,9 @@ real dataclass, by taking over what `dataclasses` makes for a twin with the same
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 __all__ = ["lazy_dataclass"]
-
-T = TypeVar("T")
 
 _TAKEN_OVER = ("__init__", "__repr__", "__eq__", "__match_args__", "__dataclass_fields__", "__dataclass_params__")
 
@@ -19,7 +17,7 @@ _TAKEN_OVER = ("__init__", "__repr__", "__eq__", "__match_args__", "__dataclass_
 def _complete(cls: type) -> None:
     """Makes `cls` the dataclass it claims to be."""
     namespace = {"__annotations__": cls.__annotations__, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    twin = dataclasses.dataclass(type(cls.__name__, (), namespace | cls.__dict__["_defaults"]))
+    twin: type = dataclasses.dataclass(type(cls.__name__, (), namespace | cls.__dict__["_defaults"]))
     for name in _TAKEN_OVER:
         setattr(cls, name, twin.__dict__[name])
 
@@ -57,13 +55,13 @@ def _is_field(annotation: object) -> bool:
     return getattr(annotation, "__origin__", None) is not ClassVar
 
 
-def _with_slots(cls: type[T]) -> type[T]:
+def _with_slots(cls: type) -> type:
     namespace = dict(cls.__dict__)
     slots = tuple(name for name, annotation in cls.__annotations__.items() if _is_field(annotation))
     namespace["_defaults"] = {name: namespace.pop(name) for name in slots}
     namespace["__slots__"] = slots
     del namespace["__dict__"], namespace["__weakref__"]
-    return type(cls)(cls.__name__, (_Incomplete,), namespace)
+    return type(cls.__name__, (_Incomplete,), namespace)
 
 
 if TYPE_CHECKING:
