@@ -9,11 +9,12 @@ import linecache
 import sys
 from collections.abc import Callable, Mapping
 from itertools import repeat
-from struct import Struct, pack, unpack_from
+from struct import Struct
 from struct import error as struct_error
 from typing import Any, TypeVar, cast
 
 from protocol import schema
+from protocol.array_structs import array_structs
 from protocol.decoding import decoder_source
 from protocol.encoding import encoder_source
 from protocol.errors import DecodeError, EncodeError
@@ -44,15 +45,14 @@ _RUNTIME: Mapping[str, object] = {
     "Struct": Struct,
     "StructError": struct_error,
     "ZERO_UUID": ZERO_UUID,
+    "array_structs": array_structs,
     "compact_string_prefix": compact_string_prefix,
     "new": object.__new__,
-    "pack": pack,
     "read_uvarint": read_uvarint,
     "repeat": repeat,
     "rest_of_string_size": rest_of_string_size,
     "rest_of_uvarint": rest_of_uvarint,
     "skip_tags": skip_tags,
-    "unpack_from": unpack_from,
     "uvarint": encode_uvarint,
 }
 """Everything that generated source refers to, beside message classes and its own constants."""

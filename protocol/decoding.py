@@ -159,7 +159,7 @@ class _Decoder:
             self._out.add(f"{target} = [u for (u,) in {self._out.iter_struct('16s')}(buf[pos:stop])]")
             self._out.add("pos = stop")
         elif code is not None:
-            self._out.add(f'{target} = list(unpack_from(f">{{n}}{code}", buf, pos))')
+            self._out.add(f"{target} = list({self._out.array_struct(code)}[n](buf, pos))")
             self._out.add(f"pos += n * {width(code)}" if width(code) > 1 else "pos += n")
         else:
             self._variable_elements(field, target)

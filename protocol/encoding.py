@@ -178,7 +178,7 @@ class _Encoder:
                     self._primitive(field, row, nullable=False)
                 self._flush()
         else:
-            self._out.add(f'out += pack(f">{{len({rows})}}{code}", *{rows})')
+            self._out.add(f"out += {self._out.array_struct(code)}[len({rows})](*{rows})")
 
     def _tag_section(self, tags: tuple[FieldSpec, ...], name: str) -> None:
         """The count of tagged fields, then tag, size and value of each; nearly always there is none."""

@@ -42,6 +42,10 @@ class Source:
         """Name of the bound method of a big-endian Struct for these codes."""
         return self.constant(f'Struct(">{codes}").{self._struct_method}', self._struct_method)
 
+    def array_struct(self, code: str) -> str:
+        """Name of a table: number of items of this code -> bound method of the Struct that holds them."""
+        return self.constant(f'array_structs("{code}", "{self._struct_method}")', f"{self._struct_method}_array")
+
     def iter_struct(self, codes: str) -> str:
         return self.constant(f'Struct(">{codes}").iter_unpack', "iter_unpack")
 
