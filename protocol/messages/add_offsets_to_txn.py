@@ -21,7 +21,7 @@ class AddOffsetsToTxnRequest:
 
     transactional_id: str = ""
     producer_id: int = 0
-    producer_epoch: int = 0
+    producer_epoch: int = 0  # Fences older producers of the same id.
     group_id: str = ""
 
 
@@ -35,5 +35,5 @@ class AddOffsetsToTxnResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0

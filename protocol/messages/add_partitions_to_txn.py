@@ -20,8 +20,8 @@ class AddPartitionsToTxnTopic:
 class AddPartitionsToTxnTransaction:
     transactional_id: str = ""  # 4+
     producer_id: int = 0  # 4+
-    producer_epoch: int = 0  # 4+
-    verify_only: bool = False  # 4+
+    producer_epoch: int = 0  # 4+; Fences older producers of the same id.
+    verify_only: bool = False  # 4+; Ask whether the partitions are in the transaction; add none (KIP-890).
     topics: list[AddPartitionsToTxnTopic] = field(default_factory=list)  # 4+
 
 
@@ -70,7 +70,7 @@ class AddPartitionsToTxnResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0  # 4+
     results_by_transaction: list[AddPartitionsToTxnResult] = field(default_factory=list)  # 4+
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(default_factory=list)  # 0-3

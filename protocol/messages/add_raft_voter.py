@@ -28,12 +28,12 @@ class AddRaftVoterRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = ""
+    cluster_id: str | None = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
     timeout_ms: int = 0
     voter_id: int = 0
-    voter_directory_id: Uuid = ZERO_UUID
+    voter_directory_id: Uuid = ZERO_UUID  # Metadata log directory of the voter (KIP-853).
     listeners: list[Listener] = field(default_factory=list)
-    ack_when_committed: bool = True  # 1+
+    ack_when_committed: bool = True  # 1+; Answer only once the new voter set is committed.
 
 
 @lazy_dataclass(slots=True)
@@ -46,6 +46,6 @@ class AddRaftVoterResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.

@@ -20,7 +20,7 @@ class AllocateProducerIdsRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    broker_epoch: int = -1
+    broker_epoch: int = -1  # Offset of the broker's registration; an older incarnation has a smaller one.
 
 
 @lazy_dataclass(slots=True)
@@ -33,7 +33,7 @@ class AllocateProducerIdsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     producer_id_start: int = 0
     producer_id_len: int = 0

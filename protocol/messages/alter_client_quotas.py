@@ -12,8 +12,8 @@ from protocol.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(slots=True)
 class AlterClientQuotasRequestEntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+    entity_type: str = ""  # "user", "client-id" or "ip".
+    entity_name: str | None = ""  # Null stands for the default of its type.
 
 
 @lazy_dataclass(slots=True)
@@ -40,19 +40,19 @@ class AlterClientQuotasRequest:
     FLEXIBLE_FROM: ClassVar[int] = 1
 
     entries: list[AlterClientQuotasRequestEntryData] = field(default_factory=list)
-    validate_only: bool = False
+    validate_only: bool = False  # Check, but change nothing.
 
 
 @lazy_dataclass(slots=True)
 class AlterClientQuotasResponseEntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+    entity_type: str = ""  # "user", "client-id" or "ip".
+    entity_name: str | None = ""  # Null stands for the default of its type.
 
 
 @lazy_dataclass(slots=True)
 class AlterClientQuotasResponseEntryData:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     entity: list[AlterClientQuotasResponseEntityData] = field(default_factory=list)
 
 
@@ -66,5 +66,5 @@ class AlterClientQuotasResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     entries: list[AlterClientQuotasResponseEntryData] = field(default_factory=list)

@@ -18,6 +18,8 @@ class AlterableConfig:
 
 @lazy_dataclass(slots=True)
 class AlterConfigsResource:
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = field(default_factory=list)
@@ -34,13 +36,15 @@ class AlterConfigsRequest:
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
-    validate_only: bool = False
+    validate_only: bool = False  # Check, but change nothing.
 
 
 @lazy_dataclass(slots=True)
 class AlterConfigsResourceResponse:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
 
@@ -55,5 +59,5 @@ class AlterConfigsResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

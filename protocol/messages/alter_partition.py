@@ -14,17 +14,18 @@ from protocol.primitives import ZERO_UUID, Uuid
 @lazy_dataclass(slots=True)
 class BrokerState:
     broker_id: int = 0  # 3+
-    broker_epoch: int = -1  # 3+
+    broker_epoch: int = -1  # 3+; Offset of the broker's registration; an older incarnation has a smaller one.
 
 
 @lazy_dataclass(slots=True)
 class AlterPartitionRequestPartitionData:
     partition_index: int = 0
-    leader_epoch: int = 0
-    new_isr: list[int] = field(default_factory=list)  # 0-2
-    new_isr_with_epochs: list[BrokerState] = field(default_factory=list)  # 3+
-    leader_recovery_state: int = 0
-    partition_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
+    new_isr: list[int] = field(default_factory=list)  # 0-2; In-sync set wanted, without epochs.
+    # 3+; In-sync set wanted, each with the broker epoch it was seen at (KIP-903).
+    new_isr_with_epochs: list[BrokerState] = field(default_factory=list)
+    leader_recovery_state: int = 0  # 0 recovered, 1 recovering from an unclean election.
+    partition_epoch: int = 0  # Counts changes of the partition's registration.
 
 
 @lazy_dataclass(slots=True)
@@ -44,7 +45,7 @@ class AlterPartitionRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    broker_epoch: int = -1
+    broker_epoch: int = -1  # Offset of the broker's registration; an older incarnation has a smaller one.
     topics: list[AlterPartitionRequestTopicData] = field(default_factory=list)
 
 
@@ -53,10 +54,10 @@ class AlterPartitionResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     isr: list[int] = field(default_factory=list)
-    leader_recovery_state: int = 0
-    partition_epoch: int = 0
+    leader_recovery_state: int = 0  # 0 recovered, 1 recovering from an unclean election.
+    partition_epoch: int = 0  # Counts changes of the partition's registration.
 
 
 @lazy_dataclass(slots=True)
@@ -75,6 +76,6 @@ class AlterPartitionResponse:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     topics: list[AlterPartitionResponseTopicData] = field(default_factory=list)

@@ -41,7 +41,7 @@ class AlterPartitionReassignmentsRequest:
 class ReassignablePartitionResponse:
     partition_index: int = 0
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -60,8 +60,8 @@ class AlterPartitionReassignmentsResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     allow_replication_factor_change: bool = True  # 1+
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     responses: list[ReassignableTopicResponse] = field(default_factory=list)

@@ -57,5 +57,5 @@ class AlterReplicaLogDirsResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     results: list[AlterReplicaLogDirTopicResult] = field(default_factory=list)

@@ -41,7 +41,7 @@ class AlterShareGroupOffsetsRequest:
 class AlterShareGroupOffsetsResponsePartition:
     partition_index: int = 0
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -61,7 +61,7 @@ class AlterShareGroupOffsetsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     responses: list[AlterShareGroupOffsetsResponseTopic] = field(default_factory=list)

@@ -13,14 +13,14 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class ScramCredentialDeletion:
     name: str = ""
-    mechanism: int = 0
+    mechanism: int = 0  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512.
 
 
 @lazy_dataclass(slots=True)
 class ScramCredentialUpsertion:
     name: str = ""
-    mechanism: int = 0
-    iterations: int = 0
+    mechanism: int = 0  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512.
+    iterations: int = 0  # Rounds of hashing; at least 4096.
     salt: bytes = b""
     salted_password: bytes = b""
 
@@ -43,7 +43,7 @@ class AlterUserScramCredentialsRequest:
 class AlterUserScramCredentialsResult:
     user: str = ""
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -56,5 +56,5 @@ class AlterUserScramCredentialsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     results: list[AlterUserScramCredentialsResult] = field(default_factory=list)

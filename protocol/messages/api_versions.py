@@ -57,8 +57,10 @@ class ApiVersionsResponse:
 
     error_code: int = 0
     api_keys: list[ApiVersion] = field(default_factory=list)
-    throttle_time_ms: int = 0  # 1+
-    supported_features: list[SupportedFeatureKey] = field(default_factory=list)  # 3+, tag 0
-    finalized_features_epoch: int = -1  # 3+, tag 1
-    finalized_features: list[FinalizedFeatureKey] = field(default_factory=list)  # 3+, tag 2
-    zk_migration_ready: bool = False  # 3+, tag 3
+    throttle_time_ms: int = 0  # 1+; How long a quota holds the client back; 0 when none was exceeded.
+    # 3+, tag 0; Features of this node and the versions it can run.
+    supported_features: list[SupportedFeatureKey] = field(default_factory=list)
+    finalized_features_epoch: int = -1  # 3+, tag 1; Metadata offset of the finalised features; -1 if unknown.
+    # 3+, tag 2; Features of the cluster and the levels in force.
+    finalized_features: list[FinalizedFeatureKey] = field(default_factory=list)
+    zk_migration_ready: bool = False  # 3+, tag 3; From migrations of ZooKeeper clusters; false now.

@@ -39,7 +39,7 @@ class AssignReplicasToDirsRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    broker_epoch: int = -1
+    broker_epoch: int = -1  # Offset of the broker's registration; an older incarnation has a smaller one.
     directories: list[AssignReplicasToDirsRequestDirectoryData] = field(default_factory=list)
 
 
@@ -71,6 +71,6 @@ class AssignReplicasToDirsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     directories: list[AssignReplicasToDirsResponseDirectoryData] = field(default_factory=list)

@@ -14,9 +14,9 @@ from protocol.primitives import ZERO_UUID, Uuid
 @lazy_dataclass(slots=True)
 class BeginQuorumEpochRequestPartitionData:
     partition_index: int = 0
-    voter_directory_id: Uuid = ZERO_UUID  # 1+
+    voter_directory_id: Uuid = ZERO_UUID  # 1+; Metadata log directory of the voter (KIP-853).
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
@@ -42,7 +42,7 @@ class BeginQuorumEpochRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    cluster_id: str | None = None
+    cluster_id: str | None = None  # Where a receiver finds that it belongs to another cluster, it refuses.
     voter_id: int = -1  # 1+
     topics: list[BeginQuorumEpochRequestTopicData] = field(default_factory=list)
     leader_endpoints: list[LeaderEndpoint] = field(default_factory=list)  # 1+
@@ -53,7 +53,7 @@ class BeginQuorumEpochResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
@@ -81,4 +81,5 @@ class BeginQuorumEpochResponse:
 
     error_code: int = 0
     topics: list[BeginQuorumEpochResponseTopicData] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # 1+, tag 0
+    # 1+, tag 0; Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)

@@ -22,12 +22,13 @@ class BrokerHeartbeatRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    broker_epoch: int = -1
-    current_metadata_offset: int = 0
-    want_fence: bool = False
-    want_shut_down: bool = False
-    offline_log_dirs: list[Uuid] = field(default_factory=list)  # 1+, tag 0
-    cordoned_log_dirs: list[Uuid] | None = None  # 2+, tag 1
+    broker_epoch: int = -1  # Offset of the broker's registration; an older incarnation has a smaller one.
+    current_metadata_offset: int = 0  # How far the broker has replayed.
+    want_fence: bool = False  # The broker asks not to serve clients.
+    want_shut_down: bool = False  # The broker asks to be relieved of its leaderships.
+    offline_log_dirs: list[Uuid] = field(default_factory=list)  # 1+, tag 0; Directories that failed.
+    # 2+, tag 1; Directories that take no new replicas (KIP-1066); null while unknown.
+    cordoned_log_dirs: list[Uuid] | None = None
 
 
 @lazy_dataclass(slots=True)
@@ -40,8 +41,8 @@ class BrokerHeartbeatResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    is_caught_up: bool = False
-    is_fenced: bool = True
-    should_shut_down: bool = False
+    is_caught_up: bool = False  # Its metadata is near the end of the log.
+    is_fenced: bool = True  # Serves no clients until unfenced.
+    should_shut_down: bool = False  # It leads nothing any more and may stop.

@@ -16,7 +16,7 @@ class Listener:
     name: str = ""
     host: str = ""
     port: int = 0
-    security_protocol: int = 0
+    security_protocol: int = 0  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
 
 
 @lazy_dataclass(slots=True)
@@ -37,14 +37,14 @@ class BrokerRegistrationRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    cluster_id: str = ""
-    incarnation_id: Uuid = ZERO_UUID
+    cluster_id: str = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
+    incarnation_id: Uuid = ZERO_UUID  # New at every start of the process.
     listeners: list[Listener] = field(default_factory=list)
     features: list[Feature] = field(default_factory=list)
     rack: str | None = ""
-    is_migrating_zk_broker: bool = False  # 1+
-    log_dirs: list[Uuid] = field(default_factory=list)  # 2+
-    previous_broker_epoch: int = -1  # 3+
+    is_migrating_zk_broker: bool = False  # 1+; From migrations of ZooKeeper clusters; false now.
+    log_dirs: list[Uuid] = field(default_factory=list)  # 2+; Directories in service, by id (KIP-858).
+    previous_broker_epoch: int = -1  # 3+; Epoch at the last clean shutdown; -1 if there was none.
 
 
 @lazy_dataclass(slots=True)
@@ -57,6 +57,6 @@ class BrokerRegistrationResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    broker_epoch: int = -1
+    broker_epoch: int = -1  # Offset of the broker's registration; an older incarnation has a smaller one.

@@ -38,7 +38,7 @@ class ConsumerProtocolAssignment:
     FLEXIBLE_FROM: ClassVar[int] = 32768
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(default_factory=list)
-    user_data: Buffer | None = None
+    user_data: Buffer | None = None  # Free bytes of the assignor.
 
 
 @lazy_dataclass(slots=True)
@@ -58,15 +58,16 @@ class ConsumerProtocolSubscription:
     FLEXIBLE_FROM: ClassVar[int] = 32768
 
     topics: list[str] = field(default_factory=list)
-    user_data: Buffer | None = None
-    owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(default_factory=list)  # 1+
-    generation_id: int = -1  # 2+
+    user_data: Buffer | None = None  # Free bytes of the assignor.
+    # 1+; What the member has now; in heartbeats null when unchanged.
+    owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(default_factory=list)
+    generation_id: int = -1  # 2+; Counts the rebalances of the group; -1 for a simple consumer.
     rack_id: str | None = None  # 3+
 
 
 @lazy_dataclass(slots=True)
 class ControlRecordTypeSchema:
-    """Versions 0, flexible none."""
+    """Key of every control record: which kind it is. Versions 0, flexible none."""
 
     SCHEMA: ClassVar[str] = "common/ControlRecordTypeSchema.json"
     API_KEY: ClassVar[int] = -1
@@ -79,7 +80,7 @@ class ControlRecordTypeSchema:
 
 @lazy_dataclass(slots=True)
 class DefaultPrincipalData:
-    """Versions 0, flexible 0+."""
+    """A principal, as forwarded requests carry it. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "common/DefaultPrincipalData.json"
     API_KEY: ClassVar[int] = -1
@@ -89,12 +90,12 @@ class DefaultPrincipalData:
 
     type: str = ""
     name: str = ""
-    token_authenticated: bool = False
+    token_authenticated: bool = False  # Authenticated by a delegation token.
 
 
 @lazy_dataclass(slots=True)
 class EndTxnMarker:
-    """Versions 0, flexible none."""
+    """Value of the control record that ends a transaction in a partition. Versions 0, flexible none."""
 
     SCHEMA: ClassVar[str] = "common/EndTxnMarker.json"
     API_KEY: ClassVar[int] = -1
@@ -102,12 +103,12 @@ class EndTxnMarker:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 32768
 
-    coordinator_epoch: int = 0
+    coordinator_epoch: int = 0  # Leader epoch of the transaction coordinator's log.
 
 
 @lazy_dataclass(slots=True)
 class KRaftVersionRecord:
-    """Versions 0, flexible 0+."""
+    """Control record: the finalised kraft.version (KIP-853). Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "common/KRaftVersionRecord.json"
     API_KEY: ClassVar[int] = -1
@@ -116,18 +117,18 @@ class KRaftVersionRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     version: int = 0
-    kraft_version: int = 0
+    kraft_version: int = 0  # 1 allows the set of voters to change (KIP-853).
 
 
 @lazy_dataclass(slots=True)
 class LeaderChangeMessageVoter:
     voter_id: int = 0
-    voter_directory_id: Uuid = ZERO_UUID  # 1+
+    voter_directory_id: Uuid = ZERO_UUID  # 1+; Metadata log directory of the voter (KIP-853).
 
 
 @lazy_dataclass(slots=True)
 class LeaderChangeMessage:
-    """Versions 0-1, flexible 0+."""
+    """Control record with which a leader of the metadata quorum opens its epoch. Versions 0-1, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "common/LeaderChangeMessage.json"
     API_KEY: ClassVar[int] = -1
@@ -138,7 +139,7 @@ class LeaderChangeMessage:
     version: int = 0
     leader_id: int = 0
     voters: list[LeaderChangeMessageVoter] = field(default_factory=list)
-    granting_voters: list[LeaderChangeMessageVoter] = field(default_factory=list)
+    granting_voters: list[LeaderChangeMessageVoter] = field(default_factory=list)  # Voters that elected the leader.
 
 
 @lazy_dataclass(slots=True)
@@ -154,7 +155,7 @@ class RequestHeader:
     request_api_key: int = 0
     request_api_version: int = 0
     correlation_id: int = 0
-    client_id: str | None = ""
+    client_id: str | None = ""  # Written the old way in every version, so that any header can be read.
 
 
 @lazy_dataclass(slots=True)
@@ -172,7 +173,7 @@ class ResponseHeader:
 
 @lazy_dataclass(slots=True)
 class SnapshotFooterRecord:
-    """Versions 0, flexible 0+."""
+    """Last record of a metadata snapshot. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "common/SnapshotFooterRecord.json"
     API_KEY: ClassVar[int] = -1
@@ -185,7 +186,7 @@ class SnapshotFooterRecord:
 
 @lazy_dataclass(slots=True)
 class SnapshotHeaderRecord:
-    """Versions 0, flexible 0+."""
+    """First record of a metadata snapshot. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "common/SnapshotHeaderRecord.json"
     API_KEY: ClassVar[int] = -1
@@ -194,7 +195,7 @@ class SnapshotHeaderRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     version: int = 0
-    last_contained_log_timestamp: int = 0
+    last_contained_log_timestamp: int = 0  # Time of the newest record in the snapshot.
 
 
 @lazy_dataclass(slots=True)
@@ -213,14 +214,15 @@ class KRaftVersionFeature:
 @lazy_dataclass(slots=True)
 class VotersRecordVoter:
     voter_id: int = 0
-    voter_directory_id: Uuid = ZERO_UUID
+    voter_directory_id: Uuid = ZERO_UUID  # Metadata log directory of the voter (KIP-853).
     endpoints: list[Endpoint] = field(default_factory=list)
+    # Versions of kraft.version that the voter supports.
     kraft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
 
 
 @lazy_dataclass(slots=True)
 class VotersRecord:
-    """Versions 0, flexible 0+."""
+    """Control record: the set of voters (KIP-853). Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "common/VotersRecord.json"
     API_KEY: ClassVar[int] = -1

@@ -42,11 +42,12 @@ class Member:
     member_id: str = ""
     instance_id: str | None = None
     rack_id: str | None = None
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
     client_id: str = ""
     client_host: str = ""
     subscribed_topic_names: list[str] = field(default_factory=list)
-    subscribed_topic_regex: str | None = None
+    subscribed_topic_regex: str | None = None  # RE2 pattern.
     assignment: Assignment = field(default_factory=Assignment)
     target_assignment: Assignment = field(default_factory=Assignment)
     member_type: int = -1  # 1+
@@ -55,14 +56,14 @@ class Member:
 @lazy_dataclass(slots=True)
 class DescribedGroup:
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     group_id: str = ""
     group_state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    assignor_name: str = ""
+    group_epoch: int = 0  # Counts changes of the group's members or subscriptions.
+    assignment_epoch: int = 0  # Group epoch from which the target assignment was computed.
+    assignor_name: str = ""  # Assignor that made the target assignment.
     members: list[Member] = field(default_factory=list)
-    authorized_operations: int = -2147483648
+    authorized_operations: int = -2147483648  # Bit field of ACL operations; the lowest number when not asked for.
 
 
 @lazy_dataclass(slots=True)
@@ -75,5 +76,5 @@ class ConsumerGroupDescribeResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     groups: list[DescribedGroup] = field(default_factory=list)

@@ -29,13 +29,14 @@ class ConsumerGroupHeartbeatRequest:
 
     group_id: str = ""
     member_id: str = ""
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
     instance_id: str | None = None
     rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
+    rebalance_timeout_ms: int = -1  # How long members may take to give up what they own and join again.
     subscribed_topic_names: list[str] | None = None
-    subscribed_topic_regex: str | None = None  # 1+
-    server_assignor: str | None = None
+    subscribed_topic_regex: str | None = None  # 1+; RE2 pattern.
+    server_assignor: str | None = None  # Assignor that the member prefers; null leaves it to the group.
     topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None
 
 
@@ -60,10 +61,11 @@ class ConsumerGroupHeartbeatResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     member_id: str | None = None
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
+    heartbeat_interval_ms: int = 0  # How often the coordinator wants to hear from the member.
     assignment: Assignment | None = None

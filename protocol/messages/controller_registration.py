@@ -16,7 +16,7 @@ class Listener:
     name: str = ""
     host: str = ""
     port: int = 0
-    security_protocol: int = 0
+    security_protocol: int = 0  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
 
 
 @lazy_dataclass(slots=True)
@@ -37,8 +37,8 @@ class ControllerRegistrationRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     controller_id: int = 0
-    incarnation_id: Uuid = ZERO_UUID
-    zk_migration_ready: bool = False
+    incarnation_id: Uuid = ZERO_UUID  # New at every start of the process.
+    zk_migration_ready: bool = False  # From migrations of ZooKeeper clusters; false now.
     listeners: list[Listener] = field(default_factory=list)
     features: list[Feature] = field(default_factory=list)
 
@@ -53,6 +53,6 @@ class ControllerRegistrationResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.

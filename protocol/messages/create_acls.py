@@ -12,13 +12,15 @@ from protocol.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(slots=True)
 class AclCreation:
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
-    resource_pattern_type: int = 3
+    resource_pattern_type: int = 3  # 3 literal, 4 prefixed.
     principal: str = ""
     host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+    operation: int = 0  # ACL operation: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe and so on.
+    permission_type: int = 0  # 2 deny, 3 allow; in filters also 1, any.
 
 
 @lazy_dataclass(slots=True)
@@ -37,7 +39,7 @@ class CreateAclsRequest:
 @lazy_dataclass(slots=True)
 class AclCreationResult:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -50,5 +52,5 @@ class CreateAclsResponse:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     results: list[AclCreationResult] = field(default_factory=list)

@@ -52,4 +52,4 @@ class CreateDelegationTokenResponse:
     max_timestamp_ms: int = 0
     token_id: str = ""
     hmac: bytes = b""
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.

@@ -34,14 +34,14 @@ class CreatePartitionsRequest:
 
     topics: list[CreatePartitionsTopic] = field(default_factory=list)
     timeout_ms: int = 0
-    validate_only: bool = False
+    validate_only: bool = False  # Check, but change nothing.
 
 
 @lazy_dataclass(slots=True)
 class CreatePartitionsTopicResult:
     name: str = ""
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -54,5 +54,5 @@ class CreatePartitionsResponse:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     results: list[CreatePartitionsTopicResult] = field(default_factory=list)

@@ -44,7 +44,7 @@ class CreateTopicsRequest:
 
     topics: list[CreatableTopic] = field(default_factory=list)
     timeout_ms: int = 60000
-    validate_only: bool = False
+    validate_only: bool = False  # Check, but change nothing.
 
 
 @lazy_dataclass(slots=True)
@@ -52,8 +52,10 @@ class CreatableTopicConfigs:
     name: str = ""  # 5+
     value: str | None = ""  # 5+
     read_only: bool = False  # 5+
-    config_source: int = -1  # 5+
-    is_sensitive: bool = False  # 5+
+    # 5+; 1 topic, 2 dynamic broker, 3 dynamic default, 4 static file, 5 default, 6 broker logger, 7 client metrics, 8
+    # group.
+    config_source: int = -1
+    is_sensitive: bool = False  # 5+; The value is withheld.
 
 
 @lazy_dataclass(slots=True)
@@ -61,7 +63,7 @@ class CreatableTopicResult:
     name: str = ""
     topic_id: Uuid = ZERO_UUID  # 7+
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     topic_config_error_code: int = 0  # 5+, tag 0
     num_partitions: int = -1  # 5+
     replication_factor: int = -1  # 5+
@@ -78,5 +80,5 @@ class CreateTopicsResponse:
     MAX_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     topics: list[CreatableTopicResult] = field(default_factory=list)

@@ -13,12 +13,12 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class DeleteAclsFilter:
     resource_type_filter: int = 0
-    resource_name_filter: str | None = ""
-    pattern_type_filter: int = 3
-    principal_filter: str | None = ""
-    host_filter: str | None = ""
-    operation: int = 0
-    permission_type: int = 0
+    resource_name_filter: str | None = ""  # Null matches every name.
+    pattern_type_filter: int = 3  # 1 any, 2 whatever matches the name, 3 literal, 4 prefixed.
+    principal_filter: str | None = ""  # Null matches every principal.
+    host_filter: str | None = ""  # Null matches every host.
+    operation: int = 0  # ACL operation: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe and so on.
+    permission_type: int = 0  # 2 deny, 3 allow; in filters also 1, any.
 
 
 @lazy_dataclass(slots=True)
@@ -37,20 +37,22 @@ class DeleteAclsRequest:
 @lazy_dataclass(slots=True)
 class DeleteAclsMatchingAcl:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
-    pattern_type: int = 3
+    pattern_type: int = 3  # 3 literal, 4 prefixed.
     principal: str = ""
     host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+    operation: int = 0  # ACL operation: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe and so on.
+    permission_type: int = 0  # 2 deny, 3 allow; in filters also 1, any.
 
 
 @lazy_dataclass(slots=True)
 class DeleteAclsFilterResult:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     matching_acls: list[DeleteAclsMatchingAcl] = field(default_factory=list)
 
 
@@ -64,5 +66,5 @@ class DeleteAclsResponse:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     filter_results: list[DeleteAclsFilterResult] = field(default_factory=list)

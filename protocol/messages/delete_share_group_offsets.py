@@ -35,7 +35,7 @@ class DeleteShareGroupOffsetsResponseTopic:
     topic_name: str = ""
     topic_id: Uuid = ZERO_UUID
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -48,7 +48,7 @@ class DeleteShareGroupOffsetsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     responses: list[DeleteShareGroupOffsetsResponseTopic] = field(default_factory=list)

@@ -40,7 +40,7 @@ class DeleteShareGroupStateRequest:
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)

@@ -37,7 +37,7 @@ class DeletableTopicResult:
     name: str | None = ""
     topic_id: Uuid = ZERO_UUID  # 6+
     error_code: int = 0
-    error_message: str | None = None  # 5+
+    error_message: str | None = None  # 5+; A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -50,5 +50,5 @@ class DeleteTopicsResponse:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     responses: list[DeletableTopicResult] = field(default_factory=list)

@@ -21,27 +21,29 @@ class DescribeAclsRequest:
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     resource_type_filter: int = 0
-    resource_name_filter: str | None = ""
-    pattern_type_filter: int = 3
-    principal_filter: str | None = ""
-    host_filter: str | None = ""
-    operation: int = 0
-    permission_type: int = 0
+    resource_name_filter: str | None = ""  # Null matches every name.
+    pattern_type_filter: int = 3  # 1 any, 2 whatever matches the name, 3 literal, 4 prefixed.
+    principal_filter: str | None = ""  # Null matches every principal.
+    host_filter: str | None = ""  # Null matches every host.
+    operation: int = 0  # ACL operation: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe and so on.
+    permission_type: int = 0  # 2 deny, 3 allow; in filters also 1, any.
 
 
 @lazy_dataclass(slots=True)
 class AclDescription:
     principal: str = ""
     host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+    operation: int = 0  # ACL operation: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe and so on.
+    permission_type: int = 0  # 2 deny, 3 allow; in filters also 1, any.
 
 
 @lazy_dataclass(slots=True)
 class DescribeAclsResource:
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
-    pattern_type: int = 3
+    pattern_type: int = 3  # 3 literal, 4 prefixed.
     acls: list[AclDescription] = field(default_factory=list)
 
 
@@ -55,7 +57,7 @@ class DescribeAclsResponse:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     resources: list[DescribeAclsResource] = field(default_factory=list)

@@ -12,8 +12,8 @@ from protocol.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(slots=True)
 class ComponentData:
-    entity_type: str = ""
-    match_type: int = 0
+    entity_type: str = ""  # "user", "client-id" or "ip".
+    match_type: int = 0  # 0 exact name, 1 default, 2 any.
     match: str | None = ""
 
 
@@ -28,13 +28,13 @@ class DescribeClientQuotasRequest:
     FLEXIBLE_FROM: ClassVar[int] = 1
 
     components: list[ComponentData] = field(default_factory=list)
-    strict: bool = False
+    strict: bool = False  # Match entities that have these components and no others.
 
 
 @lazy_dataclass(slots=True)
 class EntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+    entity_type: str = ""  # "user", "client-id" or "ip".
+    entity_name: str | None = ""  # Null stands for the default of its type.
 
 
 @lazy_dataclass(slots=True)
@@ -59,7 +59,7 @@ class DescribeClientQuotasResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     entries: list[EntryData] | None = field(default_factory=list)

@@ -21,8 +21,8 @@ class DescribeClusterRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     include_cluster_authorized_operations: bool = False
-    endpoint_type: int = 1  # 1+
-    include_fenced_brokers: bool = False  # 2+
+    endpoint_type: int = 1  # 1+; 1 brokers, 2 controllers.
+    include_fenced_brokers: bool = False  # 2+; List brokers that serve nobody now.
 
 
 @lazy_dataclass(slots=True)
@@ -31,7 +31,7 @@ class DescribeClusterBroker:
     host: str = ""
     port: int = 0
     rack: str | None = None
-    is_fenced: bool = False  # 2+
+    is_fenced: bool = False  # 2+; Serves no clients until unfenced.
 
 
 @lazy_dataclass(slots=True)
@@ -44,11 +44,12 @@ class DescribeClusterResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
-    endpoint_type: int = 1  # 1+
+    error_message: str | None = None  # A sentence for people, or null.
+    endpoint_type: int = 1  # 1+; 1 brokers, 2 controllers.
     cluster_id: str = ""
     controller_id: int = -1
     brokers: list[DescribeClusterBroker] = field(default_factory=list)
+    # Bit field of ACL operations; the lowest number when not asked for.
     cluster_authorized_operations: int = -2147483648

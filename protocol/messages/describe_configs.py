@@ -12,6 +12,8 @@ from protocol.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(slots=True)
 class DescribeConfigsResource:
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     configuration_keys: list[str] | None = field(default_factory=list)
@@ -28,15 +30,15 @@ class DescribeConfigsRequest:
     FLEXIBLE_FROM: ClassVar[int] = 4
 
     resources: list[DescribeConfigsResource] = field(default_factory=list)
-    include_synonyms: bool = False
-    include_documentation: bool = False  # 3+
+    include_synonyms: bool = False  # List what else could have set the value.
+    include_documentation: bool = False  # 3+; Explain each setting.
 
 
 @lazy_dataclass(slots=True)
 class DescribeConfigsSynonym:
     name: str = ""
     value: str | None = ""
-    source: int = 0
+    source: int = 0  # As ConfigSource.
 
 
 @lazy_dataclass(slots=True)
@@ -44,17 +46,21 @@ class DescribeConfigsResourceResult:
     name: str = ""
     value: str | None = ""
     read_only: bool = False
+    # 1 topic, 2 dynamic broker, 3 dynamic default, 4 static file, 5 default, 6 broker logger, 7 client metrics, 8
+    # group.
     config_source: int = -1
-    is_sensitive: bool = False
+    is_sensitive: bool = False  # The value is withheld.
     synonyms: list[DescribeConfigsSynonym] = field(default_factory=list)
-    config_type: int = 0  # 3+
+    config_type: int = 0  # 3+; 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password.
     documentation: str | None = ""  # 3+
 
 
 @lazy_dataclass(slots=True)
 class DescribeConfigsResult:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     configs: list[DescribeConfigsResourceResult] = field(default_factory=list)
@@ -70,5 +76,5 @@ class DescribeConfigsResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     results: list[DescribeConfigsResult] = field(default_factory=list)

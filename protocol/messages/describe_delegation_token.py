@@ -61,4 +61,4 @@ class DescribeDelegationTokenResponse:
 
     error_code: int = 0
     tokens: list[DescribedDelegationToken] = field(default_factory=list)
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.

@@ -27,7 +27,7 @@ class DescribeGroupsRequest:
 @lazy_dataclass(slots=True)
 class DescribedGroupMember:
     member_id: str = ""
-    group_instance_id: str | None = None  # 4+
+    group_instance_id: str | None = None  # 4+; Set by a static member (KIP-345), which keeps its place across restarts.
     client_id: str = ""
     client_host: str = ""
     member_metadata: bytes = b""
@@ -37,13 +37,13 @@ class DescribedGroupMember:
 @lazy_dataclass(slots=True)
 class DescribedGroup:
     error_code: int = 0
-    error_message: str | None = None  # 6+
+    error_message: str | None = None  # 6+; A sentence for people, or null.
     group_id: str = ""
     group_state: str = ""
-    protocol_type: str = ""
+    protocol_type: str = ""  # "consumer", "connect" and so on.
     protocol_data: str = ""
     members: list[DescribedGroupMember] = field(default_factory=list)
-    authorized_operations: int = -2147483648  # 3+
+    authorized_operations: int = -2147483648  # 3+; Bit field of ACL operations; the lowest number when not asked for.
 
 
 @lazy_dataclass(slots=True)
@@ -56,5 +56,5 @@ class DescribeGroupsResponse:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    throttle_time_ms: int = 0  # 1+
+    throttle_time_ms: int = 0  # 1+; How long a quota holds the client back; 0 when none was exceeded.
     groups: list[DescribedGroup] = field(default_factory=list)

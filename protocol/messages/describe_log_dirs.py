@@ -33,8 +33,8 @@ class DescribeLogDirsRequest:
 class DescribeLogDirsPartition:
     partition_index: int = 0
     partition_size: int = 0
-    offset_lag: int = 0
-    is_future_key: bool = False
+    offset_lag: int = 0  # Distance to the high watermark; for a future copy, to the current one.
+    is_future_key: bool = False  # A copy on its way to this directory.
 
 
 @lazy_dataclass(slots=True)
@@ -48,9 +48,9 @@ class DescribeLogDirsResult:
     error_code: int = 0
     log_dir: str = ""
     topics: list[DescribeLogDirsTopic] = field(default_factory=list)
-    total_bytes: int = -1  # 4+
-    usable_bytes: int = -1  # 4+
-    is_cordoned: bool = False  # 5+
+    total_bytes: int = -1  # 4+; Size of the volume; -1 if unknown.
+    usable_bytes: int = -1  # 4+; Free on the volume for this process; -1 if unknown.
+    is_cordoned: bool = False  # 5+; Takes no new replicas (KIP-1066).
 
 
 @lazy_dataclass(slots=True)
@@ -63,6 +63,6 @@ class DescribeLogDirsResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0  # 3+
     results: list[DescribeLogDirsResult] = field(default_factory=list)

@@ -32,18 +32,18 @@ class DescribeProducersRequest:
 @lazy_dataclass(slots=True)
 class ProducerState:
     producer_id: int = 0
-    producer_epoch: int = 0
+    producer_epoch: int = 0  # Fences older producers of the same id.
     last_sequence: int = -1
     last_timestamp: int = -1
-    coordinator_epoch: int = 0
-    current_txn_start_offset: int = -1
+    coordinator_epoch: int = 0  # Leader epoch of the transaction coordinator's log.
+    current_txn_start_offset: int = -1  # First offset of its open transaction; -1 if there is none.
 
 
 @lazy_dataclass(slots=True)
 class PartitionResponse:
     partition_index: int = 0
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     active_producers: list[ProducerState] = field(default_factory=list)
 
 
@@ -63,5 +63,5 @@ class DescribeProducersResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     topics: list[TopicResponse] = field(default_factory=list)

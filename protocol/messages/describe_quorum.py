@@ -37,8 +37,8 @@ class DescribeQuorumRequest:
 
 @lazy_dataclass(slots=True)
 class ReplicaState:
-    replica_id: int = 0
-    replica_directory_id: Uuid = ZERO_UUID  # 2+
+    replica_id: int = 0  # Broker that fetches or votes; -1 for a client.
+    replica_directory_id: Uuid = ZERO_UUID  # 2+; Log directory of the replica (KIP-853).
     log_end_offset: int = 0
     last_fetch_timestamp: int = -1  # 1+
     last_caught_up_timestamp: int = -1  # 1+
@@ -48,10 +48,10 @@ class ReplicaState:
 class DescribeQuorumResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
-    error_message: str | None = ""  # 2+
+    error_message: str | None = ""  # 2+; A sentence for people, or null.
     leader_id: int = 0
-    leader_epoch: int = 0
-    high_watermark: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
+    high_watermark: int = 0  # End of what the quorum has committed.
     current_voters: list[ReplicaState] = field(default_factory=list)
     observers: list[ReplicaState] = field(default_factory=list)
 
@@ -86,6 +86,6 @@ class DescribeQuorumResponse:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     error_code: int = 0
-    error_message: str | None = ""  # 2+
+    error_message: str | None = ""  # 2+; A sentence for people, or null.
     topics: list[DescribeQuorumResponseTopicData] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)  # 2+

@@ -40,10 +40,10 @@ class DescribeShareGroupOffsetsRequest:
 class DescribeShareGroupOffsetsResponsePartition:
     partition_index: int = 0
     start_offset: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     lag: int = -1  # 1+
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -58,7 +58,7 @@ class DescribeShareGroupOffsetsResponseGroup:
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsResponseTopic] = field(default_factory=list)
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -71,5 +71,5 @@ class DescribeShareGroupOffsetsResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     groups: list[DescribeShareGroupOffsetsResponseGroup] = field(default_factory=list)

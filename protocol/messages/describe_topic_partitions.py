@@ -33,8 +33,8 @@ class DescribeTopicPartitionsRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     topics: list[TopicRequest] = field(default_factory=list)
-    response_partition_limit: int = 2000
-    cursor: DescribeTopicPartitionsRequestCursor | None = None
+    response_partition_limit: int = 2000  # Upper bound of partitions per answer.
+    cursor: DescribeTopicPartitionsRequestCursor | None = None  # Where to go on; null starts at the beginning.
 
 
 @lazy_dataclass(slots=True)
@@ -42,11 +42,12 @@ class DescribeTopicPartitionsResponsePartition:
     error_code: int = 0
     partition_index: int = 0
     leader_id: int = 0
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # Counts the leaders of the partition.
     replica_nodes: list[int] = field(default_factory=list)
     isr_nodes: list[int] = field(default_factory=list)
+    # May lead though out of sync, for they hold all that is committed (KIP-966).
     eligible_leader_replicas: list[int] | None = None
-    last_known_elr: list[int] | None = None
+    last_known_elr: list[int] | None = None  # Members of the last non-empty eligible set.
     offline_replicas: list[int] = field(default_factory=list)
 
 
@@ -57,7 +58,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_id: Uuid = ZERO_UUID
     is_internal: bool = False
     partitions: list[DescribeTopicPartitionsResponsePartition] = field(default_factory=list)
-    topic_authorized_operations: int = -2147483648
+    topic_authorized_operations: int = -2147483648  # Bit field of ACL operations; the lowest number when not asked for.
 
 
 @lazy_dataclass(slots=True)
@@ -76,6 +77,6 @@ class DescribeTopicPartitionsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     topics: list[DescribeTopicPartitionsResponseTopic] = field(default_factory=list)
-    next_cursor: DescribeTopicPartitionsResponseCursor | None = None
+    next_cursor: DescribeTopicPartitionsResponseCursor | None = None  # Where to go on; null when this was all.

@@ -37,7 +37,7 @@ class TransactionState:
     transaction_timeout_ms: int = 0
     transaction_start_time_ms: int = 0
     producer_id: int = 0
-    producer_epoch: int = 0
+    producer_epoch: int = 0  # Fences older producers of the same id.
     topics: list[TopicData] = field(default_factory=list)
 
 
@@ -51,5 +51,5 @@ class DescribeTransactionsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     transaction_states: list[TransactionState] = field(default_factory=list)

@@ -30,15 +30,15 @@ class DescribeUserScramCredentialsRequest:
 
 @lazy_dataclass(slots=True)
 class CredentialInfo:
-    mechanism: int = 0
-    iterations: int = 0
+    mechanism: int = 0  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512; in SASL, the name.
+    iterations: int = 0  # Rounds of hashing; at least 4096.
 
 
 @lazy_dataclass(slots=True)
 class DescribeUserScramCredentialsResult:
     user: str = ""
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     credential_infos: list[CredentialInfo] = field(default_factory=list)
 
 
@@ -52,7 +52,7 @@ class DescribeUserScramCredentialsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     results: list[DescribeUserScramCredentialsResult] = field(default_factory=list)

@@ -26,7 +26,7 @@ class ElectLeadersRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    election_type: int = 0  # 1+
+    election_type: int = 0  # 1+; 0 preferred replica, 1 unclean.
     topic_partitions: list[TopicPartitions] | None = field(default_factory=list)
     timeout_ms: int = 60000
 
@@ -35,7 +35,7 @@ class ElectLeadersRequest:
 class PartitionResult:
     partition_id: int = 0
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -54,6 +54,6 @@ class ElectLeadersResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0  # 1+
     replica_election_results: list[ReplicaElectionResult] = field(default_factory=list)

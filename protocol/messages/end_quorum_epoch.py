@@ -21,9 +21,11 @@ class ReplicaInfo:
 class EndQuorumEpochRequestPartitionData:
     partition_index: int = 0
     leader_id: int = 0
-    leader_epoch: int = 0
-    preferred_successors: list[int] = field(default_factory=list)  # 0
-    preferred_candidates: list[ReplicaInfo] = field(default_factory=list)  # 1+
+    leader_epoch: int = 0  # Counts the leaders of the partition.
+    # 0; Voters in the order in which they should stand for election.
+    preferred_successors: list[int] = field(default_factory=list)
+    # 1+; Voters in the order in which they should stand for election.
+    preferred_candidates: list[ReplicaInfo] = field(default_factory=list)
 
 
 @lazy_dataclass(slots=True)
@@ -49,7 +51,7 @@ class EndQuorumEpochRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    cluster_id: str | None = None
+    cluster_id: str | None = None  # Where a receiver finds that it belongs to another cluster, it refuses.
     topics: list[EndQuorumEpochRequestTopicData] = field(default_factory=list)
     leader_endpoints: list[LeaderEndpoint] = field(default_factory=list)  # 1+
 
@@ -59,7 +61,7 @@ class EndQuorumEpochResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
@@ -87,4 +89,5 @@ class EndQuorumEpochResponse:
 
     error_code: int = 0
     topics: list[EndQuorumEpochResponseTopicData] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # 1+, tag 0
+    # 1+, tag 0; Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)

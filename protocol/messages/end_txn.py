@@ -21,8 +21,8 @@ class EndTxnRequest:
 
     transactional_id: str = ""
     producer_id: int = 0
-    producer_epoch: int = 0
-    committed: bool = False
+    producer_epoch: int = 0  # Fences older producers of the same id.
+    committed: bool = False  # True commits, false aborts.
 
 
 @lazy_dataclass(slots=True)
@@ -35,7 +35,7 @@ class EndTxnResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     producer_id: int = -1  # 5+
-    producer_epoch: int = -1  # 5+
+    producer_epoch: int = -1  # 5+; Fences older producers of the same id.

@@ -21,8 +21,8 @@ class EnvelopeRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     request_data: Buffer = b""
-    request_principal: bytes | None = b""
-    client_host_address: bytes = b""
+    request_principal: bytes | None = b""  # On whose behalf the broker forwards, as DefaultPrincipalData.
+    client_host_address: bytes = b""  # The client's IP address, 4 or 16 bytes.
 
 
 @lazy_dataclass(slots=True)

@@ -35,4 +35,4 @@ class ExpireDelegationTokenResponse:
 
     error_code: int = 0
     expiry_timestamp_ms: int = 0
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.

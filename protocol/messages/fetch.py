@@ -13,20 +13,21 @@ from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 @lazy_dataclass(slots=True)
 class ReplicaState:
-    replica_id: int = -1  # 15+
+    replica_id: int = -1  # 15+; Broker that fetches or votes; -1 for a client.
     replica_epoch: int = -1  # 15+
 
 
 @lazy_dataclass(slots=True)
 class FetchPartition:
     partition: int = 0
-    current_leader_epoch: int = -1  # 9+
-    fetch_offset: int = 0
-    last_fetched_epoch: int = -1  # 12+
-    log_start_offset: int = -1  # 5+
-    partition_max_bytes: int = 0
-    replica_directory_id: Uuid = ZERO_UUID  # 17+, tag 0
-    high_watermark: int = 9223372036854775807  # 18+, tag 1
+    current_leader_epoch: int = -1  # 9+; What the client believes, for fencing; -1 leaves that unchecked.
+    fetch_offset: int = 0  # Offset to read from.
+    last_fetched_epoch: int = -1  # 12+; Epoch of the last record the fetcher has, for finding divergence (KIP-595).
+    log_start_offset: int = -1  # 5+; First offset that can still be read.
+    partition_max_bytes: int = 0  # Exceeded only by a first batch that is larger.
+    replica_directory_id: Uuid = ZERO_UUID  # 17+, tag 0; Log directory of the replica (KIP-853).
+    # 18+, tag 1; What the follower knows; the largest number turns early answers off (KIP-1166).
+    high_watermark: int = 9223372036854775807
 
 
 @lazy_dataclass(slots=True)
@@ -53,17 +54,17 @@ class FetchRequest:
     MAX_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
 
-    cluster_id: str | None = None  # 12+, tag 0
-    replica_id: int = -1  # 0-14
-    replica_state: ReplicaState = field(default_factory=ReplicaState)  # 15+, tag 1
-    max_wait_ms: int = 0
+    cluster_id: str | None = None  # 12+, tag 0; Checked by controllers, before a node is registered.
+    replica_id: int = -1  # 0-14; Broker that fetches or votes; -1 for a client.
+    replica_state: ReplicaState = field(default_factory=ReplicaState)  # 15+, tag 1; Replaces ReplicaId (KIP-903).
+    max_wait_ms: int = 0  # How long to wait for MinBytes.
     min_bytes: int = 0
-    max_bytes: int = 2147483647
-    isolation_level: int = 0
-    session_id: int = 0  # 7+
-    session_epoch: int = -1  # 7+
+    max_bytes: int = 2147483647  # Exceeded only by a first batch that is larger.
+    isolation_level: int = 0  # 0 reads everything, 1 only what is committed.
+    session_id: int = 0  # 7+; 0 when there is no fetch session (KIP-227).
+    session_epoch: int = -1  # 7+; Position in the fetch session; 0 opens one, -1 does without.
     topics: list[FetchTopic] = field(default_factory=list)
-    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)  # 7+
+    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)  # 7+; What leaves the session.
     rack_id: str = ""  # 11+
 
 
@@ -76,7 +77,7 @@ class EpochEndOffset:
 @lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = -1  # 12+
-    leader_epoch: int = -1  # 12+
+    leader_epoch: int = -1  # 12+; Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
@@ -95,14 +96,17 @@ class AbortedTransaction:
 class PartitionData:
     partition_index: int = 0
     error_code: int = 0
-    high_watermark: int = 0
-    last_stable_offset: int = -1
-    log_start_offset: int = -1  # 5+
-    diverging_epoch: EpochEndOffset = field(default_factory=EpochEndOffset)  # 12+, tag 0
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # 12+, tag 1
-    snapshot_id: SnapshotId = field(default_factory=SnapshotId)  # 12+, tag 2
+    high_watermark: int = 0  # End of what is committed.
+    last_stable_offset: int = -1  # End of what belongs to no open transaction.
+    log_start_offset: int = -1  # 5+; First offset that can still be read.
+    # 12+, tag 0; Largest epoch and end offset, up to which the fetcher's log may agree.
+    diverging_epoch: EpochEndOffset = field(default_factory=EpochEndOffset)
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # 12+, tag 1; Whom to ask instead.
+    # 12+, tag 2; A snapshot to fetch, for the log no longer reaches back.
+    snapshot_id: SnapshotId = field(default_factory=SnapshotId)
+    # Transactions whose records a read-committed reader must drop.
     aborted_transactions: list[AbortedTransaction] | None = field(default_factory=list)
-    preferred_read_replica: int = -1  # 11+
+    preferred_read_replica: int = -1  # 11+; Read from that replica from now on (KIP-392).
     records: Buffer | None = None
 
 
@@ -131,8 +135,9 @@ class FetchResponse:
     MAX_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0  # 7+
-    session_id: int = 0  # 7+
+    session_id: int = 0  # 7+; 0 when there is no fetch session (KIP-227).
     responses: list[FetchableTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # 16+, tag 0
+    # 16+, tag 0; Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)

@@ -20,10 +20,11 @@ class FetchSnapshotRequestSnapshotId:
 @lazy_dataclass(slots=True)
 class FetchSnapshotRequestPartitionSnapshot:
     partition: int = 0
-    current_leader_epoch: int = 0
+    current_leader_epoch: int = 0  # What the client believes, for fencing; -1 leaves that unchecked.
+    # End offset and epoch name a snapshot.
     snapshot_id: FetchSnapshotRequestSnapshotId = field(default_factory=FetchSnapshotRequestSnapshotId)
-    position: int = 0
-    replica_directory_id: Uuid = ZERO_UUID  # 1+, tag 0
+    position: int = 0  # Byte position in the snapshot.
+    replica_directory_id: Uuid = ZERO_UUID  # 1+, tag 0; Log directory of the replica (KIP-853).
 
 
 @lazy_dataclass(slots=True)
@@ -42,8 +43,8 @@ class FetchSnapshotRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = None  # tag 0
-    replica_id: int = -1
+    cluster_id: str | None = None  # tag 0; Where a receiver finds that it belongs to another cluster, it refuses.
+    replica_id: int = -1  # Broker that fetches or votes; -1 for a client.
     max_bytes: int = 2147483647
     topics: list[FetchSnapshotRequestTopicSnapshot] = field(default_factory=list)
 
@@ -57,18 +58,19 @@ class FetchSnapshotResponseSnapshotId:
 @lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
 class FetchSnapshotResponsePartitionSnapshot:
     index: int = 0
     error_code: int = 0
+    # End offset and epoch name a snapshot.
     snapshot_id: FetchSnapshotResponseSnapshotId = field(default_factory=FetchSnapshotResponseSnapshotId)
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # tag 0
-    size: int = 0
-    position: int = 0
-    unaligned_records: Buffer | None = None
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # tag 0; Whom to ask instead.
+    size: int = 0  # Of the whole snapshot.
+    position: int = 0  # Byte position in the snapshot.
+    unaligned_records: Buffer | None = None  # A slice of the snapshot; it may begin and end within a batch.
 
 
 @lazy_dataclass(slots=True)
@@ -94,7 +96,8 @@ class FetchSnapshotResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     topics: list[FetchSnapshotResponseTopicSnapshot] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # 1+, tag 0
+    # 1+, tag 0; Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)

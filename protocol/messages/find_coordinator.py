@@ -21,7 +21,7 @@ class FindCoordinatorRequest:
     FLEXIBLE_FROM: ClassVar[int] = 3
 
     key: str = ""  # 0-3
-    key_type: int = 0  # 1+
+    key_type: int = 0  # 1+; 0 group, 1 transactional id, 2 share partition.
     coordinator_keys: list[str] = field(default_factory=list)  # 4+
 
 
@@ -32,7 +32,7 @@ class Coordinator:
     host: str = ""  # 4+
     port: int = 0  # 4+
     error_code: int = 0  # 4+
-    error_message: str | None = ""  # 4+
+    error_message: str | None = ""  # 4+; A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -45,9 +45,9 @@ class FindCoordinatorResponse:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0  # 1+
+    throttle_time_ms: int = 0  # 1+; How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0  # 0-3
-    error_message: str | None = ""  # 1-3
+    error_message: str | None = ""  # 1-3; A sentence for people, or null.
     node_id: int = 0  # 0-3
     host: str = ""  # 0-3
     port: int = 0  # 0-3

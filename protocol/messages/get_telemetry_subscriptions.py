@@ -21,7 +21,7 @@ class GetTelemetrySubscriptionsRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    client_instance_id: Uuid = ZERO_UUID
+    client_instance_id: Uuid = ZERO_UUID  # Chosen by the broker at first contact.
 
 
 @lazy_dataclass(slots=True)
@@ -34,12 +34,12 @@ class GetTelemetrySubscriptionsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    client_instance_id: Uuid = ZERO_UUID
-    subscription_id: int = 0
+    client_instance_id: Uuid = ZERO_UUID  # Chosen by the broker at first contact.
+    subscription_id: int = 0  # Names the set of metrics; it changes with them.
     accepted_compression_types: list[int] = field(default_factory=list)
     push_interval_ms: int = 0
     telemetry_max_bytes: int = 0
-    delta_temporality: bool = False
+    delta_temporality: bool = False  # Counters as differences rather than totals.
     requested_metrics: list[str] = field(default_factory=list)

@@ -71,7 +71,8 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
     topic_id: Uuid = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
-    assignment_epochs: list[int] | None = field(default_factory=list)  # tag 0
+    # tag 0; Epoch at which each partition was assigned, in the order of the partitions.
+    assignment_epochs: list[int] | None = field(default_factory=list)
 
 
 @lazy_dataclass(slots=True)
@@ -84,10 +85,12 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
-    previous_member_epoch: int = 0
+    previous_member_epoch: int = 0  # Epoch before the last change, which a lost answer leaves the client in.
     state: int = 0
     assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
+    # Still owned, to be given up.
     partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
 
 
@@ -113,7 +116,8 @@ class ClassicProtocol:
 
 @lazy_dataclass(slots=True)
 class ClassicMemberMetadata:
-    session_timeout_ms: int = 0
+    session_timeout_ms: int = 0  # How long a member may stay silent.
+    # Assignors and subscriptions, as JoinGroup carries them.
     supported_protocols: list[ClassicProtocol] = field(default_factory=list)
 
 
@@ -132,10 +136,11 @@ class ConsumerGroupMemberMetadataValue:
     client_id: str = ""
     client_host: str = ""
     subscribed_topic_names: list[str] = field(default_factory=list)
-    subscribed_topic_regex: str | None = ""
-    rebalance_timeout_ms: int = -1
-    server_assignor: str | None = ""
-    classic_member_metadata: ClassicMemberMetadata | None = field(default_factory=ClassicMemberMetadata)  # tag 0
+    subscribed_topic_regex: str | None = ""  # RE2 pattern.
+    rebalance_timeout_ms: int = -1  # How long members may take to give up what they own and join again.
+    server_assignor: str | None = ""  # Assignor that the member prefers; null leaves it to the group.
+    # tag 0; Set while the member speaks the classic protocol (KIP-848).
+    classic_member_metadata: ClassicMemberMetadata | None = field(default_factory=ClassicMemberMetadata)
 
 
 @lazy_dataclass(slots=True)
@@ -162,7 +167,7 @@ class ConsumerGroupMetadataValue:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     epoch: int = 0
-    metadata_hash: int = 0  # tag 0
+    metadata_hash: int = 0  # tag 0; Hash over the topics subscribed to; a change triggers a new assignment.
 
 
 @lazy_dataclass(slots=True)
@@ -231,7 +236,7 @@ class ConsumerGroupRegularExpressionValue:
 
     topics: list[str] = field(default_factory=list)
     version: int = 0
-    timestamp: int = 0
+    timestamp: int = 0  # When the pattern was resolved.
 
 
 @lazy_dataclass(slots=True)
@@ -290,13 +295,13 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    assignment_epoch: int = 0
-    assignment_timestamp: int = 0  # tag 0
+    assignment_epoch: int = 0  # Group epoch from which the target assignment was computed.
+    assignment_timestamp: int = 0  # tag 0; When the assignment was computed; 0 if unknown.
 
 
 @lazy_dataclass(slots=True)
 class GroupMetadataKey:
-    """Versions 0, flexible none."""
+    """Key of a classic group in __consumer_offsets. Versions 0, flexible none."""
 
     SCHEMA: ClassVar[str] = "coordinators/group/GroupMetadataKey.json"
     API_KEY: ClassVar[int] = 2
@@ -333,7 +338,8 @@ class GroupMetadataValue:
     generation: int = 0
     protocol: str | None = ""
     leader: str | None = ""
-    current_state_timestamp: int = -1  # 2+
+    # 2+; When the group entered its state; offsets of an empty group expire from here.
+    current_state_timestamp: int = -1
     members: list[MemberMetadata] = field(default_factory=list)
 
 
@@ -369,7 +375,7 @@ class LegacyOffsetCommitValue:
 
 @lazy_dataclass(slots=True)
 class OffsetCommitKey:
-    """Versions 0, flexible none."""
+    """Key of a committed offset in __consumer_offsets. Versions 0, flexible none."""
 
     SCHEMA: ClassVar[str] = "coordinators/group/OffsetCommitKey.json"
     API_KEY: ClassVar[int] = 1
@@ -396,8 +402,8 @@ class OffsetCommitValue:
     leader_epoch: int = -1  # 3+
     metadata: str = ""
     commit_timestamp: int = 0
-    expire_timestamp: int = -1  # 1
-    topic_id: Uuid = ZERO_UUID  # 4+, tag 0
+    expire_timestamp: int = -1  # 1; From versions in which each commit had a time to live.
+    topic_id: Uuid = ZERO_UUID  # 4+, tag 0; Id of the topic when the offset was committed.
 
 
 @lazy_dataclass(slots=True)
@@ -430,8 +436,9 @@ class ShareGroupCurrentMemberAssignmentValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
-    previous_member_epoch: int = 0
+    previous_member_epoch: int = 0  # Epoch before the last change, which a lost answer leaves the client in.
     state: int = 0
     assigned_partitions: list[ShareGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
 
@@ -490,7 +497,7 @@ class ShareGroupMetadataValue:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     epoch: int = 0
-    metadata_hash: int = 0
+    metadata_hash: int = 0  # Hash over the topics subscribed to; a change triggers a new assignment.
 
 
 @lazy_dataclass(slots=True)
@@ -590,8 +597,8 @@ class ShareGroupTargetAssignmentMetadataValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    assignment_epoch: int = 0
-    assignment_timestamp: int = 0  # tag 0
+    assignment_epoch: int = 0  # Group epoch from which the target assignment was computed.
+    assignment_timestamp: int = 0  # tag 0; When the assignment was computed; 0 if unknown.
 
 
 @lazy_dataclass(slots=True)
@@ -612,7 +619,8 @@ class StreamsGroupCurrentMemberAssignmentKey:
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     subtopology_id: str = ""
     partitions: list[int] = field(default_factory=list)
-    assignment_epochs: list[int] | None = field(default_factory=list)  # tag 0
+    # tag 0; Epoch at which each partition was assigned, in the order of the partitions.
+    assignment_epochs: list[int] | None = field(default_factory=list)
 
 
 @lazy_dataclass(slots=True)
@@ -625,11 +633,15 @@ class StreamsGroupCurrentMemberAssignmentValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
-    previous_member_epoch: int = 0
+    previous_member_epoch: int = 0  # Epoch before the last change, which a lost answer leaves the client in.
     state: int = 0
+    # Tasks that process.
     active_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(default_factory=list)
+    # Tasks that keep copies of state.
     standby_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(default_factory=list)
+    # Tasks that catch up before they become active.
     warmup_tasks: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(default_factory=list)
     active_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(default_factory=list)
     standby_tasks_pending_revocation: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(default_factory=list)
@@ -676,11 +688,11 @@ class StreamsGroupMemberMetadataValue:
     rack_id: str | None = ""
     client_id: str = ""
     client_host: str = ""
-    rebalance_timeout_ms: int = -1
-    topology_epoch: int = 0
-    process_id: str = ""
-    user_endpoint: Endpoint | None = None
-    client_tags: list[KeyValue] = field(default_factory=list)
+    rebalance_timeout_ms: int = -1  # How long members may take to give up what they own and join again.
+    topology_epoch: int = 0  # Counts the versions of the topology.
+    process_id: str = ""  # The Streams instance that runs the member.
+    user_endpoint: Endpoint | None = None  # Where interactive queries reach the instance.
+    client_tags: list[KeyValue] = field(default_factory=list)  # For rack-aware standby tasks.
 
 
 @lazy_dataclass(slots=True)
@@ -713,7 +725,7 @@ class StreamsGroupMetadataValue:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     epoch: int = 0
-    metadata_hash: int = 0
+    metadata_hash: int = 0  # Hash over the topics subscribed to; a change triggers a new assignment.
     validated_topology_epoch: int = -1  # tag 0
     last_assignment_configs: list[LastAssignmentConfig] | None = field(default_factory=list)  # tag 1
 
@@ -748,8 +760,11 @@ class StreamsGroupTargetAssignmentMemberValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
+    # Tasks that process.
     active_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = field(default_factory=list)
+    # Tasks that keep copies of state.
     standby_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = field(default_factory=list)
+    # Tasks that catch up before they become active.
     warmup_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = field(default_factory=list)
 
 
@@ -776,8 +791,8 @@ class StreamsGroupTargetAssignmentMetadataValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    assignment_epoch: int = 0
-    assignment_timestamp: int = 0  # tag 0
+    assignment_epoch: int = 0  # Group epoch from which the target assignment was computed.
+    assignment_timestamp: int = 0  # tag 0; When the assignment was computed; 0 if unknown.
 
 
 @lazy_dataclass(slots=True)
@@ -804,24 +819,27 @@ class StreamsGroupTopologyValueTopicInfo:
     name: str = ""
     partitions: int = 0
     replication_factor: int = 0
-    topic_configs: list[TopicConfig] = field(default_factory=list)
+    topic_configs: list[TopicConfig] = field(default_factory=list)  # Non-default settings of an internal topic.
 
 
 @lazy_dataclass(slots=True)
 class CopartitionGroup:
-    source_topics: list[int] = field(default_factory=list)
-    source_topic_regex: list[int] = field(default_factory=list)
-    repartition_source_topics: list[int] = field(default_factory=list)
+    source_topics: list[int] = field(default_factory=list)  # Read from, by name.
+    source_topic_regex: list[int] = field(default_factory=list)  # Read from, by pattern.
+    repartition_source_topics: list[int] = field(default_factory=list)  # Read from, within the topology.
 
 
 @lazy_dataclass(slots=True)
 class Subtopology:
     subtopology_id: str = ""
-    source_topics: list[str] = field(default_factory=list)
-    source_topic_regex: list[str] = field(default_factory=list)
+    source_topics: list[str] = field(default_factory=list)  # Read from, by name.
+    source_topic_regex: list[str] = field(default_factory=list)  # Read from, by pattern.
+    # Logs of the state stores.
     state_changelog_topics: list[StreamsGroupTopologyValueTopicInfo] = field(default_factory=list)
-    repartition_sink_topics: list[str] = field(default_factory=list)
+    repartition_sink_topics: list[str] = field(default_factory=list)  # Written to, within the topology.
+    # Read from, within the topology.
     repartition_source_topics: list[StreamsGroupTopologyValueTopicInfo] = field(default_factory=list)
+    # Sets of source topics that must have as many partitions as one another.
     copartition_groups: list[CopartitionGroup] = field(default_factory=list)
 
 

@@ -20,9 +20,9 @@ class HeartbeatRequest:
     FLEXIBLE_FROM: ClassVar[int] = 4
 
     group_id: str = ""
-    generation_id: int = 0
+    generation_id: int = 0  # Counts the rebalances of the group; -1 for a simple consumer.
     member_id: str = ""
-    group_instance_id: str | None = None  # 3+
+    group_instance_id: str | None = None  # 3+; Set by a static member (KIP-345), which keeps its place across restarts.
 
 
 @lazy_dataclass(slots=True)
@@ -35,5 +35,5 @@ class HeartbeatResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0  # 1+
+    throttle_time_ms: int = 0  # 1+; How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0

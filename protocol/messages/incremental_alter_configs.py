@@ -13,12 +13,14 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class AlterableConfig:
     name: str = ""
-    config_operation: int = 0
+    config_operation: int = 0  # 0 set, 1 delete, 2 append to a list, 3 subtract from it.
     value: str | None = ""
 
 
 @lazy_dataclass(slots=True)
 class AlterConfigsResource:
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = field(default_factory=list)
@@ -35,13 +37,15 @@ class IncrementalAlterConfigsRequest:
     FLEXIBLE_FROM: ClassVar[int] = 1
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
-    validate_only: bool = False
+    validate_only: bool = False  # Check, but change nothing.
 
 
 @lazy_dataclass(slots=True)
 class AlterConfigsResourceResponse:
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
 
@@ -56,5 +60,5 @@ class IncrementalAlterConfigsResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

@@ -19,12 +19,12 @@ class InitProducerIdRequest:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    transactional_id: str | None = ""
+    transactional_id: str | None = ""  # Null for an idempotent producer without transactions.
     transaction_timeout_ms: int = 0
     producer_id: int = -1  # 3+
-    producer_epoch: int = -1  # 3+
-    enable2_pc: bool = False  # 6+
-    keep_prepared_txn: bool = False  # 6+
+    producer_epoch: int = -1  # 3+; Fences older producers of the same id.
+    enable2_pc: bool = False  # 6+; Two-phase commit by an outside coordinator (KIP-939).
+    keep_prepared_txn: bool = False  # 6+; Leave a prepared transaction alone (KIP-939).
 
 
 @lazy_dataclass(slots=True)
@@ -37,9 +37,9 @@ class InitProducerIdResponse:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     producer_id: int = -1
-    producer_epoch: int = 0
-    ongoing_txn_producer_id: int = -1  # 6+
+    producer_epoch: int = 0  # Fences older producers of the same id.
+    ongoing_txn_producer_id: int = -1  # 6+; Of a transaction left open for two-phase commit; -1 if none.
     ongoing_txn_producer_epoch: int = -1  # 6+

@@ -14,7 +14,7 @@ from protocol.primitives import ZERO_UUID, Uuid
 @lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
-    state_epoch: int = 0
+    state_epoch: int = 0  # Counts the initialisations of the share partition's state.
     start_offset: int = 0
 
 
@@ -42,7 +42,7 @@ class InitializeShareGroupStateRequest:
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)

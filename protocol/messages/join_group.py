@@ -27,19 +27,19 @@ class JoinGroupRequest:
     FLEXIBLE_FROM: ClassVar[int] = 6
 
     group_id: str = ""
-    session_timeout_ms: int = 0
-    rebalance_timeout_ms: int = -1  # 1+
+    session_timeout_ms: int = 0  # How long a member may stay silent.
+    rebalance_timeout_ms: int = -1  # 1+; How long members may take to give up what they own and join again.
     member_id: str = ""
-    group_instance_id: str | None = None  # 5+
-    protocol_type: str = ""
+    group_instance_id: str | None = None  # 5+; Set by a static member (KIP-345), which keeps its place across restarts.
+    protocol_type: str = ""  # "consumer", "connect" and so on.
     protocols: list[JoinGroupRequestProtocol] = field(default_factory=list)
-    reason: str | None = None  # 8+
+    reason: str | None = None  # 8+; Why the client does this, in its own words (KIP-800).
 
 
 @lazy_dataclass(slots=True)
 class JoinGroupResponseMember:
     member_id: str = ""
-    group_instance_id: str | None = None  # 5+
+    group_instance_id: str | None = None  # 5+; Set by a static member (KIP-345), which keeps its place across restarts.
     metadata: bytes = b""
 
 
@@ -53,12 +53,12 @@ class JoinGroupResponse:
     MAX_VERSION: ClassVar[int] = 9
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    throttle_time_ms: int = 0  # 2+
+    throttle_time_ms: int = 0  # 2+; How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    generation_id: int = -1
-    protocol_type: str | None = None  # 7+
+    generation_id: int = -1  # Counts the rebalances of the group; -1 for a simple consumer.
+    protocol_type: str | None = None  # 7+; "consumer", "connect" and so on.
     protocol_name: str | None = ""
     leader: str = ""
-    skip_assignment: bool = False  # 9+
+    skip_assignment: bool = False  # 9+; The leader need not compute an assignment: nothing changed for a static member.
     member_id: str = ""
     members: list[JoinGroupResponseMember] = field(default_factory=list)

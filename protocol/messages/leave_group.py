@@ -13,8 +13,8 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class MemberIdentity:
     member_id: str = ""  # 3+
-    group_instance_id: str | None = None  # 3+
-    reason: str | None = None  # 5+
+    group_instance_id: str | None = None  # 3+; Set by a static member (KIP-345), which keeps its place across restarts.
+    reason: str | None = None  # 5+; Why the client does this, in its own words (KIP-800).
 
 
 @lazy_dataclass(slots=True)
@@ -35,7 +35,7 @@ class LeaveGroupRequest:
 @lazy_dataclass(slots=True)
 class MemberResponse:
     member_id: str = ""  # 3+
-    group_instance_id: str | None = ""  # 3+
+    group_instance_id: str | None = ""  # 3+; Set by a static member (KIP-345), which keeps its place across restarts.
     error_code: int = 0  # 3+
 
 
@@ -49,6 +49,6 @@ class LeaveGroupResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0  # 1+
+    throttle_time_ms: int = 0  # 1+; How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     members: list[MemberResponse] = field(default_factory=list)  # 3+

@@ -26,7 +26,9 @@ class ListConfigResourcesRequest:
 @lazy_dataclass(slots=True)
 class ConfigResource:
     resource_name: str = ""
-    resource_type: int = 16  # 1+
+    # 1+; Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
+    resource_type: int = 16
 
 
 @lazy_dataclass(slots=True)
@@ -39,6 +41,6 @@ class ListConfigResourcesResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     config_resources: list[ConfigResource] = field(default_factory=list)

@@ -20,14 +20,14 @@ class ListGroupsRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    states_filter: list[str] = field(default_factory=list)  # 4+
-    types_filter: list[str] = field(default_factory=list)  # 5+
+    states_filter: list[str] = field(default_factory=list)  # 4+; Empty for every state.
+    types_filter: list[str] = field(default_factory=list)  # 5+; Empty for every type.
 
 
 @lazy_dataclass(slots=True)
 class ListedGroup:
     group_id: str = ""
-    protocol_type: str = ""
+    protocol_type: str = ""  # "consumer", "connect" and so on.
     group_state: str = ""  # 4+
     group_type: str = ""  # 5+
 
@@ -42,6 +42,6 @@ class ListGroupsResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0  # 1+
+    throttle_time_ms: int = 0  # 1+; How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     groups: list[ListedGroup] = field(default_factory=list)

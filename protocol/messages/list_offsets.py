@@ -13,7 +13,9 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class ListOffsetsPartition:
     partition_index: int = 0
-    current_leader_epoch: int = -1  # 4+
+    current_leader_epoch: int = -1  # 4+; What the client believes, for fencing; -1 leaves that unchecked.
+    # -2 earliest, -1 latest, -3 of the largest timestamp, -4 earliest local, -5 latest tiered, -6 earliest to upload;
+    # else the first at or after.
     timestamp: int = 0
 
 
@@ -33,8 +35,8 @@ class ListOffsetsRequest:
     MAX_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    replica_id: int = 0
-    isolation_level: int = 0  # 2+
+    replica_id: int = 0  # Broker that fetches or votes; -1 for a client.
+    isolation_level: int = 0  # 2+; 0 reads everything, 1 only what is committed.
     topics: list[ListOffsetsTopic] = field(default_factory=list)
     timeout_ms: int = 0  # 10+
 
@@ -43,7 +45,7 @@ class ListOffsetsRequest:
 class ListOffsetsPartitionResponse:
     partition_index: int = 0
     error_code: int = 0
-    timestamp: int = -1
+    timestamp: int = -1  # Of the record found, or -1.
     offset: int = -1
     leader_epoch: int = -1  # 4+
 
@@ -64,5 +66,5 @@ class ListOffsetsResponse:
     MAX_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    throttle_time_ms: int = 0  # 2+
+    throttle_time_ms: int = 0  # 2+; How long a quota holds the client back; 0 when none was exceeded.
     topics: list[ListOffsetsTopicResponse] = field(default_factory=list)

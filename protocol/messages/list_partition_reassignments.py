@@ -34,8 +34,8 @@ class ListPartitionReassignmentsRequest:
 class OngoingPartitionReassignment:
     partition_index: int = 0
     replicas: list[int] = field(default_factory=list)
-    adding_replicas: list[int] = field(default_factory=list)
-    removing_replicas: list[int] = field(default_factory=list)
+    adding_replicas: list[int] = field(default_factory=list)  # Join by the reassignment.
+    removing_replicas: list[int] = field(default_factory=list)  # Leave when the reassignment ends.
 
 
 @lazy_dataclass(slots=True)
@@ -54,7 +54,7 @@ class ListPartitionReassignmentsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     topics: list[OngoingTopicReassignment] = field(default_factory=list)

@@ -20,10 +20,10 @@ class ListTransactionsRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    state_filters: list[str] = field(default_factory=list)
-    producer_id_filters: list[int] = field(default_factory=list)
-    duration_filter: int = -1  # 1+
-    transactional_id_pattern: str | None = None  # 2+
+    state_filters: list[str] = field(default_factory=list)  # Empty for every state.
+    producer_id_filters: list[int] = field(default_factory=list)  # Empty for every producer.
+    duration_filter: int = -1  # 1+; Only transactions that have lasted this many milliseconds; negative for all.
+    transactional_id_pattern: str | None = None  # 2+; RE2 pattern; empty or null for every id.
 
 
 @lazy_dataclass(slots=True)
@@ -43,7 +43,7 @@ class ListTransactionsResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     unknown_state_filters: list[str] = field(default_factory=list)
     transaction_states: list[TransactionState] = field(default_factory=list)

@@ -28,7 +28,7 @@ class MetadataRequest:
     FLEXIBLE_FROM: ClassVar[int] = 9
 
     topics: list[MetadataRequestTopic] | None = field(default_factory=list)
-    allow_auto_topic_creation: bool = True  # 4+
+    allow_auto_topic_creation: bool = True  # 4+; Create missing topics, if the broker permits it.
     include_cluster_authorized_operations: bool = False  # 8-10
     include_topic_authorized_operations: bool = False  # 8+
 
@@ -46,7 +46,7 @@ class MetadataResponsePartition:
     error_code: int = 0
     partition_index: int = 0
     leader_id: int = 0
-    leader_epoch: int = -1  # 7+
+    leader_epoch: int = -1  # 7+; Counts the leaders of the partition.
     replica_nodes: list[int] = field(default_factory=list)
     isr_nodes: list[int] = field(default_factory=list)
     offline_replicas: list[int] = field(default_factory=list)  # 5+
@@ -59,7 +59,8 @@ class MetadataResponseTopic:
     topic_id: Uuid = ZERO_UUID  # 10+
     is_internal: bool = False  # 1+
     partitions: list[MetadataResponsePartition] = field(default_factory=list)
-    topic_authorized_operations: int = -2147483648  # 8+
+    # 8+; Bit field of ACL operations; the lowest number when not asked for.
+    topic_authorized_operations: int = -2147483648
 
 
 @lazy_dataclass(slots=True)
@@ -72,10 +73,11 @@ class MetadataResponse:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    throttle_time_ms: int = 0  # 3+
+    throttle_time_ms: int = 0  # 3+; How long a quota holds the client back; 0 when none was exceeded.
     brokers: list[MetadataResponseBroker] = field(default_factory=list)
     cluster_id: str | None = None  # 2+
     controller_id: int = -1  # 1+
     topics: list[MetadataResponseTopic] = field(default_factory=list)
-    cluster_authorized_operations: int = -2147483648  # 8-10
+    # 8-10; Bit field of ACL operations; the lowest number when not asked for.
+    cluster_authorized_operations: int = -2147483648
     error_code: int = 0  # 13+

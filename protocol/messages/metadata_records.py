@@ -37,7 +37,7 @@ from protocol.primitives import ZERO_UUID, Uuid
 
 @lazy_dataclass(slots=True)
 class AbortTransactionRecord:
-    """Versions 0, flexible 0+."""
+    """Discards an open group of metadata records. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "metadata/AbortTransactionRecord.json"
     API_KEY: ClassVar[int] = 25
@@ -59,18 +59,20 @@ class AccessControlEntryRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     id: Uuid = ZERO_UUID
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
-    pattern_type: int = 0
+    pattern_type: int = 0  # 3 literal, 4 prefixed.
     principal: str = ""
     host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+    operation: int = 0  # ACL operation: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe and so on.
+    permission_type: int = 0  # 2 deny, 3 allow; in filters also 1, any.
 
 
 @lazy_dataclass(slots=True)
 class BeginTransactionRecord:
-    """Versions 0, flexible 0+."""
+    """Opens an atomic group of metadata records (KIP-868). Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "metadata/BeginTransactionRecord.json"
     API_KEY: ClassVar[int] = 23
@@ -92,11 +94,12 @@ class BrokerRegistrationChangeRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    broker_epoch: int = 0
-    fenced: int = 0  # tag 0
-    in_controlled_shutdown: int = 0  # 1+, tag 1
-    log_dirs: list[Uuid] = field(default_factory=list)  # 2+, tag 2
-    cordoned_log_dirs: list[Uuid] | None = None  # 3+, tag 3
+    broker_epoch: int = 0  # Offset of the broker's registration; an older incarnation has a smaller one.
+    fenced: int = 0  # tag 0; -1 unfenced, 0 no change, 1 fenced.
+    in_controlled_shutdown: int = 0  # 1+, tag 1; 0 no change, 1 shutting down.
+    log_dirs: list[Uuid] = field(default_factory=list)  # 2+, tag 2; Directories in service, by id (KIP-858).
+    # 3+, tag 3; Directories that take no new replicas (KIP-1066); null while unknown.
+    cordoned_log_dirs: list[Uuid] | None = None
 
 
 @lazy_dataclass(slots=True)
@@ -114,8 +117,8 @@ class ClearElrRecord:
 
 @lazy_dataclass(slots=True)
 class EntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
+    entity_type: str = ""  # "user", "client-id" or "ip".
+    entity_name: str | None = ""  # Null stands for the default of its type.
 
 
 @lazy_dataclass(slots=True)
@@ -144,6 +147,8 @@ class ConfigRecord:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
+    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
+    # client metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     name: str = ""
@@ -171,7 +176,7 @@ class DelegationTokenRecord:
 
 @lazy_dataclass(slots=True)
 class EndTransactionRecord:
-    """Versions 0, flexible 0+."""
+    """Closes an atomic group of metadata records. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "metadata/EndTransactionRecord.json"
     API_KEY: ClassVar[int] = 24
@@ -210,7 +215,7 @@ class FenceBrokerRecord:
 
 @lazy_dataclass(slots=True)
 class NoOpRecord:
-    """Versions 0, flexible 0+."""
+    """Moves the end of the metadata log, so that lag can be seen. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "metadata/NoOpRecord.json"
     API_KEY: ClassVar[int] = 20
@@ -232,14 +237,16 @@ class PartitionChangeRecord:
     partition_id: int = -1
     topic_id: Uuid = ZERO_UUID
     isr: list[int] | None = None  # tag 0
-    leader: int = -2  # tag 1
+    leader: int = -2  # tag 1; -2 leaves it as it is, -1 for none.
     replicas: list[int] | None = None  # tag 2
-    removing_replicas: list[int] | None = None  # tag 3
-    adding_replicas: list[int] | None = None  # tag 4
-    leader_recovery_state: int = -1  # tag 5
-    directories: list[Uuid] | None = None  # 1+, tag 8
-    eligible_leader_replicas: list[int] | None = None  # 2+, tag 6
-    last_known_elr: list[int] | None = None  # 2+, tag 7
+    removing_replicas: list[int] | None = None  # tag 3; Leave when the reassignment ends.
+    adding_replicas: list[int] | None = None  # tag 4; Join by the reassignment.
+    leader_recovery_state: int = -1  # tag 5; 0 recovered, 1 recovering from an unclean election.
+    # 1+, tag 8; Log directory of each replica, in the order of the replicas (KIP-858).
+    directories: list[Uuid] | None = None
+    # 2+, tag 6; May lead though out of sync, for they hold all that is committed (KIP-966).
+    eligible_leader_replicas: list[int] | None = None
+    last_known_elr: list[int] | None = None  # 2+, tag 7; Members of the last non-empty eligible set.
 
 
 @lazy_dataclass(slots=True)
@@ -256,15 +263,17 @@ class PartitionRecord:
     topic_id: Uuid = ZERO_UUID
     replicas: list[int] = field(default_factory=list)
     isr: list[int] = field(default_factory=list)
-    removing_replicas: list[int] = field(default_factory=list)
-    adding_replicas: list[int] = field(default_factory=list)
-    leader: int = -1
-    leader_recovery_state: int = 0  # tag 0
-    leader_epoch: int = -1
-    partition_epoch: int = -1
-    directories: list[Uuid] = field(default_factory=list)  # 1+
-    eligible_leader_replicas: list[int] | None = None  # 2+, tag 1
-    last_known_elr: list[int] | None = None  # 2+, tag 2
+    removing_replicas: list[int] = field(default_factory=list)  # Leave when the reassignment ends.
+    adding_replicas: list[int] = field(default_factory=list)  # Join by the reassignment.
+    leader: int = -1  # -1 for none.
+    leader_recovery_state: int = 0  # tag 0; 0 recovered, 1 recovering from an unclean election.
+    leader_epoch: int = -1  # Counts the leaders of the partition.
+    partition_epoch: int = -1  # Counts changes of the partition's registration.
+    # 1+; Log directory of each replica, in the order of the replicas (KIP-858).
+    directories: list[Uuid] = field(default_factory=list)
+    # 2+, tag 1; May lead though out of sync, for they hold all that is committed (KIP-966).
+    eligible_leader_replicas: list[int] | None = None
+    last_known_elr: list[int] | None = None  # 2+, tag 2; Members of the last non-empty eligible set.
 
 
 @lazy_dataclass(slots=True)
@@ -278,7 +287,7 @@ class ProducerIdsRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    broker_epoch: int = -1
+    broker_epoch: int = -1  # Offset of the broker's registration; an older incarnation has a smaller one.
     next_producer_id: int = 0
 
 
@@ -287,7 +296,7 @@ class BrokerEndpoint:
     name: str = ""
     host: str = ""
     port: int = 0
-    security_protocol: int = 0
+    security_protocol: int = 0  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
 
 
 @lazy_dataclass(slots=True)
@@ -308,16 +317,17 @@ class RegisterBrokerRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    is_migrating_zk_broker: bool = False  # 2+
-    incarnation_id: Uuid = ZERO_UUID
-    broker_epoch: int = 0
+    is_migrating_zk_broker: bool = False  # 2+; From migrations of ZooKeeper clusters; false now.
+    incarnation_id: Uuid = ZERO_UUID  # New at every start of the process.
+    broker_epoch: int = 0  # Offset of the broker's registration; an older incarnation has a smaller one.
     end_points: list[BrokerEndpoint] = field(default_factory=list)
     features: list[BrokerFeature] = field(default_factory=list)
     rack: str | None = ""
-    fenced: bool = True
+    fenced: bool = True  # Serves no clients until unfenced.
     in_controlled_shutdown: bool = False  # 1+
-    log_dirs: list[Uuid] = field(default_factory=list)  # 3+, tag 0
-    cordoned_log_dirs: list[Uuid] | None = None  # 4+, tag 1
+    log_dirs: list[Uuid] = field(default_factory=list)  # 3+, tag 0; Directories in service, by id (KIP-858).
+    # 4+, tag 1; Directories that take no new replicas (KIP-1066); null while unknown.
+    cordoned_log_dirs: list[Uuid] | None = None
 
 
 @lazy_dataclass(slots=True)
@@ -325,7 +335,7 @@ class ControllerEndpoint:
     name: str = ""
     host: str = ""
     port: int = 0
-    security_protocol: int = 0
+    security_protocol: int = 0  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
 
 
 @lazy_dataclass(slots=True)
@@ -346,8 +356,8 @@ class RegisterControllerRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     controller_id: int = 0
-    incarnation_id: Uuid = ZERO_UUID
-    zk_migration_ready: bool = False
+    incarnation_id: Uuid = ZERO_UUID  # New at every start of the process.
+    zk_migration_ready: bool = False  # From migrations of ZooKeeper clusters; false now.
     end_points: list[ControllerEndpoint] = field(default_factory=list)
     features: list[ControllerFeature] = field(default_factory=list)
 
@@ -402,7 +412,7 @@ class RemoveUserScramCredentialRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     name: str = ""
-    mechanism: int = 0
+    mechanism: int = 0  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512; in SASL, the name.
 
 
 @lazy_dataclass(slots=True)
@@ -444,7 +454,7 @@ class UnregisterBrokerRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    broker_epoch: int = 0
+    broker_epoch: int = 0  # Offset of the broker's registration; an older incarnation has a smaller one.
 
 
 @lazy_dataclass(slots=True)
@@ -458,16 +468,16 @@ class UserScramCredentialRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     name: str = ""
-    mechanism: int = 0
+    mechanism: int = 0  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512; in SASL, the name.
     salt: bytes = b""
     stored_key: bytes = b""
     server_key: bytes = b""
-    iterations: int = 0
+    iterations: int = 0  # Rounds of hashing; at least 4096.
 
 
 @lazy_dataclass(slots=True)
 class ZkMigrationStateRecord:
-    """Versions 0, flexible 0+."""
+    """Left by migrations of ZooKeeper clusters; read and ignored. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "metadata/ZkMigrationStateRecord.json"
     API_KEY: ClassVar[int] = 21

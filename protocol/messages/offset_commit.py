@@ -14,9 +14,9 @@ from protocol.primitives import ZERO_UUID, Uuid
 @lazy_dataclass(slots=True)
 class OffsetCommitRequestPartition:
     partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1  # 6+
-    committed_metadata: str | None = ""
+    committed_offset: int = 0  # Next offset to consume.
+    committed_leader_epoch: int = -1  # 6+; Epoch of the last consumed record; -1 if unknown.
+    committed_metadata: str | None = ""  # Free text of the client.
 
 
 @lazy_dataclass(slots=True)
@@ -37,10 +37,10 @@ class OffsetCommitRequest:
     FLEXIBLE_FROM: ClassVar[int] = 8
 
     group_id: str = ""
-    generation_id_or_member_epoch: int = -1
+    generation_id_or_member_epoch: int = -1  # Generation of a classic group, member epoch of a newer one.
     member_id: str = ""
-    group_instance_id: str | None = None  # 7+
-    retention_time_ms: int = -1  # 2-4
+    group_instance_id: str | None = None  # 7+; Set by a static member (KIP-345), which keeps its place across restarts.
+    retention_time_ms: int = -1  # 2-4; -1 takes the broker's setting.
     topics: list[OffsetCommitRequestTopic] = field(default_factory=list)
 
 
@@ -67,5 +67,5 @@ class OffsetCommitResponse:
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
 
-    throttle_time_ms: int = 0  # 3+
+    throttle_time_ms: int = 0  # 3+; How long a quota holds the client back; 0 when none was exceeded.
     topics: list[OffsetCommitResponseTopic] = field(default_factory=list)

@@ -58,5 +58,5 @@ class OffsetDeleteResponse:
     FLEXIBLE_FROM: ClassVar[int] = 32768
 
     error_code: int = 0
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     topics: list[OffsetDeleteResponseTopic] = field(default_factory=list)

@@ -28,7 +28,8 @@ class OffsetFetchRequestTopics:
 class OffsetFetchRequestGroup:
     group_id: str = ""  # 8+
     member_id: str | None = None  # 9+
-    member_epoch: int = -1  # 9+
+    # 9+; The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
+    member_epoch: int = -1
     topics: list[OffsetFetchRequestTopics] | None = field(default_factory=list)  # 8+
 
 
@@ -45,14 +46,14 @@ class OffsetFetchRequest:
     group_id: str = ""  # 0-7
     topics: list[OffsetFetchRequestTopic] | None = field(default_factory=list)  # 0-7
     groups: list[OffsetFetchRequestGroup] = field(default_factory=list)  # 8+
-    require_stable: bool = False  # 7+
+    require_stable: bool = False  # 7+; Refuse while a transaction that commits these offsets is open (KIP-447).
 
 
 @lazy_dataclass(slots=True)
 class OffsetFetchResponsePartition:
     partition_index: int = 0  # 0-7
-    committed_offset: int = 0  # 0-7
-    committed_leader_epoch: int = -1  # 5-7
+    committed_offset: int = 0  # 0-7; Next offset to consume.
+    committed_leader_epoch: int = -1  # 5-7; Epoch of the last consumed record; -1 if unknown.
     metadata: str | None = ""  # 0-7
     error_code: int = 0  # 0-7
 
@@ -66,8 +67,8 @@ class OffsetFetchResponseTopic:
 @lazy_dataclass(slots=True)
 class OffsetFetchResponsePartitions:
     partition_index: int = 0  # 8+
-    committed_offset: int = 0  # 8+
-    committed_leader_epoch: int = -1  # 8+
+    committed_offset: int = 0  # 8+; Next offset to consume.
+    committed_leader_epoch: int = -1  # 8+; Epoch of the last consumed record; -1 if unknown.
     metadata: str | None = ""  # 8+
     error_code: int = 0  # 8+
 
@@ -96,7 +97,7 @@ class OffsetFetchResponse:
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    throttle_time_ms: int = 0  # 3+
+    throttle_time_ms: int = 0  # 3+; How long a quota holds the client back; 0 when none was exceeded.
     topics: list[OffsetFetchResponseTopic] = field(default_factory=list)  # 0-7
     error_code: int = 0  # 2-7
     groups: list[OffsetFetchResponseGroup] = field(default_factory=list)  # 8+

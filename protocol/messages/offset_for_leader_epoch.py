@@ -13,8 +13,8 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class OffsetForLeaderPartition:
     partition: int = 0
-    current_leader_epoch: int = -1
-    leader_epoch: int = 0
+    current_leader_epoch: int = -1  # What the client believes, for fencing; -1 leaves that unchecked.
+    leader_epoch: int = 0  # Epoch whose end is asked for.
 
 
 @lazy_dataclass(slots=True)
@@ -33,7 +33,7 @@ class OffsetForLeaderEpochRequest:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    replica_id: int = -2  # 3+
+    replica_id: int = -2  # 3+; Broker that fetches or votes; -1 for a client.
     topics: list[OffsetForLeaderTopic] = field(default_factory=list)
 
 
@@ -41,7 +41,7 @@ class OffsetForLeaderEpochRequest:
 class EpochEndOffset:
     error_code: int = 0
     partition: int = 0
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # Counts the leaders of the partition.
     end_offset: int = -1
 
 
@@ -61,5 +61,5 @@ class OffsetForLeaderEpochResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     topics: list[OffsetForLeaderTopicResult] = field(default_factory=list)

@@ -34,34 +34,35 @@ class ProduceRequest:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    transactional_id: str | None = None
-    acks: int = 0
+    transactional_id: str | None = None  # Null outside transactions.
+    acks: int = 0  # 0 none (and no answer), 1 the leader, -1 all in sync.
     timeout_ms: int = 0
     topic_data: list[TopicProduceData] = field(default_factory=list)
 
 
 @lazy_dataclass(slots=True)
 class BatchIndexAndErrorMessage:
-    batch_index: int = 0  # 8+
+    batch_index: int = 0  # 8+; Position of the record within its batch.
     batch_index_error_message: str | None = None  # 8+
 
 
 @lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = -1  # 10+
-    leader_epoch: int = -1  # 10+
+    leader_epoch: int = -1  # 10+; Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
 class PartitionProduceResponse:
     index: int = 0
     error_code: int = 0
-    base_offset: int = 0
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1  # 5+
-    record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=list)  # 8+
-    error_message: str | None = None  # 8+
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # 10+, tag 0
+    base_offset: int = 0  # Offset of the first record; -1 on errors.
+    log_append_time_ms: int = -1  # Set where the topic stamps records on append, else -1.
+    log_start_offset: int = -1  # 5+; First offset that can still be read.
+    # 8+; Which records made the batch invalid (KIP-467).
+    record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=list)
+    error_message: str | None = None  # 8+; A sentence for people, or null.
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # 10+, tag 0; Whom to ask instead.
 
 
 @lazy_dataclass(slots=True)
@@ -90,5 +91,6 @@ class ProduceResponse:
     FLEXIBLE_FROM: ClassVar[int] = 9
 
     responses: list[TopicProduceResponse] = field(default_factory=list)
-    throttle_time_ms: int = 0
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # 10+, tag 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
+    # 10+, tag 0; Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)

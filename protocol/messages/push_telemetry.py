@@ -20,9 +20,9 @@ class PushTelemetryRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    client_instance_id: Uuid = ZERO_UUID
-    subscription_id: int = 0
-    terminating: bool = False
+    client_instance_id: Uuid = ZERO_UUID  # Chosen by the broker at first contact.
+    subscription_id: int = 0  # Names the set of metrics; it changes with them.
+    terminating: bool = False  # Last push of this client.
     compression_type: int = 0
     metrics: Buffer = b""
 
@@ -37,5 +37,5 @@ class PushTelemetryResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0

@@ -14,7 +14,7 @@ from protocol.primitives import ZERO_UUID, Uuid
 @lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
@@ -41,16 +41,16 @@ class ReadShareGroupStateRequest:
 class StateBatch:
     first_offset: int = 0
     last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+    delivery_state: int = 0  # 0 available, 1 acquired, 2 acknowledged, 4 archived.
+    delivery_count: int = 0  # How often the records were handed out.
 
 
 @lazy_dataclass(slots=True)
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
-    error_message: str | None = None
-    state_epoch: int = 0
+    error_message: str | None = None  # A sentence for people, or null.
+    state_epoch: int = 0  # Counts the initialisations of the share partition's state.
     start_offset: int = 0
     state_batches: list[StateBatch] = field(default_factory=list)
 

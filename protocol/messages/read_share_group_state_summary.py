@@ -14,7 +14,7 @@ from protocol.primitives import ZERO_UUID, Uuid
 @lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
@@ -41,11 +41,11 @@ class ReadShareGroupStateSummaryRequest:
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
-    error_message: str | None = None
-    state_epoch: int = 0
-    leader_epoch: int = 0
+    error_message: str | None = None  # A sentence for people, or null.
+    state_epoch: int = 0  # Counts the initialisations of the share partition's state.
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     start_offset: int = 0
-    delivery_complete_count: int = -1  # 1+
+    delivery_complete_count: int = -1  # 1+; Records at or above the start offset that are done with.
 
 
 @lazy_dataclass(slots=True)

@@ -20,9 +20,9 @@ class RemoveRaftVoterRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = ""
+    cluster_id: str | None = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
     voter_id: int = 0
-    voter_directory_id: Uuid = ZERO_UUID
+    voter_directory_id: Uuid = ZERO_UUID  # Metadata log directory of the voter (KIP-853).
 
 
 @lazy_dataclass(slots=True)
@@ -35,6 +35,6 @@ class RemoveRaftVoterResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.

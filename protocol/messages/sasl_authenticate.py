@@ -19,7 +19,7 @@ class SaslAuthenticateRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    auth_bytes: bytes = b""
+    auth_bytes: bytes = b""  # One step of the SASL exchange.
 
 
 @lazy_dataclass(slots=True)
@@ -33,6 +33,6 @@ class SaslAuthenticateResponse:
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     error_code: int = 0
-    error_message: str | None = ""
-    auth_bytes: bytes = b""
-    session_lifetime_ms: int = 0  # 1+
+    error_message: str | None = ""  # A sentence for people, or null.
+    auth_bytes: bytes = b""  # One step of the SASL exchange.
+    session_lifetime_ms: int = 0  # 1+; Authenticate again within this time; 0 for never.

@@ -15,6 +15,7 @@ from protocol.primitives import ZERO_UUID, Uuid
 class AcknowledgementBatch:
     first_offset: int = 0
     last_offset: int = 0
+    # 0 gap, 1 accept, 2 release, 3 reject, 4 renew; one for the range, or one per record.
     acknowledge_types: list[int] = field(default_factory=list)
 
 
@@ -42,23 +43,23 @@ class ShareAcknowledgeRequest:
 
     group_id: str | None = None
     member_id: str | None = ""
-    share_session_epoch: int = 0
-    is_renew_ack: bool = False  # 2+
+    share_session_epoch: int = 0  # 0 opens a share session, -1 closes it.
+    is_renew_ack: bool = False  # 2+; Acknowledgements renew locks; no new records are wanted.
     topics: list[AcknowledgeTopic] = field(default_factory=list)
 
 
 @lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
 class PartitionData:
     partition_index: int = 0
     error_code: int = 0
-    error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    error_message: str | None = None  # A sentence for people, or null.
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # Whom to ask instead.
 
 
 @lazy_dataclass(slots=True)
@@ -85,9 +86,9 @@ class ShareAcknowledgeResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
-    acquisition_lock_timeout_ms: int = 0  # 2+
+    error_message: str | None = None  # A sentence for people, or null.
+    acquisition_lock_timeout_ms: int = 0  # 2+; How long acquired records are kept for the member.
     responses: list[ShareAcknowledgeTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # Where the leaders named in this answer listen.

@@ -15,13 +15,14 @@ from protocol.primitives import ZERO_UUID, Buffer, Uuid
 class AcknowledgementBatch:
     first_offset: int = 0
     last_offset: int = 0
+    # 0 gap, 1 accept, 2 release, 3 reject, 4 renew; one for the range, or one per record.
     acknowledge_types: list[int] = field(default_factory=list)
 
 
 @lazy_dataclass(slots=True)
 class FetchPartition:
     partition_index: int = 0
-    partition_max_bytes: int = 0  # 0
+    partition_max_bytes: int = 0  # 0; Exceeded only by a first batch that is larger.
     acknowledgement_batches: list[AcknowledgementBatch] = field(default_factory=list)
 
 
@@ -49,40 +50,41 @@ class ShareFetchRequest:
 
     group_id: str | None = None
     member_id: str | None = ""
-    share_session_epoch: int = 0
-    max_wait_ms: int = 0
+    share_session_epoch: int = 0  # 0 opens a share session, -1 closes it.
+    max_wait_ms: int = 0  # How long to wait for MinBytes.
     min_bytes: int = 0
     max_bytes: int = 2147483647
     max_records: int = 0
     batch_size: int = 0
-    share_acquire_mode: int = 0  # 2+
-    is_renew_ack: bool = False  # 2+
+    share_acquire_mode: int = 0  # 2+; 0 optimised for batches, 1 never more than the limit of records (KIP-1206).
+    is_renew_ack: bool = False  # 2+; Acknowledgements renew locks; no new records are wanted.
     topics: list[FetchTopic] = field(default_factory=list)
-    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)
+    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)  # What leaves the session.
 
 
 @lazy_dataclass(slots=True)
 class LeaderIdAndEpoch:
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
 
 
 @lazy_dataclass(slots=True)
 class AcquiredRecords:
     first_offset: int = 0
     last_offset: int = 0
-    delivery_count: int = 0
+    delivery_count: int = 0  # How often the records were handed out.
 
 
 @lazy_dataclass(slots=True)
 class PartitionData:
     partition_index: int = 0
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     acknowledge_error_code: int = 0
     acknowledge_error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # Whom to ask instead.
     records: Buffer | None = None
+    # Ranges of offsets that are now locked for the member.
     acquired_records: list[AcquiredRecords] = field(default_factory=list)
 
 
@@ -110,9 +112,9 @@ class ShareFetchResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
-    acquisition_lock_timeout_ms: int = 0
+    error_message: str | None = None  # A sentence for people, or null.
+    acquisition_lock_timeout_ms: int = 0  # How long acquired records are kept for the member.
     responses: list[ShareFetchableTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # Where the leaders named in this answer listen.

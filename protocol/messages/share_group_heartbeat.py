@@ -23,6 +23,7 @@ class ShareGroupHeartbeatRequest:
 
     group_id: str = ""
     member_id: str = ""
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
     rack_id: str | None = None
     subscribed_topic_names: list[str] | None = None
@@ -49,10 +50,11 @@ class ShareGroupHeartbeatResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     member_id: str | None = None
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
+    heartbeat_interval_ms: int = 0  # How often the coordinator wants to hear from the member.
     assignment: Assignment | None = None

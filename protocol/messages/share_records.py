@@ -32,8 +32,8 @@ class ShareSnapshotKey:
 class ShareSnapshotValueStateBatch:
     first_offset: int = 0
     last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+    delivery_state: int = 0  # 0 available, 1 acquired, 2 acknowledged, 4 archived.
+    delivery_count: int = 0  # How often the records were handed out.
 
 
 @lazy_dataclass(slots=True)
@@ -46,11 +46,11 @@ class ShareSnapshotValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    snapshot_epoch: int = 0
-    state_epoch: int = 0
-    leader_epoch: int = 0
+    snapshot_epoch: int = 0  # Counts the snapshots of the share partition's state.
+    state_epoch: int = 0  # Counts the initialisations of the share partition's state.
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     start_offset: int = 0
-    delivery_complete_count: int = -1  # tag 0
+    delivery_complete_count: int = -1  # tag 0; Records at or above the start offset that are done with.
     create_timestamp: int = 0
     write_timestamp: int = 0
     state_batches: list[ShareSnapshotValueStateBatch] = field(default_factory=list)
@@ -75,8 +75,8 @@ class ShareUpdateKey:
 class ShareUpdateValueStateBatch:
     first_offset: int = 0
     last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+    delivery_state: int = 0  # 0 available, 1 acquired, 2 acknowledged, 4 archived.
+    delivery_count: int = 0  # How often the records were handed out.
 
 
 @lazy_dataclass(slots=True)
@@ -89,8 +89,8 @@ class ShareUpdateValue:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    snapshot_epoch: int = 0
-    leader_epoch: int = 0
+    snapshot_epoch: int = 0  # Counts the snapshots of the share partition's state.
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     start_offset: int = 0
-    delivery_complete_count: int = -1  # tag 0
+    delivery_complete_count: int = -1  # tag 0; Records at or above the start offset that are done with.
     state_batches: list[ShareUpdateValueStateBatch] = field(default_factory=list)

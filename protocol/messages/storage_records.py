@@ -21,15 +21,15 @@ class ProducerEntry:
     epoch: int = 0
     last_sequence: int = 0
     last_offset: int = 0
-    offset_delta: int = 0
-    timestamp: int = 0
-    coordinator_epoch: int = 0
-    current_txn_first_offset: int = 0
+    offset_delta: int = 0  # Last offset minus first of the producer's last batch.
+    timestamp: int = 0  # Of the producer's last batch.
+    coordinator_epoch: int = 0  # Leader epoch of the transaction coordinator's log.
+    current_txn_first_offset: int = 0  # First offset of its open transaction; -1 if there is none.
 
 
 @lazy_dataclass(slots=True)
 class ProducerSnapshot:
-    """Versions 1, flexible none."""
+    """File of producer states beside a log segment. Versions 1, flexible none."""
 
     SCHEMA: ClassVar[str] = "storage/ProducerSnapshot.json"
     API_KEY: ClassVar[int] = -1
@@ -37,7 +37,7 @@ class ProducerSnapshot:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 32768
 
-    crc: int = 0
+    crc: int = 0  # CRC-32C over what follows.
     producer_entries: list[ProducerEntry] = field(default_factory=list)
 
 
@@ -48,7 +48,7 @@ class Voter:
 
 @lazy_dataclass(slots=True)
 class QuorumStateData:
-    """Versions 0-1, flexible 0+."""
+    """The quorum-state file: epoch, leader and vote. Versions 0-1, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "storage/QuorumStateData.json"
     API_KEY: ClassVar[int] = -1
@@ -58,7 +58,7 @@ class QuorumStateData:
 
     cluster_id: str = ""  # 0
     leader_id: int = -1
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # Counts the leaders of the partition.
     voted_id: int = -1
     voted_directory_id: Uuid = ZERO_UUID  # 1+
     applied_offset: int = 0  # 0
@@ -80,7 +80,7 @@ class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry:
 
 @lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry:
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     offset: int = 0
 
 
@@ -102,14 +102,14 @@ class RemoteLogSegmentMetadataRecord:
     event_timestamp_ms: int = 0
     segment_leader_epochs: list[RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry] = field(default_factory=list)
     segment_size_in_bytes: int = 0
-    custom_metadata: bytes | None = None
-    remote_log_segment_state: int = 0
-    txn_index_empty: bool = False  # tag 0
+    custom_metadata: bytes | None = None  # Free bytes of the remote storage.
+    remote_log_segment_state: int = 0  # 0 copy started, 1 copy finished, 2 delete started, 3 delete finished.
+    txn_index_empty: bool = False  # tag 0; The segment has no aborted transactions, hence no index of them.
 
 
 @lazy_dataclass(slots=True)
 class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry:
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     offset: int = 0
 
 
@@ -131,9 +131,9 @@ class RemoteLogSegmentMetadataSnapshotRecord:
     event_timestamp_ms: int = 0
     segment_leader_epochs: list[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = field(default_factory=list)
     segment_size_in_bytes: int = 0
-    custom_metadata: bytes | None = None
-    remote_log_segment_state: int = 0
-    txn_index_empty: bool = False  # tag 0
+    custom_metadata: bytes | None = None  # Free bytes of the remote storage.
+    remote_log_segment_state: int = 0  # 0 copy started, 1 copy finished, 2 delete started, 3 delete finished.
+    txn_index_empty: bool = False  # tag 0; The segment has no aborted transactions, hence no index of them.
 
 
 @lazy_dataclass(slots=True)
@@ -162,8 +162,8 @@ class RemoteLogSegmentMetadataUpdateRecord:
     remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = field(default_factory=RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry)
     broker_id: int = 0
     event_timestamp_ms: int = 0
-    custom_metadata: bytes | None = None
-    remote_log_segment_state: int = 0
+    custom_metadata: bytes | None = None  # Free bytes of the remote storage.
+    remote_log_segment_state: int = 0  # 0 copy started, 1 copy finished, 2 delete started, 3 delete finished.
 
 
 @lazy_dataclass(slots=True)
@@ -186,4 +186,4 @@ class RemotePartitionDeleteMetadataRecord:
     topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = field(default_factory=RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry)
     broker_id: int = 0
     event_timestamp_ms: int = 0
-    remote_partition_delete_state: int = 0
+    remote_partition_delete_state: int = 0  # 0 marked, 1 started, 2 finished.

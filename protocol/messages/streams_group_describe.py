@@ -35,16 +35,16 @@ class TopicInfo:
     name: str = ""
     partitions: int = 0
     replication_factor: int = 0
-    topic_configs: list[KeyValue] = field(default_factory=list)
+    topic_configs: list[KeyValue] = field(default_factory=list)  # Non-default settings of an internal topic.
 
 
 @lazy_dataclass(slots=True)
 class Subtopology:
     subtopology_id: str = ""
-    source_topics: list[str] = field(default_factory=list)
-    repartition_sink_topics: list[str] = field(default_factory=list)
-    state_changelog_topics: list[TopicInfo] = field(default_factory=list)
-    repartition_source_topics: list[TopicInfo] = field(default_factory=list)
+    source_topics: list[str] = field(default_factory=list)  # Read from, by name.
+    repartition_sink_topics: list[str] = field(default_factory=list)  # Written to, within the topology.
+    state_changelog_topics: list[TopicInfo] = field(default_factory=list)  # Logs of the state stores.
+    repartition_source_topics: list[TopicInfo] = field(default_factory=list)  # Read from, within the topology.
 
 
 @lazy_dataclass(slots=True)
@@ -74,25 +74,26 @@ class TaskIds:
 
 @lazy_dataclass(slots=True)
 class Assignment:
-    active_tasks: list[TaskIds] = field(default_factory=list)
-    standby_tasks: list[TaskIds] = field(default_factory=list)
-    warmup_tasks: list[TaskIds] = field(default_factory=list)
+    active_tasks: list[TaskIds] = field(default_factory=list)  # Tasks that process.
+    standby_tasks: list[TaskIds] = field(default_factory=list)  # Tasks that keep copies of state.
+    warmup_tasks: list[TaskIds] = field(default_factory=list)  # Tasks that catch up before they become active.
 
 
 @lazy_dataclass(slots=True)
 class Member:
     member_id: str = ""
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    topology_epoch: int = 0
-    process_id: str = ""
-    user_endpoint: Endpoint | None = None
-    client_tags: list[KeyValue] = field(default_factory=list)
-    task_offsets: list[TaskOffset] = field(default_factory=list)
-    task_end_offsets: list[TaskOffset] = field(default_factory=list)
+    topology_epoch: int = 0  # Counts the versions of the topology.
+    process_id: str = ""  # The Streams instance that runs the member.
+    user_endpoint: Endpoint | None = None  # Where interactive queries reach the instance.
+    client_tags: list[KeyValue] = field(default_factory=list)  # For rack-aware standby tasks.
+    task_offsets: list[TaskOffset] = field(default_factory=list)  # How far the changelogs of the tasks are read.
+    task_end_offsets: list[TaskOffset] = field(default_factory=list)  # Ends of the changelogs of the tasks.
     assignment: Assignment = field(default_factory=Assignment)
     target_assignment: Assignment = field(default_factory=Assignment)
     is_classic: bool = False
@@ -101,14 +102,14 @@ class Member:
 @lazy_dataclass(slots=True)
 class DescribedGroup:
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     group_id: str = ""
     group_state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    topology: Topology | None = None
+    group_epoch: int = 0  # Counts changes of the group's members or subscriptions.
+    assignment_epoch: int = 0  # Group epoch from which the target assignment was computed.
+    topology: Topology | None = None  # Null while the group has none.
     members: list[Member] = field(default_factory=list)
-    authorized_operations: int = -2147483648
+    authorized_operations: int = -2147483648  # Bit field of ACL operations; the lowest number when not asked for.
 
 
 @lazy_dataclass(slots=True)
@@ -121,5 +122,5 @@ class StreamsGroupDescribeResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     groups: list[DescribedGroup] = field(default_factory=list)

@@ -21,24 +21,25 @@ class TopicInfo:
     name: str = ""
     partitions: int = 0
     replication_factor: int = 0
-    topic_configs: list[KeyValue] = field(default_factory=list)
+    topic_configs: list[KeyValue] = field(default_factory=list)  # Non-default settings of an internal topic.
 
 
 @lazy_dataclass(slots=True)
 class CopartitionGroup:
-    source_topics: list[int] = field(default_factory=list)
-    source_topic_regex: list[int] = field(default_factory=list)
-    repartition_source_topics: list[int] = field(default_factory=list)
+    source_topics: list[int] = field(default_factory=list)  # Read from, by name.
+    source_topic_regex: list[int] = field(default_factory=list)  # Read from, by pattern.
+    repartition_source_topics: list[int] = field(default_factory=list)  # Read from, within the topology.
 
 
 @lazy_dataclass(slots=True)
 class Subtopology:
     subtopology_id: str = ""
-    source_topics: list[str] = field(default_factory=list)
-    source_topic_regex: list[str] = field(default_factory=list)
-    state_changelog_topics: list[TopicInfo] = field(default_factory=list)
-    repartition_sink_topics: list[str] = field(default_factory=list)
-    repartition_source_topics: list[TopicInfo] = field(default_factory=list)
+    source_topics: list[str] = field(default_factory=list)  # Read from, by name.
+    source_topic_regex: list[str] = field(default_factory=list)  # Read from, by pattern.
+    state_changelog_topics: list[TopicInfo] = field(default_factory=list)  # Logs of the state stores.
+    repartition_sink_topics: list[str] = field(default_factory=list)  # Written to, within the topology.
+    repartition_source_topics: list[TopicInfo] = field(default_factory=list)  # Read from, within the topology.
+    # Sets of source topics that must have as many partitions as one another.
     copartition_groups: list[CopartitionGroup] = field(default_factory=list)
 
 
@@ -79,25 +80,29 @@ class StreamsGroupHeartbeatRequest:
 
     group_id: str = ""
     member_id: str = ""
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
-    endpoint_information_epoch: int = 0
+    endpoint_information_epoch: int = 0  # Changes when the map of endpoints does.
     instance_id: str | None = None
     rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topology: Topology | None = None
-    active_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
-    standby_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
+    rebalance_timeout_ms: int = -1  # How long members may take to give up what they own and join again.
+    topology: Topology | None = None  # Null while the group has none.
+    active_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None  # Tasks that process.
+    standby_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None  # Tasks that keep copies of state.
+    # Tasks that catch up before they become active.
     warmup_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
-    process_id: str | None = None
-    user_endpoint: StreamsGroupHeartbeatRequestEndpoint | None = None
-    client_tags: list[KeyValue] | None = None
-    task_offsets: list[TaskOffset] | None = None
-    task_end_offsets: list[TaskOffset] | None = None
-    shutdown_application: bool = False
+    process_id: str | None = None  # The Streams instance that runs the member.
+    user_endpoint: StreamsGroupHeartbeatRequestEndpoint | None = None  # Where interactive queries reach the instance.
+    client_tags: list[KeyValue] | None = None  # For rack-aware standby tasks.
+    task_offsets: list[TaskOffset] | None = None  # How far the changelogs of the tasks are read.
+    task_end_offsets: list[TaskOffset] | None = None  # Ends of the changelogs of the tasks.
+    shutdown_application: bool = False  # Asks all members of the group to stop.
 
 
 @lazy_dataclass(slots=True)
 class Status:
+    # 0 stale topology, 1 missing source topics, 2 wrongly partitioned, 3 missing internal topics, 4 shut down, 5
+    # assignment delayed.
     status_code: int = 0
     status_detail: str = ""
 
@@ -122,6 +127,7 @@ class TopicPartition:
 
 @lazy_dataclass(slots=True)
 class EndpointToPartitions:
+    # Where interactive queries reach the instance.
     user_endpoint: StreamsGroupHeartbeatResponseEndpoint = field(default_factory=StreamsGroupHeartbeatResponseEndpoint)
     active_partitions: list[TopicPartition] = field(default_factory=list)
     standby_partitions: list[TopicPartition] = field(default_factory=list)
@@ -137,17 +143,19 @@ class StreamsGroupHeartbeatResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
     member_id: str = ""
+    # The member's place in time within its group; 0 joins, -1 leaves, -2 leaves for a while (static).
     member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    acceptable_recovery_lag: int = 0
+    heartbeat_interval_ms: int = 0  # How often the coordinator wants to hear from the member.
+    acceptable_recovery_lag: int = 0  # Offsets by which a task may lag and still count as caught up.
     task_offset_interval_ms: int = 0
     status: list[Status] | None = field(default_factory=list)
-    active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
-    standby_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
+    active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None  # Tasks that process.
+    standby_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None  # Tasks that keep copies of state.
+    # Tasks that catch up before they become active.
     warmup_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
-    endpoint_information_epoch: int = 0
+    endpoint_information_epoch: int = 0  # Changes when the map of endpoints does.
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = None

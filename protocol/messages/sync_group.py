@@ -27,10 +27,10 @@ class SyncGroupRequest:
     FLEXIBLE_FROM: ClassVar[int] = 4
 
     group_id: str = ""
-    generation_id: int = 0
+    generation_id: int = 0  # Counts the rebalances of the group; -1 for a simple consumer.
     member_id: str = ""
-    group_instance_id: str | None = None  # 3+
-    protocol_type: str | None = None  # 5+
+    group_instance_id: str | None = None  # 3+; Set by a static member (KIP-345), which keeps its place across restarts.
+    protocol_type: str | None = None  # 5+; "consumer", "connect" and so on.
     protocol_name: str | None = None  # 5+
     assignments: list[SyncGroupRequestAssignment] = field(default_factory=list)
 
@@ -45,8 +45,8 @@ class SyncGroupResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0  # 1+
+    throttle_time_ms: int = 0  # 1+; How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    protocol_type: str | None = None  # 5+
+    protocol_type: str | None = None  # 5+; "consumer", "connect" and so on.
     protocol_name: str | None = None  # 5+
     assignment: bytes = b""

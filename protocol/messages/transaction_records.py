@@ -42,9 +42,10 @@ class TransactionLogValue:
     producer_id: int = 0
     previous_producer_id: int = -1  # 1+, tag 0
     next_producer_id: int = -1  # 1+, tag 1
-    producer_epoch: int = 0
+    producer_epoch: int = 0  # Fences older producers of the same id.
     next_producer_epoch: int = -1  # 1+, tag 3
     transaction_timeout_ms: int = 0
+    # 0 empty, 1 ongoing, 2 prepare commit, 3 prepare abort, 4 complete commit, 5 complete abort, 6 dead, 7 fencing.
     transaction_status: int = 0
     transaction_partitions: list[PartitionsSchema] | None = field(default_factory=list)
     transaction_last_update_timestamp_ms: int = 0

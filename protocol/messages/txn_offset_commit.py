@@ -13,9 +13,9 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class TxnOffsetCommitRequestPartition:
     partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1  # 2+
-    committed_metadata: str | None = ""
+    committed_offset: int = 0  # Next offset to consume.
+    committed_leader_epoch: int = -1  # 2+; Epoch of the last consumed record; -1 if unknown.
+    committed_metadata: str | None = ""  # Free text of the client.
 
 
 @lazy_dataclass(slots=True)
@@ -37,10 +37,10 @@ class TxnOffsetCommitRequest:
     transactional_id: str = ""
     group_id: str = ""
     producer_id: int = 0
-    producer_epoch: int = 0
-    generation_id: int = -1  # 3+
+    producer_epoch: int = 0  # Fences older producers of the same id.
+    generation_id: int = -1  # 3+; Counts the rebalances of the group; -1 for a simple consumer.
     member_id: str = ""  # 3+
-    group_instance_id: str | None = None  # 3+
+    group_instance_id: str | None = None  # 3+; Set by a static member (KIP-345), which keeps its place across restarts.
     topics: list[TxnOffsetCommitRequestTopic] = field(default_factory=list)
 
 
@@ -66,5 +66,5 @@ class TxnOffsetCommitResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)

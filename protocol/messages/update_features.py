@@ -15,7 +15,7 @@ class FeatureUpdateKey:
     feature: str = ""
     max_version_level: int = 0
     allow_downgrade: bool = False  # 0
-    upgrade_type: int = 1  # 1+
+    upgrade_type: int = 1  # 1+; 1 upgrade, 2 safe downgrade, 3 lossy downgrade.
 
 
 @lazy_dataclass(slots=True)
@@ -30,14 +30,14 @@ class UpdateFeaturesRequest:
 
     timeout_ms: int = 60000
     feature_updates: list[FeatureUpdateKey] = field(default_factory=list)
-    validate_only: bool = False  # 1+
+    validate_only: bool = False  # 1+; Check, but change nothing.
 
 
 @lazy_dataclass(slots=True)
 class UpdatableFeatureResult:
     feature: str = ""
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)
@@ -50,7 +50,7 @@ class UpdateFeaturesResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    error_message: str | None = ""
+    error_message: str | None = ""  # A sentence for people, or null.
     results: list[UpdatableFeatureResult] = field(default_factory=list)  # 0-1

@@ -34,18 +34,19 @@ class UpdateRaftVoterRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = ""
-    current_leader_epoch: int = 0
+    cluster_id: str | None = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
+    current_leader_epoch: int = 0  # What the client believes, for fencing; -1 leaves that unchecked.
     voter_id: int = 0
-    voter_directory_id: Uuid = ZERO_UUID
+    voter_directory_id: Uuid = ZERO_UUID  # Metadata log directory of the voter (KIP-853).
     listeners: list[Listener] = field(default_factory=list)
+    # Versions of kraft.version that the node supports.
     kraft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
 
 
 @lazy_dataclass(slots=True)
 class CurrentLeader:
     leader_id: int = -1
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # Counts the leaders of the partition.
     host: str = ""
     port: int = 0
 
@@ -60,6 +61,6 @@ class UpdateRaftVoterResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
-    current_leader: CurrentLeader = field(default_factory=CurrentLeader)  # tag 0
+    current_leader: CurrentLeader = field(default_factory=CurrentLeader)  # tag 0; Whom to ask instead.

@@ -15,12 +15,12 @@ from protocol.primitives import ZERO_UUID, Uuid
 class VoteRequestPartitionData:
     partition_index: int = 0
     replica_epoch: int = 0
-    replica_id: int = 0
-    replica_directory_id: Uuid = ZERO_UUID  # 1+
-    voter_directory_id: Uuid = ZERO_UUID  # 1+
-    last_offset_epoch: int = 0
+    replica_id: int = 0  # Broker that fetches or votes; -1 for a client.
+    replica_directory_id: Uuid = ZERO_UUID  # 1+; Log directory of the replica (KIP-853).
+    voter_directory_id: Uuid = ZERO_UUID  # 1+; Metadata log directory of the voter (KIP-853).
+    last_offset_epoch: int = 0  # Epoch of the last record in the candidate's log.
     last_offset: int = 0
-    pre_vote: bool = False  # 2+
+    pre_vote: bool = False  # 2+; Asks without starting an epoch (KIP-996).
 
 
 @lazy_dataclass(slots=True)
@@ -39,7 +39,7 @@ class VoteRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = None
+    cluster_id: str | None = None  # Where a receiver finds that it belongs to another cluster, it refuses.
     voter_id: int = -1  # 1+
     topics: list[VoteRequestTopicData] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class VoteResponsePartitionData:
     partition_index: int = 0
     error_code: int = 0
     leader_id: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     vote_granted: bool = False
 
 
@@ -78,4 +78,5 @@ class VoteResponse:
 
     error_code: int = 0
     topics: list[VoteResponseTopicData] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # 1+, tag 0
+    # 1+, tag 0; Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)

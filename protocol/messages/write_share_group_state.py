@@ -15,17 +15,17 @@ from protocol.primitives import ZERO_UUID, Uuid
 class StateBatch:
     first_offset: int = 0
     last_offset: int = 0
-    delivery_state: int = 0
-    delivery_count: int = 0
+    delivery_state: int = 0  # 0 available, 1 acquired, 2 acknowledged, 4 archived.
+    delivery_count: int = 0  # How often the records were handed out.
 
 
 @lazy_dataclass(slots=True)
 class PartitionData:
     partition: int = 0
-    state_epoch: int = 0
-    leader_epoch: int = 0
+    state_epoch: int = 0  # Counts the initialisations of the share partition's state.
+    leader_epoch: int = 0  # Counts the leaders of the partition.
     start_offset: int = 0
-    delivery_complete_count: int = -1  # 1+
+    delivery_complete_count: int = -1  # 1+; Records at or above the start offset that are done with.
     state_batches: list[StateBatch] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ class WriteShareGroupStateRequest:
 class PartitionResult:
     partition: int = 0
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = None  # A sentence for people, or null.
 
 
 @lazy_dataclass(slots=True)

@@ -19,10 +19,10 @@ class WritableTxnMarkerTopic:
 @lazy_dataclass(slots=True)
 class WritableTxnMarker:
     producer_id: int = 0
-    producer_epoch: int = 0
-    transaction_result: bool = False
+    producer_epoch: int = 0  # Fences older producers of the same id.
+    transaction_result: bool = False  # True commits, false aborts.
     topics: list[WritableTxnMarkerTopic] = field(default_factory=list)
-    coordinator_epoch: int = 0
+    coordinator_epoch: int = 0  # Leader epoch of the transaction coordinator's log.
     transaction_version: int = 0  # 2+
 
 
