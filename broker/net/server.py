@@ -5,9 +5,8 @@ It joins sockets with `Connection`s and counts them. What a request is, only `di
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import cast
 
 from broker.clock import Clock
 from broker.logs import EventLog
@@ -15,6 +14,7 @@ from broker.net.admission import ConnectionCounts
 from broker.net.backlog import RequestBacklog
 from broker.net.complaints import Complaints
 from broker.net.connection import Commons, Connection
+from broker.net.greeter import Greeter
 from broker.net.idle import IdleOrder
 from broker.net.limits import NetLimits
 from broker.net.listening import Acceptor, Listener, addresses_of, host_and_port, listen
@@ -176,8 +176,7 @@ class Server:
 
     async def _adopt(self, commons: Commons, listener: str, accepted: socket.socket, peer: tuple[str, int]) -> None:
         """Make a connection of a socket that is counted already."""
-        info = self._describe(listener, accepted, peer)
-        greeter = _Greeter(lambda transport: self._greet(transport, info, commons))
+        greeter = Greeter(partial(self._connect, self._describe(listener, accepted, peer), commons))
         try:
             _set_options(accepted, self._limits.socket_send_buffer_bytes)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: greeter, accepted)
@@ -191,11 +190,11 @@ class Server:
         host, port = host_and_port(accepted.getsockname())
         return ConnectionInfo(f"{host}:{port}-{peer[0]}:{peer[1]}-{self._serial}", listener, *peer)
 
-    def _greet(self, transport: asyncio.Transport, info: ConnectionInfo, commons: Commons) -> None:
+    def _connect(self, info: ConnectionInfo, commons: Commons, transport: asyncio.Transport) -> Connection:
         connection = Connection(transport, info, commons, self.stats[info.listener], self._on_closed)
-        transport.set_protocol(connection)
         if self._is_draining:
             connection.finish()
+        return connection
 
     def _on_closed(self, connection: Connection) -> None:
         self._uncount(connection.info.listener, connection.info.peer_host)
@@ -232,17 +231,6 @@ class Server:
     def _check_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         self.close_idle()
         self._schedule_idle_check(loop)
-
-
-class _Greeter(asyncio.Protocol):
-    """Stands in until the transport exists, so that a `Connection` is never half built."""
-
-    def __init__(self, greet: Callable[[asyncio.Transport], None]) -> None:
-        self._greet = greet
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand the transport over, before it reads anything."""
-        self._greet(cast(asyncio.Transport, transport))
 
 
 def _set_options(accepted: socket.socket, send_buffer_bytes: int) -> None:

@@ -1,0 +1,178 @@
+"""One HTTP connection: h11 understands the bytes, a route makes the response, and time and size are limited.
+
+It knows the routes, and nothing of what is behind them. The server imports this file when the first client connects:
+h11 and what it needs would cost start-up more than the rest of the server.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Protocol, TypeAlias
+
+import h11
+
+from broker.http.messages import HttpRequest, HttpResponse, Routes
+from broker.logs import EventLog
+
+HEAD_MAX_BYTES = 16 * 1024  # request line and headers together: twice what browsers and scrapers send at worst
+BODY_MAX_BYTES = 64 * 1024  # a GET has no use for a body; a small one is read over, to keep the connection
+SILENCE_MAX_S = 30.0  # for a request to be complete, for a response to be taken, and for the next request to come
+
+_METHODS = (b"GET", b"HEAD")
+
+OnClosed: TypeAlias = Callable[[asyncio.Transport], object]
+
+log = EventLog("broker.http")
+
+
+class Timers(Protocol):
+    """The part of an event loop that sets timers."""
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
+        """Call `callback` after `delay` seconds."""
+        ...
+
+
+class HttpConnection(asyncio.Protocol):
+    """The protocol of an accepted connection. `on_closed` is called once, when the transport is gone."""
+
+    def __init__(self, transport: asyncio.Transport, routes: Routes, timers: Timers, on_closed: OnClosed) -> None:
+        self._transport = transport
+        self._routes = routes
+        self._timers = timers
+        self._on_closed = on_closed
+        self._http = h11.Connection(h11.SERVER, HEAD_MAX_BYTES)
+        self._request: h11.Request | None = None
+        self._body_bytes = 0
+        self._handling: asyncio.Future[HttpResponse] | None = None
+        self._deadline = timers.call_later(SILENCE_MAX_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client."""
+        self._http.receive_data(data)
+        if self._handling is None:
+            self._advance()
+
+    def eof_received(self) -> bool:
+        """The client sends no more, and may still want its response."""
+        self._http.receive_data(b"")
+        if self._handling is None:
+            self._advance()
+        return not self._transport.is_closing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone."""
+        self._deadline.cancel()
+        if self._handling is not None:
+            self._handling.cancel()
+        self._on_closed(self._transport)
+
+    def _advance(self) -> None:
+        """Go through what has arrived, up to a request whose response must be waited for."""
+        while not self._transport.is_closing() and self._handling is None:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                self._refuse(error.error_status_hint)
+                return
+            if event is h11.NEED_DATA or event is h11.PAUSED:
+                return
+            self._on_event(event)
+
+    def _on_event(self, event: object) -> None:
+        match event:
+            case h11.Request():
+                self._request = event
+                self._body_bytes = 0
+                if self._http.they_are_waiting_for_100_continue:  # no body that they could send would matter
+                    self._respond()
+            case h11.Data():
+                self._body_bytes += len(event.data)
+                if self._body_bytes > BODY_MAX_BYTES:
+                    self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            case h11.EndOfMessage():
+                self._respond()
+            case h11.ConnectionClosed():
+                self._transport.close()
+
+    def _respond(self) -> None:
+        assert self._request is not None
+        response = self._handle(self._request)
+        if isinstance(response, HttpResponse):
+            self._send(response)
+            return
+        self._deadline.cancel()
+        self._transport.pause_reading()  # a pipelining client waits in its socket
+        self._handling = asyncio.ensure_future(response)
+        self._handling.add_done_callback(self._on_handled)
+
+    def _handle(self, request: h11.Request) -> HttpResponse | Awaitable[HttpResponse]:
+        if request.method not in _METHODS:
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
+        path, _, query = request.target.decode("ascii").partition("?")
+        handler = self._routes.get(path)
+        if handler is None:
+            return _plain(HTTPStatus.NOT_FOUND)
+        try:
+            return handler(HttpRequest(path, query))
+        except Exception as error:  # noqa: BLE001  a bug in one page is logged, and told to who asked for it
+            return _fault(error)
+
+    def _on_handled(self, handling: "asyncio.Future[HttpResponse]") -> None:
+        if handling.cancelled():  # by the end of the connection, or of the node
+            self._transport.abort()
+            return
+        self._handling = None
+        error = handling.exception()
+        self._send(handling.result() if error is None else _fault(error))
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._advance()
+
+    def _send(self, response: HttpResponse) -> None:
+        is_head = self._request is not None and self._request.method == b"HEAD"
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            ("Date", formatdate(usegmt=True)),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+        ]
+        if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append(("Allow", "GET, HEAD"))
+        head = h11.Response(status_code=response.status, headers=headers, reason=HTTPStatus(response.status).phrase)
+        self._write(head)
+        if response.body and not is_head:
+            self._write(h11.Data(data=response.body))
+        self._write(h11.EndOfMessage())
+        self._end_cycle()
+
+    def _write(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data:
+            self._transport.write(data)
+
+    def _end_cycle(self) -> None:
+        self._request = None
+        self._deadline.cancel()
+        self._deadline = self._timers.call_later(SILENCE_MAX_S, self._transport.abort)
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        else:
+            self._transport.close()
+
+    def _refuse(self, status: int) -> None:
+        """Answer what cannot be understood, if that is still possible, and close."""
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._send(_plain(HTTPStatus(status)))
+        self._transport.close()
+
+
+def _plain(status: HTTPStatus) -> HttpResponse:
+    return HttpResponse(status, f"{status.value} {status.phrase}\n".encode())
+
+
+def _fault(error: BaseException) -> HttpResponse:
+    log.error("a page failed", error)
+    return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,0 +1,30 @@
+"""The routes that every node has: is it alive, can it serve, what do its numbers say."""
+
+from collections.abc import Awaitable, Callable
+
+from broker.http.messages import HttpRequest, HttpResponse, Routes, json_response
+from broker.metrics.exposition import CONTENT_TYPE
+
+
+def node_routes(
+    *, not_ready_because: Callable[[], str | None], render_metrics: Callable[[], Awaitable[bytes]]
+) -> Routes:
+    """`/health/live`, `/health/ready` and `/metrics`.
+
+    `not_ready_because` gives the reason why clients should not be sent here now, None when there is none.
+    """
+
+    def live(request: HttpRequest) -> HttpResponse:
+        # That the event loop came here is all there is to say; what it lacks to serve clients is readiness.
+        return json_response(200, {"status": "live"})
+
+    def ready(request: HttpRequest) -> HttpResponse:
+        reason = not_ready_because()
+        if reason is None:
+            return json_response(200, {"status": "ready"})
+        return json_response(503, {"status": "not ready", "reason": reason})
+
+    async def metrics(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, await render_metrics(), CONTENT_TYPE)
+
+    return {"/health/live": live, "/health/ready": ready, "/metrics": metrics}

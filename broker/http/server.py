@@ -1,0 +1,58 @@
+"""Listens for HTTP on one address. A health check that fails must mean that the node is in trouble, so this is kept
+simple, small and bounded; it shares the event loop with the Kafka listeners on purpose, and shows when that is stuck.
+"""
+
+import asyncio
+import socket
+
+from broker.http.messages import Routes
+from broker.net.greeter import Greeter
+from broker.net.listening import Listener, host_and_port, listen
+
+CONNECTIONS_MAX = 100  # a few scrapers and probes; surplus ones are closed
+LISTENER_NAME = "HTTP"
+
+
+class HttpServer:
+    """Serves `routes`: `open` takes the port, `start` serves, `close` ends."""
+
+    def __init__(self, routes: Routes, host: str, port: int) -> None:
+        self._routes = routes
+        self._listener = Listener(LISTENER_NAME, host, port)
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._transports: set[asyncio.Transport] = set()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, with the port that was picked where 0 was asked for. Only once open."""
+        assert self._socket is not None
+        return host_and_port(self._socket.getsockname())
+
+    def open(self) -> None:
+        """Take the port. Raises `broker.net.listening.ListenError`."""
+        self._socket = listen(self._listener, backlog=CONNECTIONS_MAX)
+
+    async def start(self) -> None:
+        """Serve, on the running event loop."""
+        assert self._socket is not None
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Greeter(self._connect), sock=self._socket)
+
+    def close(self) -> None:
+        """Close the port, and every connection once it has sent what is written already."""
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+        for transport in self._transports:
+            transport.close()
+
+    def _connect(self, transport: asyncio.Transport) -> asyncio.BaseProtocol:
+        from broker.http.connection import HttpConnection
+
+        connection = HttpConnection(transport, self._routes, asyncio.get_running_loop(), self._transports.discard)
+        self._transports.add(transport)
+        if len(self._transports) > CONNECTIONS_MAX:
+            transport.abort()
+        return connection

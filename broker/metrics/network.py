@@ -1,0 +1,59 @@
+"""SocketServer and socket-server-metrics: what the listeners and their backlog count, under Kafka's names."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from broker.metrics.family import Family, Kind, Sample, gauge
+from broker.net.backlog import RequestBacklog
+from broker.net.stats import ListenerStats
+
+_PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...] = (
+    ("connection_count", "Open connections", "gauge", lambda stats: stats.connections),
+    ("connection_creation_total", "Connections accepted", "counter", lambda stats: stats.accepted),
+    ("connection_close_total", "Connections closed", "counter", lambda stats: stats.closed),
+    ("request_total", "Requests received", "counter", lambda stats: stats.requests),
+    ("incoming_byte_total", "Bytes received", "counter", lambda stats: stats.bytes_in),
+    ("outgoing_byte_total", "Bytes sent", "counter", lambda stats: stats.bytes_out),
+    (
+        "connections_refused_per_ip_total",
+        "Connections closed at once for max.connections.per.ip",
+        "counter",
+        lambda stats: stats.refused_per_ip,
+    ),
+)
+
+
+def network_families(stats: Mapping[str, ListenerStats], backlog: RequestBacklog) -> list[Family]:
+    """Families over a server's listeners. Its one event loop counts as network processor 0."""
+    return [
+        *(_per_listener(stats, *row) for row in _PER_LISTENER),
+        gauge(
+            "kafka_network_socketserver_expiredconnectionskilledcount",
+            "Connections closed for connections.max.idle.ms",
+            lambda: sum(listener.expired_idle for listener in stats.values()),
+        ),
+        gauge(
+            "kafka_network_socketserver_memorypoolused",
+            "Bytes of requests that are arriving, waiting or unanswered",
+            lambda: backlog.bytes,
+        ),
+        gauge(
+            "kafka_network_socketserver_memorypoolavailable",
+            "Bytes left of queued.max.request.bytes, -1 without such a bound",
+            lambda: backlog.bytes_left,
+        ),
+        gauge(
+            "kafka_network_requestchannel_requestqueuesize",
+            "Requests that wait behind an earlier one of their connection",
+            lambda: backlog.parked,
+        ),
+    ]
+
+
+def _per_listener(
+    stats: Mapping[str, ListenerStats], name: str, text: str, kind: Kind, value: Callable[[ListenerStats], int]
+) -> Family:
+    def read() -> Iterable[Sample]:
+        for listener, counts in stats.items():
+            yield Sample(value(counts), {"listener": listener, "networkProcessor": "0"})
+
+    return Family(f"kafka_server_socket_server_metrics_{name}", f"{text}, by listener", kind, read)

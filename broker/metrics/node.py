@@ -1,0 +1,117 @@
+"""The gauges of a node's parts under Kafka's names. Whoever builds the parts says here where each value is read."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+from broker.metrics.family import Family, Sample, counter, gauge
+
+Number: TypeAlias = Callable[[], float]
+
+_REPLICAS = "kafka_server_replicamanager_"
+_CONTROLLER = "kafka_controller_kafkacontroller_"
+
+
+class LogFigures(NamedTuple):
+    """One partition's log on this node."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    segment_count: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+def broker_families(*, broker_state: Number) -> list[Family]:
+    """The node as a whole; `broker_state` as in KIP-631: 1 starting, 2 recovery, 3 running, 6 shutting down."""
+    return [gauge("kafka_server_kafkaserver_brokerstate", "State of the broker by KIP-631", broker_state)]
+
+
+def replica_families(
+    *,
+    partition_count: Number,
+    leader_count: Number,
+    under_replicated_partitions: Number,
+    under_min_isr_partition_count: Number,
+    at_min_isr_partition_count: Number,
+    offline_replica_count: Number,
+    isr_shrinks: Number,
+    isr_expands: Number,
+) -> list[Family]:
+    """ReplicaManager: the replicas on this node."""
+    return [
+        gauge(f"{_REPLICAS}partitioncount", "Partitions with a replica here", partition_count),
+        gauge(f"{_REPLICAS}leadercount", "Partitions led from here", leader_count),
+        gauge(
+            f"{_REPLICAS}underreplicatedpartitions",
+            "Partitions led from here that lack an in-sync replica",
+            under_replicated_partitions,
+        ),
+        gauge(
+            f"{_REPLICAS}underminisrpartitioncount",
+            "Partitions led from here with fewer in-sync replicas than min.insync.replicas",
+            under_min_isr_partition_count,
+        ),
+        gauge(
+            f"{_REPLICAS}atminisrpartitioncount",
+            "Partitions led from here with exactly min.insync.replicas in-sync replicas",
+            at_min_isr_partition_count,
+        ),
+        gauge(f"{_REPLICAS}offlinereplicacount", "Replicas here that are offline", offline_replica_count),
+        counter(f"{_REPLICAS}isrshrinks_total", "Times a replica fell out of sync", isr_shrinks),
+        counter(f"{_REPLICAS}isrexpands_total", "Times a replica came back in sync", isr_expands),
+    ]
+
+
+def controller_families(
+    *,
+    active_controller_count: Number,
+    active_broker_count: Number,
+    fenced_broker_count: Number,
+    global_topic_count: Number,
+    global_partition_count: Number,
+    offline_partitions_count: Number,
+) -> list[Family]:
+    """KafkaController: the cluster as this node's metadata shows it."""
+    return [
+        gauge(f"{_CONTROLLER}activecontrollercount", "1 on the active controller, else 0", active_controller_count),
+        gauge(f"{_CONTROLLER}activebrokercount", "Registered brokers that are not fenced", active_broker_count),
+        gauge(f"{_CONTROLLER}fencedbrokercount", "Registered brokers that are fenced", fenced_broker_count),
+        gauge(f"{_CONTROLLER}globaltopiccount", "Topics of the cluster", global_topic_count),
+        gauge(f"{_CONTROLLER}globalpartitioncount", "Partitions of the cluster", global_partition_count),
+        gauge(f"{_CONTROLLER}offlinepartitionscount", "Partitions without leader", offline_partitions_count),
+    ]
+
+
+def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_directory_count: Number) -> list[Family]:
+    """Log and LogManager. The series of a partition end with its log."""
+    return [
+        _log_gauge(logs, "size", "Bytes of a partition's log", lambda log: log.size_bytes),
+        _log_gauge(logs, "numlogsegments", "Segments of a partition's log", lambda log: log.segment_count),
+        _log_gauge(logs, "logstartoffset", "First offset of a partition's log", lambda log: log.log_start_offset),
+        _log_gauge(logs, "logendoffset", "Offset of the next record of a partition", lambda log: log.log_end_offset),
+        gauge(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            "Log directories that failed and are out of use",
+            offline_log_directory_count,
+        ),
+    ]
+
+
+def group_families(*, group_count: Number, offset_count: Number) -> list[Family]:
+    """GroupMetadataManager: the groups coordinated here."""
+    prefix = "kafka_coordinator_group_groupmetadatamanager_"
+    return [
+        gauge(f"{prefix}numgroups", "Groups coordinated here", group_count),
+        gauge(f"{prefix}numoffsets", "Committed offsets kept here", offset_count),
+    ]
+
+
+def _log_gauge(
+    logs: Callable[[], Iterable[LogFigures]], name: str, text: str, value: Callable[[LogFigures], int]
+) -> Family:
+    def read() -> Iterable[Sample]:
+        for log in logs():
+            yield Sample(value(log), {"topic": log.topic, "partition": str(log.partition)})
+
+    return Family(f"kafka_log_log_{name}", text, "gauge", read)

@@ -1,0 +1,86 @@
+"""BrokerTopicMetrics: traffic by topic and in total.
+
+The hot path adds to the integers of one topic; totals are summed when read. Series of a topic end with the topic, and
+what they counted stays in the totals.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from broker.metrics.family import Family, Sample
+
+_PREFIX = "kafka_server_brokertopicmetrics_"
+
+
+@dataclass(slots=True, eq=False)
+class TopicMeters:
+    """Counts since the topic was first used here. Sizes in bytes; records inside batches count as messages."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_rejected: int = 0
+    total_produce_requests: int = 0
+    failed_produce_requests: int = 0
+    total_fetch_requests: int = 0
+    failed_fetch_requests: int = 0
+    replication_bytes_in: int = 0
+    replication_bytes_out: int = 0
+    invalid_magic_number_records: int = 0
+    invalid_message_crc_records: int = 0
+    invalid_offset_or_sequence_records: int = 0
+    no_key_compacted_topic_records: int = 0
+
+
+_HELP = {
+    "messages_in": "Records appended by producers",
+    "bytes_in": "Bytes of record batches appended by producers",
+    "bytes_out": "Bytes of record batches sent to consumers",
+    "bytes_rejected": "Bytes of record batches refused for being too large",
+    "total_produce_requests": "Produce requests, counted once per partition in them",
+    "failed_produce_requests": "Produce requests that failed, counted once per partition",
+    "total_fetch_requests": "Fetch requests, counted once per partition in them",
+    "failed_fetch_requests": "Fetch requests that failed, counted once per partition",
+    "replication_bytes_in": "Bytes of record batches fetched from leaders",
+    "replication_bytes_out": "Bytes of record batches sent to followers",
+    "invalid_magic_number_records": "Batches refused for a record format that is not served",
+    "invalid_message_crc_records": "Batches refused for a checksum that does not match",
+    "invalid_offset_or_sequence_records": "Batches refused for their offsets or sequence numbers",
+    "no_key_compacted_topic_records": "Records refused on a compacted topic for having no key",
+}
+
+
+class BrokerTopicMetrics:
+    """`topic(name)` for topics that exist; `elsewhere` for what cannot be attributed to one."""
+
+    __slots__ = ("_topics", "elsewhere")
+
+    def __init__(self) -> None:
+        self.elsewhere = TopicMeters()
+        self._topics: dict[str, TopicMeters] = {}
+
+    def topic(self, name: str) -> TopicMeters:
+        """The meters of a topic, made when first asked for. Never ask with a name that only a client vouches for."""
+        meters = self._topics.get(name)
+        if meters is None:
+            meters = self._topics[name] = TopicMeters()
+        return meters
+
+    def remove(self, name: str) -> None:
+        """End the series of a topic that is gone from this node."""
+        meters = self._topics.pop(name, None)
+        if meters is not None:
+            for field in _HELP:
+                setattr(self.elsewhere, field, getattr(self.elsewhere, field) + getattr(meters, field))
+
+    def families(self) -> list[Family]:
+        """One family per meter: the total without label, then every topic."""
+        return [self._family(field.name) for field in fields(TopicMeters)]
+
+    def _family(self, field: str) -> Family:
+        def read() -> Iterable[Sample]:
+            by_topic = [Sample(getattr(meters, field), {"topic": name}) for name, meters in self._topics.items()]
+            total = getattr(self.elsewhere, field) + sum(sample.value for sample in by_topic)
+            return [Sample(total), *by_topic]
+
+        return Family(f"{_PREFIX}{field.replace('_', '')}_total", _HELP[field], "counter", read)

@@ -1,0 +1,53 @@
+"""Quantiles that are never too low and hardly too high, in constant space."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.metrics.histogram import BUCKETS_PER_DOUBLING, Histogram
+
+
+@given(values=st.lists(st.integers(0, 2**42), min_size=1), quantile=st.floats(0.0, 1.0))
+def test_a_quantile_is_at_most_one_bucket_above_the_true_one(values: list[int], quantile: float) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.record(value)
+    (found,) = histogram.quantiles((quantile,))
+    true = sorted(values)[max(0, math.ceil(quantile * len(values)) - 1)]
+    if true < 2**40:
+        assert true <= found <= true * (1 + 1 / BUCKETS_PER_DOUBLING)
+    assert (histogram.count, histogram.total) == (len(values), sum(values))
+
+
+def test_quantiles_ascend() -> None:
+    histogram = Histogram()
+    for value in range(1000):
+        histogram.record(value)
+    median, high, top = histogram.quantiles((0.5, 0.99, 1.0))
+    assert 499 <= median <= 530
+    assert 989 <= high <= 1052
+    assert 999 <= top <= 1062
+
+
+def test_nothing_observed_is_zero() -> None:
+    assert Histogram().quantiles((0.5, 0.99)) == [0, 0]
+
+
+def test_a_negative_duration_counts_as_none() -> None:
+    histogram = Histogram()
+    histogram.record(-5)
+    assert (histogram.count, histogram.total, histogram.quantiles((1.0,))) == (1, 0, [0])
+
+
+def test_the_past_is_forgotten_after_two_rotations_but_stays_in_the_totals() -> None:
+    histogram = Histogram()
+    histogram.record(1000)
+    histogram.rotate()
+    histogram.record(10)
+    assert histogram.quantiles((1.0,))[0] >= 1000
+    histogram.rotate()
+    assert histogram.quantiles((1.0,)) == [10]
+    histogram.rotate()
+    assert histogram.quantiles((1.0,)) == [0]
+    assert (histogram.count, histogram.total) == (2, 1010)
