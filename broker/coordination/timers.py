@@ -1,0 +1,116 @@
+"""Keyed timers over one heap: schedule replaces, cancel forgets, `due` hands out what ran out.
+
+Members push their session timer forward with every heartbeat, so moving a timer to a later time must cost nothing: the
+heap keeps the earlier entry, and only when that comes up is the timer put back at its present deadline. The heap thus
+holds about one entry per key, however often a key is rescheduled.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+Cause = TypeVar("Cause")
+
+
+class Clock(Protocol):
+    """The two clocks of a coordinator: wall time for what is stored, monotonic time for what is waited for."""
+
+    def now_ms(self) -> int: ...
+
+    def monotonic_ms(self) -> float: ...
+
+
+class _Timer(Generic[Cause]):
+    """`queued_ms` is the deadline of the heap entry that counts; infinite when there is none."""
+
+    __slots__ = ("cause", "deadline_ms", "queued_ms")
+
+    def __init__(self, cause: Cause, deadline_ms: float) -> None:
+        self.cause = cause
+        self.deadline_ms = deadline_ms
+        self.queued_ms = inf
+
+
+class TimerQueue(Generic[Cause]):
+    """Timers by key; each carries a cause, plain data that says what ran out."""
+
+    def __init__(self, monotonic_ms: Callable[[], float]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._timers: dict[str, _Timer[Cause]] = {}
+        self._heap: list[tuple[float, int, str, _Timer[Cause]]] = []
+        self._sequence = count()
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._timers
+
+    def schedule(self, key: str, delay_ms: float, cause: Cause) -> None:
+        """Let `cause` be due `delay_ms` from now, in place of whatever the key stood for."""
+        deadline_ms = self._monotonic_ms() + delay_ms
+        timer = self._timers.get(key)
+        if timer is None:
+            timer = self._timers[key] = _Timer(cause, deadline_ms)
+        else:
+            timer.cause = cause
+            timer.deadline_ms = deadline_ms
+        if deadline_ms < timer.queued_ms:
+            self._push(key, timer)
+
+    def cancel(self, key: str) -> None:
+        """Forget the key; harmless when nothing is scheduled under it."""
+        self._timers.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._timers.clear()
+        self._heap.clear()
+
+    def deadline_ms(self, key: str) -> float | None:
+        """When the key is due, on the monotonic clock."""
+        timer = self._timers.get(key)
+        return None if timer is None else timer.deadline_ms
+
+    @property
+    def next_wake_ms(self) -> float | None:
+        """When to look again: no timer is due before this, though possibly none is due at it."""
+        while self._heap and not self._counts(self._heap[0]):
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: float) -> Iterator[Cause]:
+        """The causes due at `now_ms`, earliest first, each forgotten as it is handed out.
+
+        What handling one cause cancels or reschedules is not handed out any more, so the caller handles each before it
+        asks for the next.
+        """
+        for key, timer in self._take(now_ms):
+            is_untouched = self._timers.get(key) is timer and timer.queued_ms == inf
+            if is_untouched:
+                del self._timers[key]
+                yield timer.cause
+
+    def _take(self, now_ms: float) -> list[tuple[str, _Timer[Cause]]]:
+        taken: list[tuple[str, _Timer[Cause]]] = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            entry = heappop(self._heap)
+            if not self._counts(entry):
+                continue
+            _, _, key, timer = entry
+            timer.queued_ms = inf
+            if timer.deadline_ms > now_ms:
+                self._push(key, timer)
+            else:
+                taken.append((key, timer))
+        return taken
+
+    def _push(self, key: str, timer: _Timer[Cause]) -> None:
+        timer.queued_ms = timer.deadline_ms
+        heappush(self._heap, (timer.deadline_ms, next(self._sequence), key, timer))
+
+    def _counts(self, entry: tuple[float, int, str, _Timer[Cause]]) -> bool:
+        deadline_ms, _, key, timer = entry
+        return self._timers.get(key) is timer and timer.queued_ms == deadline_ms

@@ -1,0 +1,21 @@
+"""Parked replies."""
+
+from broker.coordination.reply import Reply
+
+
+def test_a_reply_takes_one_answer() -> None:
+    answers: list[str] = []
+    reply = Reply(answers.append)
+    was_open = reply.is_open
+    assert reply.complete("first")
+    assert (was_open, reply.is_open) == (True, False)
+    assert not reply.complete("second")
+    assert answers == ["first"]
+
+
+def test_a_reply_is_closed_before_it_is_delivered() -> None:
+    """Delivering may come back to whoever completes; it must not find the reply open."""
+    seen: list[bool] = []
+    reply: Reply[str] = Reply(lambda _: seen.append(reply.is_open))
+    reply.complete("answer")
+    assert seen == [False]
