@@ -1,0 +1,79 @@
+"""One attempt to join a group: a JoinGroup request with its caller, brought into the terms of the group."""
+
+from dataclasses import dataclass
+
+from broker.coordination.reply import Reply
+from broker.groups.answers import join_refused
+from broker.groups.caller import Caller
+from broker.groups.classic import ClassicGroup
+from broker.groups.member import Member, SupportedProtocol, supported_protocols
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+def requires_known_member_id(api_version: int) -> bool:
+    """Whether a newcomer is sent back for its member id (KIP-394)."""
+    return api_version >= 4
+
+
+def can_skip_assignment(api_version: int) -> bool:
+    """Whether a leader understands that it need not share out the partitions (KIP-814)."""
+    return api_version >= 9
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAttempt:
+    """What somebody brings along. `member_id` is empty for those who have none yet."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    protocol_type: str
+    protocols: tuple[SupportedProtocol, ...]
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    reason: str
+    caller: Caller
+    reply: Reply[JoinGroupResponse]
+
+    @classmethod
+    def of(cls, request: JoinGroupRequest, caller: Caller, reply: Reply[JoinGroupResponse]) -> "JoinAttempt":
+        """Version 0 knows one timeout for both purposes."""
+        has_one_timeout = caller.api_version == 0
+        return cls(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.protocol_type,
+            supported_protocols(request.protocols),
+            request.session_timeout_ms if has_one_timeout else request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.reason or "not provided",
+            caller,
+            reply,
+        )
+
+    def new_member(self, member_id: str) -> Member:
+        """The member that this attempt makes."""
+        return Member(
+            member_id,
+            self.instance_id,
+            self.caller.client_id,
+            self.caller.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.protocols,
+            is_new=True,
+        )
+
+    def park(self, group: ClassicGroup, member: Member) -> None:
+        """Bring the member up to date and hold the reply; an earlier JoinGroup of its still parked is sent back."""
+        group.answer_join(member, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        group.update(member, self.protocols)
+        member.rebalance_timeout_ms = self.rebalance_timeout_ms
+        member.session_timeout_ms = self.session_timeout_ms
+        group.park_join(member, self.reply)
+
+    def refuse(self, error: ErrorCode, member_id: str = "") -> None:
+        """Answer with an error."""
+        self.reply.complete(join_refused(error, member_id))

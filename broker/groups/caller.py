@@ -1,0 +1,26 @@
+"""Who sends a request to a group, as far as groups care."""
+
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+
+
+class Caller(NamedTuple):
+    """`client_host` is Java's text of an address (`java_address`): clients show it, and it is in the records."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+
+
+def java_address(host: str) -> str:
+    """`InetAddress.toString` of an address without a name: a slash, and IPv6 written out in full."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return f"/{host}"
+    if not isinstance(address, IPv6Address):
+        return f"/{host}"
+    mapped = address.ipv4_mapped
+    if mapped is not None:
+        return f"/{mapped}"
+    return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.partition("%")[0].split(":"))

@@ -1,0 +1,122 @@
+"""OffsetCommit: a group notes how far it has read.
+
+Members commit under their generation, so that one who was dropped cannot overwrite its successor's offsets. Whoever
+uses no group management commits without a generation, into a group without members that need not exist yet (a
+simple group).
+"""
+
+from broker.coordination.shard import Result
+from broker.coordination.timers import Clock
+from broker.groups.classic import ClassicGroup
+from broker.groups.config import GroupConfig
+from broker.groups.metrics import GroupMetrics
+from broker.groups.records import CommittedOffset, GroupEvent, GroupRecord, OffsetKey, offset_committed
+from broker.groups.state import GroupState
+from broker.groups.table import GroupTable
+from broker.groups.timers import GroupTimers
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_SESSION_KEEPING_STATES = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+
+
+def knows_missing_groups(api_version: int) -> bool:
+    """Whether a commit into a group that does not exist is told so in as many words (KIP-848)."""
+    return api_version >= 9
+
+
+class OffsetCommit:
+    """Takes OffsetCommit requests whose topics and partitions are known to exist."""
+
+    def __init__(
+        self, groups: GroupTable, timers: GroupTimers, config: GroupConfig, metrics: GroupMetrics, clock: Clock
+    ) -> None:
+        self._groups = groups
+        self._timers = timers
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+
+    def run(self, request: OffsetCommitRequest, api_version: int) -> Result[GroupEvent, OffsetCommitResponse]:
+        """Decide what to write. Raises KafkaError when the whole request is refused."""
+        self._check(request, api_version)
+        now_ms = self._clock.now_ms()
+        expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+        records: list[GroupRecord] = []
+        response = OffsetCommitResponse()
+        for topic in request.topics:
+            answers = [
+                self._commit(request.group_id, topic, partition, now_ms, expire_ms, records)
+                for partition in topic.partitions
+            ]
+            response.topics.append(
+                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+            )
+        self._metrics.offset_commits += len(records)
+        return Result(response, records)
+
+    def _check(self, request: OffsetCommitRequest, api_version: int) -> None:
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            check_commit(group, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+            self._keep_session(group, request.member_id)
+        elif request.generation_id_or_member_epoch >= 0:
+            is_told = knows_missing_groups(api_version)
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION)
+
+    def _keep_session(self, group: ClassicGroup, member_id: str) -> None:
+        member = group.members.get(member_id)
+        if member is not None and group.state in _SESSION_KEEPING_STATES:
+            self._timers.renew_session(group, member)
+
+    def _commit(
+        self,
+        group_id: str,
+        topic: OffsetCommitRequestTopic,
+        partition: OffsetCommitRequestPartition,
+        now_ms: int,
+        expire_ms: int,
+        records: list[GroupRecord],
+    ) -> OffsetCommitResponsePartition:
+        metadata = partition.committed_metadata or ""
+        if _utf16_length(metadata) > self._config.offset_metadata_max_bytes:
+            return OffsetCommitResponsePartition(partition.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        value = CommittedOffset(
+            partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic.topic_id
+        )
+        records.append(offset_committed(OffsetKey(group_id, topic.name, partition.partition_index), value))
+        return OffsetCommitResponsePartition(partition.partition_index)
+
+
+def check_commit(
+    group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, *, is_transactional: bool = False
+) -> None:
+    """Whether this caller may commit offsets of the group now. Raises KafkaError.
+
+    Old transactional clients know neither member nor generation, and a transaction may outlive a rebalance; so
+    those two rules are for plain commits alone.
+    """
+    if group.state is GroupState.DEAD:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if generation < 0 and group.is_empty:
+        return
+    if generation >= 0 or member_id or instance_id is not None:
+        group.member_or_raise(member_id, instance_id)
+        if generation != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    elif not is_transactional:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _utf16_length(text: str) -> int:
+    """The length as Java counts it."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

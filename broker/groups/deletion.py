@@ -1,0 +1,77 @@
+"""What removes offsets and groups on request: DeleteGroups, OffsetDelete, and the deletion of topics."""
+
+from broker.coordination.shard import Result
+from broker.groups.classic import ClassicGroup
+from broker.groups.metrics import GroupMetrics
+from broker.groups.offsets import OffsetStore
+from broker.groups.records import GroupEvent, GroupRecord, OffsetKey, group_removed, offset_removed
+from broker.groups.state import GroupState
+from broker.groups.table import GroupTable
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_groups import DeletableGroupResult
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+class Deletions:
+    """Decides which tombstones to write."""
+
+    def __init__(self, groups: GroupTable, offsets: OffsetStore, metrics: GroupMetrics) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._metrics = metrics
+
+    def delete_group(self, group_id: str) -> Result[GroupEvent, DeletableGroupResult]:
+        """Delete a group without members, with all its offsets."""
+        group = self._groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            return Result(DeletableGroupResult(group_id, ErrorCode.GROUP_ID_NOT_FOUND))
+        if not group.is_empty:
+            return Result(DeletableGroupResult(group_id, ErrorCode.NON_EMPTY_GROUP))
+        removals = [offset_removed(key) for key in self._offsets.keys_of_group(group_id)]
+        self._metrics.offset_deletions += len(removals)
+        return Result(DeletableGroupResult(group_id), [*removals, group_removed(group_id)])
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Result[GroupEvent, OffsetDeleteResponse]:
+        """Delete offsets of partitions known to exist, except where the group reads the topic.
+
+        Raises KafkaError when the group has none to delete.
+        """
+        group = self._groups.get_or_raise(request.group_id)
+        _check_offset_deletion(group)
+        records: list[GroupRecord] = []
+        topics = [self._delete_topic_offsets(group, topic, records) for topic in request.topics]
+        self._metrics.offset_deletions += len(records)
+        return Result(OffsetDeleteResponse(topics=topics), records)
+
+    def on_topics_deleted(self, topics: set[str]) -> Result[GroupEvent, None]:
+        """Forget what any group has read of topics that are gone."""
+        records = [offset_removed(key) for key in self._offsets.keys_of_topics(topics)]
+        return Result(None, records, atomic=False)
+
+    def _delete_topic_offsets(
+        self, group: ClassicGroup, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]
+    ) -> OffsetDeleteResponseTopic:
+        is_read = group.is_subscribed_to(topic.name)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+        answers = [OffsetDeleteResponsePartition(each.partition_index, error) for each in topic.partitions]
+        if not is_read:
+            keys = [OffsetKey(group.group_id, topic.name, each.partition_index) for each in topic.partitions]
+            records.extend(offset_removed(key) for key in keys if self._exists(key))
+        return OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
+
+    def _exists(self, key: OffsetKey) -> bool:
+        return self._offsets.get(key) is not None or self._offsets.is_pending(key)
+
+
+def _check_offset_deletion(group: ClassicGroup) -> None:
+    """Without the consumer protocol nobody can tell which topics the members read, so there must be none."""
+    if group.state is GroupState.DEAD:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+    if not group.is_empty and not group.uses_consumer_protocol:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)

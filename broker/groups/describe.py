@@ -1,0 +1,69 @@
+"""ListGroups and DescribeGroups: what an administrator sees."""
+
+from collections.abc import Collection
+
+from broker.groups.classic import ClassicGroup
+from broker.groups.member import Member
+from broker.groups.state import GroupState
+from broker.groups.table import GroupTable
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from protocol.messages.list_groups import ListedGroup
+
+CLASSIC_GROUP_TYPE = "classic"
+
+
+def reports_missing_groups(api_version: int) -> bool:
+    """Whether a group that does not exist is an error; before, it was described as Dead (KIP-1043)."""
+    return api_version >= 6
+
+
+def list_groups(groups: GroupTable, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+    """The groups in one of the states and of one of the types, names in any case; an empty filter lets all pass."""
+    wanted_states = {state.strip().lower() for state in states}
+    if types and CLASSIC_GROUP_TYPE not in {each.lower() for each in types}:
+        return []
+    return [_listed(group) for group in groups if not wanted_states or group.state.value.lower() in wanted_states]
+
+
+def describe_group(groups: GroupTable, group_id: str, api_version: int) -> DescribedGroup:
+    """One group; what members said and were given is shown in a Stable group alone."""
+    group = groups.get(group_id)
+    if group is None:
+        return _missing(group_id, api_version)
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=group.protocol or "" if is_stable else "",
+        members=[_described(member, group.protocol if is_stable else None) for member in group.members.values()],
+    )
+
+
+def _missing(group_id: str, api_version: int) -> DescribedGroup:
+    described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if reports_missing_groups(api_version):
+        described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        described.error_message = f"Group {group_id} not found."
+    return described
+
+
+def _listed(group: ClassicGroup) -> ListedGroup:
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=CLASSIC_GROUP_TYPE,
+    )
+
+
+def _described(member: Member, protocol: str | None) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=b"" if protocol is None else member.metadata(protocol),
+        member_assignment=member.assignment,
+    )

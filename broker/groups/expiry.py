@@ -1,0 +1,125 @@
+"""Offsets that nobody has needed for long are forgotten, and empty groups with them (KIP-211).
+
+The whole shard is looked through every `offsets.retention.check.interval.ms`, a slice of groups at a time so that no
+request waits for it. What counts as "for long" depends on the group:
+
+| group | an offset expires, unless a member reads the topic, when |
+|---|---|
+| Empty, of some protocol type | the group has been empty for the retention time |
+| "consumer" and Stable, subscriptions known | it was committed that long ago |
+| without protocol type (offsets only) | it was committed that long ago |
+| any other | never |
+
+A client of old may have set an expiry time of its own, which then counts instead. Nothing expires for which a
+transaction is open. An empty group goes with its last offset, or at once if it has none and nobody is about to
+join; Kafka does not wait for the latter, nor for open transactions of a group without committed offsets.
+"""
+
+from collections.abc import Callable
+
+from broker.coordination.shard import Result
+from broker.coordination.timers import Clock
+from broker.groups.classic import ClassicGroup
+from broker.groups.config import GroupConfig
+from broker.groups.metrics import GroupMetrics
+from broker.groups.offsets import OffsetStore
+from broker.groups.rebalance import Outcome
+from broker.groups.records import CommittedOffset, GroupRecord, OffsetKey, group_removed, offset_removed
+from broker.groups.state import GroupState
+from broker.groups.table import GroupTable
+from broker.groups.timers import ExpiryDue, GroupTimers
+
+_GROUPS_PER_SLICE = 50  # at a few offsets each well below a millisecond
+
+_Base = Callable[[CommittedOffset], int]
+
+
+class Expiry:
+    """Writes tombstones for what has expired."""
+
+    def __init__(
+        self,
+        groups: GroupTable,
+        offsets: OffsetStore,
+        timers: GroupTimers,
+        config: GroupConfig,
+        metrics: GroupMetrics,
+        clock: Clock,
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._timers = timers
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+
+    def start(self) -> None:
+        """Have the shard looked through one interval from now."""
+        self._timers.start_expiry(self._config.offsets_retention_check_interval_ms, ExpiryDue())
+
+    def run(self, due: ExpiryDue) -> Outcome:
+        """Look through one slice, and schedule the next one or the next round before anything can fail."""
+        group_ids = tuple(self._groups.ids()) if due.is_new_round else due.remaining
+        self._schedule_rest(group_ids[_GROUPS_PER_SLICE:])
+        records: list[GroupRecord] = []
+        for group_id in group_ids[:_GROUPS_PER_SLICE]:
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._expire(group, records)
+        return Result(None, records, atomic=False)
+
+    def _schedule_rest(self, rest: tuple[str, ...]) -> None:
+        if rest:
+            self._timers.start_expiry(0, ExpiryDue(rest, is_new_round=False))
+        else:
+            self.start()
+
+    def _expire(self, group: ClassicGroup, records: list[GroupRecord]) -> None:
+        had_offsets = self._offsets.has_offsets(group.group_id)
+        expired = self._expired_keys(group) if had_offsets else []
+        if had_offsets and not expired:
+            return
+        self._metrics.offset_expirations += len(expired)
+        records.extend(offset_removed(key) for key in expired)
+        is_unused = group.is_empty and not group.pending_joins
+        if is_unused and self._holds_nothing_but(group.group_id, expired):
+            records.append(group_removed(group.group_id))
+
+    def _holds_nothing_but(self, group_id: str, expired: list[OffsetKey]) -> bool:
+        stored = sum(len(partitions) for partitions in self._offsets.of_group(group_id).values())
+        return stored == len(expired) and not self._offsets.has_open_transaction(group_id)
+
+    def _expired_keys(self, group: ClassicGroup) -> list[OffsetKey]:
+        base = _base_of(group)
+        if base is None:
+            return []
+        now_ms = self._clock.now_ms()
+        keys = (
+            (OffsetKey(group.group_id, topic, partition), value)
+            for topic, partitions in self._offsets.of_group(group.group_id).items()
+            if not group.is_subscribed_to(topic)
+            for partition, value in partitions.items()
+        )
+        return [
+            key for key, value in keys if self._is_expired(value, base, now_ms) and not self._offsets.is_pending(key)
+        ]
+
+    def _is_expired(self, value: CommittedOffset, base: _Base, now_ms: int) -> bool:
+        if value.expire_ms >= 0:
+            return now_ms >= value.expire_ms
+        return now_ms - base(value) >= self._config.offsets_retention_ms
+
+
+def _base_of(group: ClassicGroup) -> _Base | None:
+    """The moment from which the retention time counts for an offset of the group; None when nothing expires."""
+    if group.protocol_type is None:
+        return _commit_time
+    if group.is_empty:
+        since_ms = group.state_since_ms
+        return _commit_time if since_ms < 0 else lambda _: since_ms
+    is_understood = group.uses_consumer_protocol and group.topics is not None
+    return _commit_time if is_understood and group.state is GroupState.STABLE else None
+
+
+def _commit_time(value: CommittedOffset) -> int:
+    return value.commit_ms

@@ -1,0 +1,72 @@
+"""OffsetFetch: how far has a group read?
+
+A group that does not exist has read nothing, which is no error. A partition for which a transaction is open has no
+stable answer; who asks for one gets UNSTABLE_OFFSET_COMMIT there and asks again (KIP-447).
+"""
+
+from collections.abc import Iterable
+
+from broker.groups.offsets import OffsetStore
+from broker.groups.records import CommittedOffset, OffsetKey
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from protocol.primitives import ZERO_UUID, Uuid
+
+
+class OffsetFetch:
+    """Reads offsets for one group at a time; topics must carry names."""
+
+    def __init__(self, offsets: OffsetStore) -> None:
+        self._offsets = offsets
+
+    def run(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+        """The offsets asked for; all that the group has when no topics are named (None)."""
+        if request.topics is None:
+            stored = self._offsets.of_group(request.group_id)
+            topics = [
+                self._topic(request.group_id, name, ZERO_UUID, partitions, require_stable)
+                for name, partitions in stored.items()
+            ]
+        else:
+            topics = [
+                self._topic(request.group_id, topic.name, topic.topic_id, topic.partition_indexes, require_stable)
+                for topic in request.topics
+            ]
+        return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+    def _topic(
+        self, group_id: str, name: str, topic_id: Uuid, partitions: Iterable[int], require_stable: bool
+    ) -> OffsetFetchResponseTopics:
+        answers = [
+            self._partition(OffsetKey(group_id, name, partition), topic_id, require_stable) for partition in partitions
+        ]
+        return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)
+
+    def _partition(self, key: OffsetKey, topic_id: Uuid, require_stable: bool) -> OffsetFetchResponsePartitions:
+        if require_stable and self._offsets.is_pending(key):
+            return _no_offset(key.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        stored = self._offsets.get(key)
+        if stored is None or _is_of_another_topic(stored, topic_id):
+            return _no_offset(key.partition, ErrorCode.NONE)
+        return OffsetFetchResponsePartitions(
+            partition_index=key.partition,
+            committed_offset=stored.offset,
+            committed_leader_epoch=stored.leader_epoch,
+            metadata=stored.metadata,
+        )
+
+
+def _is_of_another_topic(stored: CommittedOffset, topic_id: Uuid) -> bool:
+    """Whether the offset belongs to an earlier topic of the same name; only ids that both sides know can tell."""
+    return ZERO_UUID not in (stored.topic_id, topic_id) and stored.topic_id != topic_id
+
+
+def _no_offset(partition: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=error
+    )

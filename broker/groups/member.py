@@ -1,0 +1,70 @@
+"""A member of a classic group."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.coordination.reply import Reply
+from protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.sync_group import SyncGroupResponse
+
+
+class SupportedProtocol(NamedTuple):
+    """A way of sharing partitions that a member can take part in, and what it says about itself under it."""
+
+    name: str
+    metadata: bytes
+
+
+def supported_protocols(protocols: Iterable[JoinGroupRequestProtocol]) -> tuple[SupportedProtocol, ...]:
+    """A request's protocols in the client's order of preference; of two with one name the first counts."""
+    by_name: dict[str, SupportedProtocol] = {}
+    for protocol in protocols:
+        by_name.setdefault(protocol.name, SupportedProtocol(protocol.name, protocol.metadata))
+    return tuple(by_name.values())
+
+
+@dataclass(slots=True)
+class Member:
+    """One consumer (or Connect worker …) in a group.
+
+    `instance_id` names a static member (KIP-345). `is_new` holds until the first JoinGroup is answered: such a member
+    knows no member id yet and cannot send heartbeats. At most one of the replies is open.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[SupportedProtocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    join_reply: Reply[JoinGroupResponse] | None = None
+    sync_reply: Reply[SyncGroupResponse] | None = None
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    @property
+    def awaits_join(self) -> bool:
+        return self.join_reply is not None
+
+    @property
+    def awaits_sync(self) -> bool:
+        return self.sync_reply is not None
+
+    @property
+    def keeps_its_session(self) -> bool:
+        """Whether it needs no heartbeats at present: it is parked, and it was in the group before."""
+        return not self.is_new and (self.awaits_join or self.awaits_sync)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it said about itself under the protocol; empty when it does not support it."""
+        return next((each.metadata for each in self.protocols if each.name == protocol), b"")
+
+    def vote(self, candidates: Collection[str]) -> str | None:
+        """Its favourite among the candidates; None when it supports none of them."""
+        return next((each.name for each in self.protocols if each.name in candidates), None)

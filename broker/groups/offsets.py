@@ -1,0 +1,149 @@
+"""The committed offsets of a shard, and those that open transactions would commit.
+
+Everything in here follows from the log: `replay` and `end_transaction` are the only ways in. Offsets written under a
+producer id stay pending, visible to no one, until the producer's marker: COMMIT moves them to the store, ABORT drops
+them. Which commit of a partition counts is decided by the offsets of the records themselves, not by the order of
+replaying, because compaction may have removed the earlier one and kept its transaction's marker.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from broker.groups.metrics import GroupMetrics
+from broker.groups.records import CommittedOffset, OffsetKey
+
+_NO_TOPICS: Mapping[str, Mapping[int, CommittedOffset]] = {}
+
+
+class _Offsets:
+    """Offsets by group, topic and partition; no empty branches."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+
+    def get(self, key: OffsetKey) -> CommittedOffset | None:
+        return self.groups.get(key.group_id, _NO_TOPICS).get(key.topic, {}).get(key.partition)
+
+    def put(self, key: OffsetKey, value: CommittedOffset) -> CommittedOffset | None:
+        """Store; the value that was there before."""
+        partitions = self.groups.setdefault(key.group_id, {}).setdefault(key.topic, {})
+        previous = partitions.get(key.partition)
+        partitions[key.partition] = value
+        return previous
+
+    def pop(self, key: OffsetKey) -> CommittedOffset | None:
+        topics = self.groups.get(key.group_id)
+        partitions = None if topics is None else topics.get(key.topic)
+        if topics is None or partitions is None:
+            return None
+        removed = partitions.pop(key.partition, None)
+        if not partitions:
+            del topics[key.topic]
+        if not topics:
+            del self.groups[key.group_id]
+        return removed
+
+    def keys_of(self, group_id: str) -> Iterator[OffsetKey]:
+        for topic, partitions in self.groups.get(group_id, _NO_TOPICS).items():
+            for partition in partitions:
+                yield OffsetKey(group_id, topic, partition)
+
+
+class OffsetStore:
+    """Committed and pending offsets. A group's id may be in here without any group of that id having members."""
+
+    def __init__(self, metrics: GroupMetrics) -> None:
+        self._committed = _Offsets()
+        self._pending: dict[int, _Offsets] = {}
+        self._groups_by_producer: dict[int, set[str]] = {}
+        self._producers_by_group: dict[str, set[int]] = {}
+        self._groups_by_topic: dict[str, set[str]] = {}
+        self._metrics = metrics
+
+    def get(self, key: OffsetKey) -> CommittedOffset | None:
+        return self._committed.get(key)
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """The group's committed offsets by topic and partition."""
+        return self._committed.groups.get(group_id, _NO_TOPICS)
+
+    def has_offsets(self, group_id: str) -> bool:
+        return group_id in self._committed.groups
+
+    def has_open_transaction(self, group_id: str) -> bool:
+        """Whether some producer's marker is still to come for offsets of this group."""
+        return group_id in self._producers_by_group
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        """Whether an open transaction would commit an offset for this partition."""
+        producers = self._producers_by_group.get(key.group_id, ())
+        return any(self._pending[producer].get(key) is not None for producer in producers)
+
+    def keys_of_group(self, group_id: str) -> list[OffsetKey]:
+        """Everything the group has, committed or pending, each once."""
+        keys = dict.fromkeys(self._committed.keys_of(group_id))
+        for producer in self._producers_by_group.get(group_id, ()):
+            keys.update(dict.fromkeys(self._pending[producer].keys_of(group_id)))
+        return list(keys)
+
+    def keys_of_topics(self, topics: set[str]) -> list[OffsetKey]:
+        """Everything that any group has for the topics, committed or pending, each once."""
+        groups = {group_id for topic in topics for group_id in self._groups_by_topic.get(topic, ())}
+        groups.update(self._producers_by_group)
+        return [key for group_id in sorted(groups) for key in self.keys_of_group(group_id) if key.topic in topics]
+
+    # Replay.
+
+    def replay_commit(self, key: OffsetKey, value: CommittedOffset, record_offset: int, producer_id: int) -> None:
+        """A commit is in the log; `producer_id` −1 outside of transactions."""
+        value.record_offset = record_offset
+        if producer_id < 0:
+            self._store(key, value)
+            return
+        self._pending.setdefault(producer_id, _Offsets()).put(key, value)
+        self._groups_by_producer.setdefault(producer_id, set()).add(key.group_id)
+        self._producers_by_group.setdefault(key.group_id, set()).add(producer_id)
+
+    def replay_removal(self, key: OffsetKey) -> None:
+        """A tombstone is in the log. It removes what is pending too, but not the knowledge that a marker will come."""
+        if self._committed.pop(key) is not None:
+            self._metrics.offsets -= 1
+            self._forget_topic(key)
+        for producer in self._producers_by_group.get(key.group_id, ()):
+            self._pending[producer].pop(key)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The producer's marker is in the log."""
+        pending = self._pending.pop(producer_id, None)
+        if pending is None:
+            return
+        for group_id in self._groups_by_producer.pop(producer_id):
+            producers = self._producers_by_group[group_id]
+            producers.discard(producer_id)
+            if not producers:
+                del self._producers_by_group[group_id]
+        if committed:
+            self._adopt(pending)
+
+    def _adopt(self, pending: _Offsets) -> None:
+        for group_id, topics in pending.groups.items():
+            for topic, partitions in topics.items():
+                for partition, value in partitions.items():
+                    key = OffsetKey(group_id, topic, partition)
+                    stored = self._committed.get(key)
+                    if stored is None or value.record_offset > stored.record_offset:
+                        self._store(key, value)
+
+    def _store(self, key: OffsetKey, value: CommittedOffset) -> None:
+        if self._committed.put(key, value) is None:
+            self._metrics.offsets += 1
+            self._groups_by_topic.setdefault(key.topic, set()).add(key.group_id)
+
+    def _forget_topic(self, key: OffsetKey) -> None:
+        if key.topic in self.of_group(key.group_id):
+            return
+        groups = self._groups_by_topic[key.topic]
+        groups.discard(key.group_id)
+        if not groups:
+            del self._groups_by_topic[key.topic]

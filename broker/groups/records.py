@@ -1,0 +1,190 @@
+"""The records that groups leave in `__consumer_offsets`, in Kafka's formats, and the events they stand for.
+
+A key is int16 type, then the message; a value is int16 version, then the message; no value is a tombstone. Types 0
+and 1 are committed offsets, 2 a classic group. The types of newer group protocols (3 and up) are left alone: not
+decoded, not replayed, not deleted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from broker.coordination.shard import Record
+from broker.groups.classic import ClassicGroup
+from protocol.compiler import decode, encode_bytes
+from protocol.errors import DecodeError
+from protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from protocol.primitives import ZERO_UUID, Uuid
+
+LEGACY_OFFSET_COMMIT_TYPE: Final = 0
+OFFSET_COMMIT_TYPE: Final = 1
+GROUP_METADATA_TYPE: Final = 2
+
+# Version 1 is the only one that can carry an expiry time of its own; 4 is Kafka's present one, with the topic id.
+_OFFSET_VALUE_VERSION: Final = 4
+_EXPIRING_OFFSET_VALUE_VERSION: Final = 1
+_GROUP_VALUE_VERSION: Final = 3
+_KEY_VERSION: Final = 0
+
+
+@dataclass(slots=True)
+class CommittedOffset:
+    """A committed offset as stored. `expire_ms` is −1 unless the client asked for a retention time of its own."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = -1
+    topic_id: Uuid = ZERO_UUID
+    record_offset: int = -1
+
+
+class OffsetKey(NamedTuple):
+    """Whose offset it is."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class OffsetCommitted(NamedTuple):
+    key: OffsetKey
+    value: CommittedOffset
+
+
+class OffsetRemoved(NamedTuple):
+    key: OffsetKey
+
+
+class GroupWritten(NamedTuple):
+    group_id: str
+    value: GroupMetadataValue
+
+
+class GroupRemoved(NamedTuple):
+    group_id: str
+
+
+GroupEvent = OffsetCommitted | OffsetRemoved | GroupWritten | GroupRemoved
+GroupRecord = Record[GroupEvent]
+
+
+def offset_committed(key: OffsetKey, value: CommittedOffset) -> GroupRecord:
+    """The record of a commit."""
+    version = _OFFSET_VALUE_VERSION if value.expire_ms < 0 else _EXPIRING_OFFSET_VALUE_VERSION
+    message = OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_ms,
+        expire_timestamp=value.expire_ms,
+        topic_id=value.topic_id,
+    )
+    return Record(_offset_key(key), _versioned(version, encode_bytes(message, version)), OffsetCommitted(key, value))
+
+
+def offset_removed(key: OffsetKey) -> GroupRecord:
+    """The tombstone of a commit."""
+    return Record(_offset_key(key), None, OffsetRemoved(key))
+
+
+def group_written(group: ClassicGroup, assignments: Mapping[str, bytes]) -> GroupRecord:
+    """The record of a group in its present generation; of the members' protocols only the elected one is kept."""
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=group.state_since_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol),
+                assignment=assignments[member.member_id],
+            )
+            for member in group.members.values()
+        ],
+    )
+    return _group_record(group.group_id, value)
+
+
+def group_created(group: ClassicGroup) -> GroupRecord:
+    """The record of a group that has only pending members so far: enough for it to exist after a failover."""
+    return _group_record(
+        group.group_id, GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=group.state_since_ms)
+    )
+
+
+def group_removed(group_id: str) -> GroupRecord:
+    """The tombstone of a group."""
+    return Record(_group_key(group_id), None, GroupRemoved(group_id))
+
+
+def decode_record(key: bytes, value: bytes | None) -> GroupEvent | None:
+    """The event behind a record of the log; None for the types that are left alone. Raises DecodeError."""
+    record_type = _leading_int16(key)
+    if record_type in (LEGACY_OFFSET_COMMIT_TYPE, OFFSET_COMMIT_TYPE):
+        return _decode_offset(key, value)
+    if record_type == GROUP_METADATA_TYPE:
+        return _decode_group(key, value)
+    return None
+
+
+def _decode_offset(key: bytes, value: bytes | None) -> GroupEvent:
+    message, _ = decode(OffsetCommitKey, key, _KEY_VERSION, 2)
+    offset_key = OffsetKey(message.group, message.topic, message.partition)
+    if value is None:
+        return OffsetRemoved(offset_key)
+    stored, _ = decode(OffsetCommitValue, value, _leading_int16(value), 2)
+    committed = CommittedOffset(
+        stored.offset,
+        stored.leader_epoch,
+        stored.metadata,
+        stored.commit_timestamp,
+        stored.expire_timestamp,
+        stored.topic_id,
+    )
+    return OffsetCommitted(offset_key, committed)
+
+
+def _decode_group(key: bytes, value: bytes | None) -> GroupEvent:
+    group_id = decode(GroupMetadataKey, key, _KEY_VERSION, 2)[0].group
+    if value is None:
+        return GroupRemoved(group_id)
+    return GroupWritten(group_id, decode(GroupMetadataValue, value, _leading_int16(value), 2)[0])
+
+
+def _group_record(group_id: str, value: GroupMetadataValue) -> GroupRecord:
+    encoded = encode_bytes(value, _GROUP_VALUE_VERSION)
+    return Record(_group_key(group_id), _versioned(_GROUP_VALUE_VERSION, encoded), GroupWritten(group_id, value))
+
+
+def _group_key(group_id: str) -> bytes:
+    return _versioned(GROUP_METADATA_TYPE, encode_bytes(GroupMetadataKey(group=group_id), _KEY_VERSION))
+
+
+def _offset_key(key: OffsetKey) -> bytes:
+    message = OffsetCommitKey(group=key.group_id, topic=key.topic, partition=key.partition)
+    return _versioned(OFFSET_COMMIT_TYPE, encode_bytes(message, _KEY_VERSION))
+
+
+def _versioned(number: int, encoded: bytes) -> bytes:
+    return number.to_bytes(2, "big") + encoded
+
+
+def _leading_int16(buffer: bytes) -> int:
+    if len(buffer) < 2:
+        raise DecodeError(f"a coordinator record of {len(buffer)} bytes has no type or version")
+    return int.from_bytes(buffer[:2], "big", signed=True)

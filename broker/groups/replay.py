@@ -1,0 +1,66 @@
+"""Replay: how records of the log become groups and offsets again.
+
+A group's record is its state at the end of its last rebalance, so a group with members comes back Stable, in the
+generation it had. While a node leads, group records describe what the live group already is, and are not replayed;
+group tombstones and offsets are, there as here.
+"""
+
+from collections.abc import Iterable
+
+from broker.groups.classic import ClassicGroup
+from broker.groups.member import Member, SupportedProtocol
+from broker.groups.offsets import OffsetStore
+from broker.groups.records import GroupEvent, GroupRemoved, GroupWritten, OffsetCommitted, OffsetRemoved
+from broker.groups.state import GroupState
+from broker.groups.table import GroupTable
+from protocol.messages.group_records import GroupMetadataValue, MemberMetadata
+
+
+class Replay:
+    """Applies events to the table and the store."""
+
+    def __init__(self, groups: GroupTable, offsets: OffsetStore) -> None:
+        self._groups = groups
+        self._offsets = offsets
+
+    def apply(self, event: GroupEvent, offset: int, producer_id: int) -> None:
+        """The event is in the log at `offset`."""
+        match event:
+            case OffsetCommitted(key, value):
+                if self._groups.get(key.group_id) is None:
+                    self._groups.put(ClassicGroup(key.group_id))  # a simple group, which has no record of its own
+                self._offsets.replay_commit(key, value, offset, producer_id)
+            case OffsetRemoved(key):
+                self._offsets.replay_removal(key)
+            case GroupWritten(group_id, value):
+                self._groups.put(group_from_record(group_id, value))
+            case GroupRemoved(group_id):
+                self._groups.remove(group_id)
+
+
+def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """The group that a GroupMetadata record describes."""
+    state = GroupState.STABLE if value.members else GroupState.EMPTY
+    group = ClassicGroup(group_id, state=state, state_since_ms=value.current_state_timestamp)
+    group.generation = value.generation
+    group.leader = value.leader
+    group.protocol = value.protocol
+    group.protocol_type = value.protocol_type or None
+    for member in _members(value.members, value.protocol or ""):
+        group.add(member, group.protocol_type)
+    group.refresh_topics()
+    return group
+
+
+def _members(stored: Iterable[MemberMetadata], protocol: str) -> Iterable[Member]:
+    for each in stored:
+        yield Member(
+            member_id=each.member_id,
+            instance_id=each.group_instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            rebalance_timeout_ms=each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout,
+            session_timeout_ms=each.session_timeout,
+            protocols=(SupportedProtocol(protocol, each.subscription),),
+            assignment=each.assignment,
+        )

@@ -1,0 +1,157 @@
+"""One partition of `__consumer_offsets` as a state machine: the groups it coordinates and their offsets.
+
+Wires the operations of this package together and is what the runtime drives. It holds no rules of its own.
+"""
+
+from collections.abc import Callable, Collection
+from typing import assert_never
+
+from broker.coordination.shard import Result
+from broker.coordination.timers import Clock, TimerQueue
+from broker.groups.answers import join_refused, sync_refused
+from broker.groups.attempt import JoinAttempt
+from broker.groups.commit import OffsetCommit
+from broker.groups.config import GroupConfig
+from broker.groups.deletion import Deletions
+from broker.groups.describe import describe_group, list_groups
+from broker.groups.expiry import Expiry
+from broker.groups.fetch import OffsetFetch
+from broker.groups.heartbeat import Heartbeat
+from broker.groups.join import JoinGroup
+from broker.groups.leave import LeaveGroup
+from broker.groups.metrics import GroupMetrics
+from broker.groups.offsets import OffsetStore
+from broker.groups.rebalance import Outcome, Rebalances
+from broker.groups.records import GroupEvent, decode_record
+from broker.groups.replay import Replay
+from broker.groups.state import Transition
+from broker.groups.sync import SyncGroup, SyncReply
+from broker.groups.table import GroupTable
+from broker.groups.timers import (
+    ExpiryDue,
+    GroupCause,
+    GroupTimers,
+    InitialDelayOver,
+    JoinPhaseOver,
+    SessionExpired,
+    SyncPhaseOver,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.delete_groups import DeletableGroupResult
+from protocol.messages.describe_groups import DescribedGroup
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity
+from protocol.messages.list_groups import ListedGroup
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from protocol.messages.sync_group import SyncGroupRequest
+
+
+class GroupShard:
+    """The groups of one partition. `new_uuid` supplies the random part of member ids."""
+
+    def __init__(self, config: GroupConfig, clock: Clock, new_uuid: Callable[[], str]) -> None:
+        self.metrics = GroupMetrics()
+        self.groups = GroupTable(self.metrics)
+        self.offsets = OffsetStore(self.metrics)
+        self._config = config
+        self._clock = clock
+        self._queue: TimerQueue[GroupCause] = TimerQueue(clock.monotonic_ms)
+        self._timers = GroupTimers(self._queue)
+        self._replay = Replay(self.groups, self.offsets)
+        self._rebalances = Rebalances(self.groups, self._timers, config, clock)
+        self._join = JoinGroup(self.groups, self._rebalances, self._timers, config, clock, new_uuid)
+        self._sync = SyncGroup(self.groups, self._rebalances, self._timers, self.metrics, clock)
+        self._heartbeat = Heartbeat(self.groups, self._timers)
+        self._leave = LeaveGroup(self.groups, self._rebalances, self._timers)
+        self._commit = OffsetCommit(self.groups, self._timers, config, self.metrics, clock)
+        self._fetch = OffsetFetch(self.offsets)
+        self._deletions = Deletions(self.groups, self.offsets, self.metrics)
+        self._expiry = Expiry(self.groups, self.offsets, self._timers, config, self.metrics, clock)
+
+    # What the runtime asks of every shard.
+
+    @property
+    def timers(self) -> TimerQueue[GroupCause]:
+        return self._queue
+
+    def decode(self, key: bytes, value: bytes | None) -> GroupEvent | None:
+        return decode_record(key, value)
+
+    def replay(self, event: GroupEvent, offset: int, producer_id: int) -> None:
+        self._replay.apply(event, offset, producer_id)
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.offsets.end_transaction(producer_id, committed)
+
+    def on_timer(self, cause: GroupCause) -> Outcome:
+        match cause:
+            case SessionExpired(group_id, member_id):
+                return self._rebalances.on_session_expired(group_id, member_id)
+            case InitialDelayOver(group_id, delay_ms, remaining_ms):
+                return self._rebalances.on_initial_delay_over(group_id, delay_ms, remaining_ms)
+            case JoinPhaseOver(group_id):
+                return self._rebalances.on_join_phase_over(group_id)
+            case SyncPhaseOver(group_id, generation):
+                return self._rebalances.on_sync_phase_over(group_id, generation)
+            case ExpiryDue():
+                return self._expiry.run(cause)
+            case _:
+                assert_never(cause)
+
+    def on_loaded(self) -> None:
+        """Give every member a fresh session, and shrink groups that are over a size limit set meanwhile."""
+        self._expiry.start()
+        for group in self.groups:
+            for member in group.members.values():
+                self._timers.renew_session(group, member)
+            if len(group.members) > self._config.group_max_size:
+                self._rebalances.prepare(group, "the group is over group.max.size")
+
+    def on_unloaded(self) -> None:
+        self._queue.clear()
+        for group in self.groups:
+            self.groups.move(group, Transition.UNLOADED, self._clock.now_ms())
+            for member in group.members.values():
+                group.answer_join(member, join_refused(ErrorCode.NOT_COORDINATOR, member.member_id))
+                group.answer_sync(member, sync_refused(ErrorCode.NOT_COORDINATOR))
+
+    # Requests.
+
+    def join_group(self, attempt: JoinAttempt) -> Outcome:
+        return self._join.run(attempt)
+
+    def sync_group(self, request: SyncGroupRequest, reply: SyncReply) -> Outcome:
+        return self._sync.run(request, reply)
+
+    def heartbeat(self, request: HeartbeatRequest) -> Result[GroupEvent, ErrorCode]:
+        return Result(self._heartbeat.run(request))
+
+    def leave_group(self, group_id: str, leavers: list[MemberIdentity]) -> Result[GroupEvent, LeaveGroupResponse]:
+        return self._leave.run(group_id, leavers)
+
+    def commit_offsets(
+        self, request: OffsetCommitRequest, api_version: int
+    ) -> Result[GroupEvent, OffsetCommitResponse]:
+        return self._commit.run(request, api_version)
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, require_stable: bool
+    ) -> Result[GroupEvent, OffsetFetchResponseGroup]:
+        return Result(self._fetch.run(request, require_stable))
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Result[GroupEvent, OffsetDeleteResponse]:
+        return self._deletions.delete_offsets(request)
+
+    def delete_group(self, group_id: str) -> Result[GroupEvent, DeletableGroupResult]:
+        return self._deletions.delete_group(group_id)
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> Result[GroupEvent, list[ListedGroup]]:
+        return Result(list_groups(self.groups, states, types))
+
+    def describe_group(self, group_id: str, api_version: int) -> Result[GroupEvent, DescribedGroup]:
+        return Result(describe_group(self.groups, group_id, api_version))
+
+    def on_topics_deleted(self, topics: set[str]) -> Outcome:
+        return self._deletions.on_topics_deleted(topics)

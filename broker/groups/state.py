@@ -1,0 +1,74 @@
+"""The states of a classic group, and every way from one to another.
+
+Two rules: every transition is a row of the table below, and the table knows nothing of members, timers or records.
+An illegal transition is a missing row, which is a bug of ours and raises.
+
+A group lives through generations. In each, members *join* (all are parked until everybody is in, or time is up), then
+*sync* (all are parked until the leader has sent the assignment and it is in the log):
+
+    Empty ──REBALANCE──► PreparingRebalance ──MEMBERS_JOINED──► CompletingRebalance ──ASSIGNED──► Stable
+      ▲                      │     ▲                                   │                            │
+      └────NOBODY_JOINED─────┘     └─────────────REBALANCE─────────────┴────────────────────────────┘
+
+| state | JoinGroup | SyncGroup | Heartbeat | OffsetCommit by a member |
+|---|---|---|---|---|
+| Empty | starts a rebalance | UNKNOWN_MEMBER_ID | UNKNOWN_MEMBER_ID | without a generation only |
+| PreparingRebalance | parked | REBALANCE_IN_PROGRESS | REBALANCE_IN_PROGRESS | accepted |
+| CompletingRebalance | same generation, or a new rebalance | parked | accepted | REBALANCE_IN_PROGRESS |
+| Stable | same generation, or a new rebalance | the assignment | accepted | accepted |
+| Dead | COORDINATOR_NOT_AVAILABLE everywhere: the partition moved away | | | |
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+
+class GroupState(Enum):
+    """A state, named as clients see it in ListGroups and DescribeGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Transition(Enum):
+    """Why a group changes its state."""
+
+    REBALANCE = "members are asked to join again"
+    MEMBERS_JOINED = "the join phase ended with members"
+    NOBODY_JOINED = "the join phase ended without members"
+    ASSIGNED = "the leader's assignment is committed"
+    UNLOADED = "this node stopped coordinating the group"
+
+
+_TRANSITIONS: Mapping[tuple[GroupState, Transition], GroupState] = {
+    (GroupState.EMPTY, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.STABLE, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.COMPLETING_REBALANCE, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, Transition.MEMBERS_JOINED): GroupState.COMPLETING_REBALANCE,
+    (GroupState.PREPARING_REBALANCE, Transition.NOBODY_JOINED): GroupState.EMPTY,
+    (GroupState.COMPLETING_REBALANCE, Transition.ASSIGNED): GroupState.STABLE,
+    (GroupState.EMPTY, Transition.UNLOADED): GroupState.DEAD,
+    (GroupState.PREPARING_REBALANCE, Transition.UNLOADED): GroupState.DEAD,
+    (GroupState.COMPLETING_REBALANCE, Transition.UNLOADED): GroupState.DEAD,
+    (GroupState.STABLE, Transition.UNLOADED): GroupState.DEAD,
+}
+
+
+class IllegalTransition(Exception):
+    """A transition that no row allows: the coordinator itself is at fault."""
+
+
+def can_rebalance(state: GroupState) -> bool:
+    """Whether a rebalance may start in this state: neither is one under way nor is the group gone."""
+    return (state, Transition.REBALANCE) in _TRANSITIONS
+
+
+def next_state(state: GroupState, transition: Transition) -> GroupState:
+    """Where the transition leads. Raises IllegalTransition."""
+    try:
+        return _TRANSITIONS[state, transition]
+    except KeyError:
+        raise IllegalTransition(f"{transition.name} in state {state.value}") from None

@@ -1,0 +1,90 @@
+"""A static member's process restarted: the new one takes over its instance's slot (KIP-345).
+
+If the group is Stable and would elect the same protocol as before, nobody else notices: the new member id is
+written and the present generation is the answer. The leader among them must not share out the partitions again.
+From JoinGroup version 9 on it is told so (KIP-814); before, it is told that its predecessor still leads.
+"""
+
+from dataclasses import replace
+
+from broker.coordination.errors import response_error
+from broker.coordination.shard import Result
+from broker.groups.answers import join_refused, joined, sync_refused
+from broker.groups.attempt import JoinAttempt, can_skip_assignment
+from broker.groups.classic import ClassicGroup
+from broker.groups.member import Member
+from broker.groups.rebalance import NOTHING, Outcome, Rebalances
+from broker.groups.records import group_written
+from broker.groups.state import GroupState
+from broker.groups.timers import GroupTimers
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupResponse
+
+
+class StaticReplacement:
+    """Puts a new member id in the place of an instance's old one."""
+
+    def __init__(self, rebalances: Rebalances, timers: GroupTimers) -> None:
+        self._rebalances = rebalances
+        self._timers = timers
+
+    def run(self, group: ClassicGroup, instance_id: str, member_id: str, attempt: JoinAttempt) -> Outcome:
+        """Take over from whoever has `instance_id` now; the old process is fenced at once."""
+        old_leader = group.leader
+        old = group.members[group.static_member_id(instance_id) or ""]
+        group.answer_join(old, join_refused(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+        group.answer_sync(old, sync_refused(ErrorCode.FENCED_INSTANCE_ID))
+        before = replace(old)
+        member = self._rename(group, old, member_id)
+        attempt.park(group, member)
+        if group.state is GroupState.STABLE and group.elect_protocol() == group.protocol:
+            return self._write(group, member, before, old_leader, attempt)
+        reason = f"{member_id} replaces {before.member_id}: {attempt.reason}"
+        return self._rebalances.prepare_or_complete(group, reason)
+
+    def _write(
+        self, group: ClassicGroup, member: Member, before: Member, old_leader: str | None, attempt: JoinAttempt
+    ) -> Outcome:
+        generation = group.generation
+
+        def on_outcome(error: ErrorCode) -> Outcome:
+            still_stands = group.state is GroupState.STABLE and group.generation == generation
+            if not attempt.reply.is_open or not still_stands:
+                return NOTHING  # answered by what came between, or parked for the rebalance that began meanwhile
+            if error is ErrorCode.NONE:
+                group.answer_join(member, _unnoticed(group, member, old_leader, attempt.caller.api_version))
+            else:
+                self._restore(group, member, before, response_error(error), old_leader)
+            return NOTHING
+
+        assignments = {each.member_id: each.assignment for each in group.members.values()}
+        return Result(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
+
+    def _restore(
+        self, group: ClassicGroup, member: Member, before: Member, error: ErrorCode, old_leader: str | None
+    ) -> None:
+        """The new id did not reach the log: the old one is the member again."""
+        refusal = joined(group, member, is_follower=True)
+        refusal.error_code, refusal.member_id, refusal.leader = error, "", old_leader or ""
+        group.answer_join(member, refusal)
+        group.update(member, before.protocols)
+        member.rebalance_timeout_ms = before.rebalance_timeout_ms
+        member.session_timeout_ms = before.session_timeout_ms
+        self._rename(group, member, before.member_id)
+
+    def _rename(self, group: ClassicGroup, member: Member, member_id: str) -> Member:
+        assert member.instance_id is not None
+        self._timers.end_session(group, member.member_id)
+        renamed = group.rename_static(member.instance_id, member_id)
+        self._timers.renew_session(group, renamed)
+        return renamed
+
+
+def _unnoticed(group: ClassicGroup, member: Member, old_leader: str | None, api_version: int) -> JoinGroupResponse:
+    if can_skip_assignment(api_version):
+        response = joined(group, member)
+        response.skip_assignment = group.is_leader(member.member_id)
+        return response
+    response = joined(group, member, is_follower=True)
+    response.leader = old_leader or ""
+    return response

@@ -1,0 +1,116 @@
+"""SyncGroup: members fetch what the leader assigned; the leader brings it along.
+
+Everybody is parked until the leader's assignment is committed, for a member must never work on partitions that a
+failover would not know to be its own. Then the group is Stable, and SyncGroup answers at once.
+"""
+
+from broker.coordination.errors import response_error
+from broker.coordination.reply import Reply
+from broker.coordination.shard import Result
+from broker.coordination.timers import Clock
+from broker.groups.answers import sync_refused, synced
+from broker.groups.classic import ClassicGroup
+from broker.groups.member import Member
+from broker.groups.metrics import GroupMetrics
+from broker.groups.rebalance import NOTHING, Outcome, Rebalances
+from broker.groups.records import group_written
+from broker.groups.state import GroupState, Transition
+from broker.groups.table import GroupTable
+from broker.groups.timers import GroupTimers
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+SyncReply = Reply[SyncGroupResponse]
+
+
+class SyncGroup:
+    """Takes SyncGroup requests whose group id is in order."""
+
+    def __init__(
+        self, groups: GroupTable, rebalances: Rebalances, timers: GroupTimers, metrics: GroupMetrics, clock: Clock
+    ) -> None:
+        self._groups = groups
+        self._rebalances = rebalances
+        self._timers = timers
+        self._metrics = metrics
+        self._clock = clock
+
+    def run(self, request: SyncGroupRequest, reply: SyncReply) -> Outcome:
+        """Answer now or park the reply."""
+        try:
+            group, member = self._check(request)
+        except KafkaError as error:
+            return _refuse(reply, error.code)
+        match group.state:
+            case GroupState.COMPLETING_REBALANCE:
+                return self._park(group, member, request, reply)
+            case GroupState.STABLE:
+                self._note_synced(group, member)
+                reply.complete(synced(group, member))
+                return NOTHING
+            case _:
+                return _refuse(reply, ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def _check(self, request: SyncGroupRequest) -> tuple[ClassicGroup, Member]:
+        group = self._groups.get(request.group_id)
+        if group is None or group.is_empty:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if group.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        member = group.member_or_raise(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return group, member
+
+    def _park(self, group: ClassicGroup, member: Member, request: SyncGroupRequest, reply: SyncReply) -> Outcome:
+        group.answer_sync(member, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier one, sent again since
+        member.sync_reply = reply
+        self._note_synced(group, member)
+        is_first_of_leader = group.is_leader(member.member_id) and group.assigning != group.generation
+        return self._write(group, request) if is_first_of_leader else NOTHING
+
+    def _note_synced(self, group: ClassicGroup, member: Member) -> None:
+        group.pending_syncs.discard(member.member_id)
+        if not group.pending_syncs:
+            self._timers.end_sync_phase(group)
+
+    def _write(self, group: ClassicGroup, request: SyncGroupRequest) -> Outcome:
+        """Put the assignment into the log; members that the leader forgot get an empty one."""
+        given = {each.member_id: each.assignment for each in request.assignments}
+        assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
+        generation = group.assigning = group.generation
+
+        def on_outcome(error: ErrorCode) -> Outcome:
+            group.assigning = None
+            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
+                return NOTHING  # the members are past this generation
+            if error is not ErrorCode.NONE:
+                return self._give_up(group, response_error(error))
+            self._assign(group, assignments)
+            return NOTHING
+
+        return Result(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
+
+    def _assign(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+        self._groups.move(group, Transition.ASSIGNED, self._clock.now_ms())
+        self._metrics.completed_rebalances += 1
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            if group.answer_sync(member, synced(group, member)):
+                # It may have been parked past the end of its session, which is not counted while it is parked.
+                self._timers.renew_session(group, member)
+
+    def _give_up(self, group: ClassicGroup, error: ErrorCode) -> Outcome:
+        self._rebalances.cancel_syncs(group, error)
+        return self._rebalances.prepare(group, f"the assignment could not be written: {error.name}")
+
+
+def _differ(named: str | None, elected: str | None) -> bool:
+    return named is not None and elected is not None and named != elected
+
+
+def _refuse(reply: SyncReply, error: ErrorCode) -> Outcome:
+    reply.complete(sync_refused(error))
+    return NOTHING

@@ -1,0 +1,59 @@
+"""The groups of a shard by id; the one place where a group appears, disappears or changes its state."""
+
+from collections.abc import Iterator
+from logging import getLogger
+
+from broker.groups.classic import ClassicGroup
+from broker.groups.metrics import GroupMetrics
+from broker.groups.state import GroupState, Transition, next_state
+from protocol.errors import ErrorCode, KafkaError
+
+_log = getLogger(__name__)
+
+
+class GroupTable:
+    """Finds groups and counts them by state."""
+
+    def __init__(self, metrics: GroupMetrics) -> None:
+        self._groups: dict[str, ClassicGroup] = {}
+        self._metrics = metrics
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[ClassicGroup]:
+        return iter(self._groups.values())
+
+    def ids(self) -> list[str]:
+        return list(self._groups)
+
+    def get(self, group_id: str) -> ClassicGroup | None:
+        return self._groups.get(group_id)
+
+    def get_or_raise(self, group_id: str) -> ClassicGroup:
+        """The group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def put(self, group: ClassicGroup) -> ClassicGroup:
+        """Add the group, in place of one with the same id."""
+        self.remove(group.group_id)
+        self._groups[group.group_id] = group
+        self._metrics.groups[group.state] += 1
+        return group
+
+    def remove(self, group_id: str) -> None:
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            self._metrics.groups[group.state] -= 1
+
+    def move(self, group: ClassicGroup, transition: Transition, now_ms: int) -> None:
+        """Change the group's state. Raises IllegalTransition."""
+        state = next_state(group.state, transition)
+        self._metrics.groups[group.state] -= 1
+        self._metrics.groups[state] += 1
+        group.was_empty = group.state is GroupState.EMPTY
+        group.state = state
+        group.state_since_ms = now_ms

@@ -1,0 +1,240 @@
+"""DeleteGroups, OffsetDelete, deleted topics, and offsets nobody has needed for long."""
+
+import pytest
+
+from broker.groups.classic import ClassicGroup
+from broker.groups.config import GroupConfig
+from broker.groups.records import CommittedOffset, OffsetKey
+from broker.groups.state import GroupState
+from protocol.errors import ErrorCode, KafkaError
+from tests.support.group_bench import START_MS, GroupBench
+
+MINUTE_S = 60
+RETENTION_S = 600
+CHECK_S = 60
+
+
+def bench() -> GroupBench:
+    config = GroupConfig(
+        group_coordinator_append_linger_ms=0,
+        offsets_retention_ms=RETENTION_S * 1000,
+        offsets_retention_check_interval_ms=CHECK_S * 1000,
+    )
+    return GroupBench(config)
+
+
+# DeleteGroups
+
+
+def test_a_group_without_members_is_deleted_with_its_offsets() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    b.commit("a", {("t", 0): 5, ("u", 0): 6})
+    b.leave("a")
+    b.shard.offsets.replay_commit(OffsetKey("g", "pending", 0), CommittedOffset(1, -1, "", 0), 99, producer_id=7)
+    before = len(b.log.records)
+    assert b.delete_group().error_code == ErrorCode.NONE
+    assert len(b.log.records) == before + 4
+    assert b.shard.groups.get("g") is None
+    assert b.fetch() == {}
+    replayed = b.replayed_shard()
+    assert replayed.groups.get("g") is None
+    assert not replayed.offsets.has_offsets("g")
+
+
+def test_a_group_with_members_is_not_deleted() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    assert b.delete_group().error_code == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_an_unknown_group_is_not_deleted() -> None:
+    assert GroupBench().delete_group("unknown").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_deletion_that_cannot_be_written_leaves_everything_as_it_was() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", 0): 5})
+    b.log.fail_next = ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(KafkaError):
+        b.delete_group()
+    assert b.fetch() == {("t", 0): 5}
+
+
+# OffsetDelete
+
+
+def test_offsets_are_deleted_where_there_are_some() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", 0): 5, ("t", 1): 6})
+    before = len(b.log.records)
+    response = b.delete_offsets([("t", 0), ("t", 9)])
+    assert [each.error_code for each in response.topics[0].partitions] == [0, 0]
+    assert len(b.log.records) == before + 1
+    assert b.fetch() == {("t", 1): 6}
+
+
+def test_offsets_of_a_topic_that_members_read_stay() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    b.commit("a", {("t", 0): 5, ("u", 0): 6})
+    response = b.delete_offsets([("t", 0), ("u", 0)])
+    codes = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+    assert codes == {"t": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "u": ErrorCode.NONE}
+    assert b.fetch() == {("t", 0): 5}
+
+
+def test_a_consumer_group_that_cannot_be_understood_reads_everything() -> None:
+    b = GroupBench()
+    b.stable_group("a", protocols={"range": b"?"})
+    b.commit("a", {("u", 0): 6})
+    response = b.delete_offsets([("u", 0)])
+    assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+def test_a_group_of_another_protocol_must_be_empty() -> None:
+    b = GroupBench()
+    b.join("a", protocol_type="connect")
+    b.advance(6)
+    with pytest.raises(KafkaError) as caught:
+        b.delete_offsets([("t", 0)])
+    assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
+    with pytest.raises(KafkaError) as caught:
+        GroupBench().delete_offsets([("t", 0)], group="unknown")
+    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# Deleted topics
+
+
+def test_offsets_of_a_deleted_topic_go_in_all_groups() -> None:
+    b = GroupBench()
+    for group in ("g", "h"):
+        b.commit(None, {("t", 0): 5, ("u", 0): 6}, group=group)
+    b.hosted.post(lambda shard: shard.on_topics_deleted({"t"}))
+    assert b.fetch() == {("u", 0): 6}
+    assert b.fetch(group="h") == {("u", 0): 6}
+    assert len(b.log.records) == 6
+
+
+def test_more_tombstones_than_fit_one_batch_are_written_as_several() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", partition): 5 for partition in range(50)})
+    b.log.max_batch_bytes = 300
+    b.hosted.post(lambda shard: shard.on_topics_deleted({"t"}))
+    assert b.fetch() == {}
+    assert sum(b.log.batch_sizes[1:]) == 50
+    assert len(b.log.batch_sizes) > 5
+
+
+# What expires: KIP-211
+
+
+def test_offsets_of_a_simple_group_expire_and_the_group_with_them() -> None:
+    b = bench()
+    b.commit(None, {("t", 0): 5})
+    b.advance(RETENTION_S - 1)
+    assert b.fetch() == {("t", 0): 5}
+    b.commit(None, {("t", 1): 6})
+    b.advance(CHECK_S)
+    assert b.fetch() == {("t", 1): 6}
+    b.advance(RETENTION_S)
+    assert b.shard.groups.get("g") is None
+    assert b.replayed_shard().groups.get("g") is None
+    assert b.shard.metrics.offset_expirations == 2
+
+
+def test_offsets_of_an_empty_group_expire_from_when_it_became_empty() -> None:
+    b = bench()
+    b.stable_group("a", session_ms=1_800_000)
+    b.commit("a", {("t", 0): 5})
+    b.advance(RETENTION_S)
+    b.leave("a")
+    b.advance(RETENTION_S - 2 * CHECK_S)
+    assert b.fetch() == {("t", 0): 5}
+    b.advance(3 * CHECK_S)
+    assert b.shard.groups.get("g") is None
+
+
+def test_in_an_empty_group_of_the_first_record_versions_the_commit_time_counts() -> None:
+    b = bench()
+    b.stable_group("a")
+    b.commit("a", {("t", 0): 5})
+    b.leave("a")
+    b.group.state_since_ms = -1
+    b.advance(RETENTION_S + CHECK_S)
+    assert b.shard.groups.get("g") is None
+
+
+def test_members_keep_the_offsets_of_what_they_read() -> None:
+    b = bench()
+    b.stable_group("a", session_ms=1_800_000)
+    b.commit("a", {("t", 0): 5, ("no longer read", 0): 6})
+    b.advance(RETENTION_S + CHECK_S)
+    assert b.fetch() == {("t", 0): 5}
+    assert b.state() is GroupState.STABLE
+
+
+@pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
+def test_nothing_expires_while_members_rebalance_or_cannot_be_understood(protocol_type: str) -> None:
+    b = bench()
+    b.client("a", protocols={"p": b"?"})
+    b.join("a", protocol_type=protocol_type, session_ms=1_800_000)
+    b.advance(6)
+    b.sync("a", {"a": b""}, protocol_type=protocol_type)
+    b.commit("a", {("t", 0): 5})
+    b.advance(RETENTION_S + CHECK_S)
+    assert b.fetch() == {("t", 0): 5}
+
+
+def test_an_expiry_time_of_the_clients_own_counts_instead() -> None:
+    b = bench()
+    b.commit(None, {("t", 0): 5}, retention_ms=1_000, version=4)
+    b.commit(None, {("t", 1): 5}, retention_ms=5 * RETENTION_S * 1000, version=4)
+    b.advance(CHECK_S)
+    assert b.fetch() == {("t", 1): 5}
+    b.advance(2 * RETENTION_S)
+    assert b.fetch() == {("t", 1): 5}
+
+
+def test_nothing_expires_for_which_a_transaction_is_open() -> None:
+    b = bench()
+    b.commit(None, {("t", 0): 5})
+    b.shard.offsets.replay_commit(OffsetKey("g", "t", 0), CommittedOffset(6, -1, "", START_MS), 99, producer_id=7)
+    b.advance(RETENTION_S + CHECK_S)
+    assert b.fetch() == {("t", 0): 5}
+    b.shard.replay_end_transaction(7, False)
+    b.advance(CHECK_S)
+    assert b.fetch() == {}
+
+
+def test_an_empty_group_without_offsets_goes_but_not_under_the_feet_of_a_newcomer() -> None:
+    b = bench()
+    b.join("a", follow_up=False, session_ms=100_000)
+    b.advance(CHECK_S)
+    assert b.shard.groups.get("g") is not None
+    b.advance(2 * CHECK_S)
+    assert b.shard.groups.get("g") is None
+
+
+def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
+    b = bench()
+    b.commit(None, {("t", 0): 5})
+    b.advance(RETENTION_S - 1)
+    b.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    b.advance(1)
+    assert b.fetch() == {("t", 0): 5}
+    b.advance(CHECK_S)
+    assert b.fetch() == {}
+
+
+def test_many_groups_are_looked_through_in_slices() -> None:
+    b = bench()
+    for index in range(120):
+        b.shard.groups.put(ClassicGroup(f"g{index}"))
+    b.advance(CHECK_S)
+    assert len(b.shard.groups) == 0
+    assert [size for size in b.log.batch_sizes] == [50, 50, 20]

@@ -1,0 +1,294 @@
+"""JoinGroup, rule by rule."""
+
+import pytest
+
+from broker.groups.config import GroupConfig
+from broker.groups.state import GroupState
+from protocol.errors import ErrorCode
+from tests.support.group_bench import GroupBench, subscription
+
+INITIAL_DELAY_S = 3
+
+
+def bench(**settings: int) -> GroupBench:
+    return GroupBench(GroupConfig(group_coordinator_append_linger_ms=0, **settings))
+
+
+def test_a_newcomer_is_sent_back_for_its_member_id() -> None:
+    """KIP-394."""
+    b = bench()
+    box = b.join("a", follow_up=False)
+    assert box.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert box.joined.member_id == "a-1"
+    assert b.state() is GroupState.EMPTY
+    assert b.group.pending_joins == {"a-1"}
+
+
+def test_old_clients_are_taken_in_at_once() -> None:
+    b = bench()
+    box = b.join("a", version=3)
+    assert box.answer is None
+    assert list(b.group.members) == ["a-1"]
+
+
+def test_a_pending_member_is_forgotten_after_its_session_timeout() -> None:
+    b = bench()
+    b.join("a", follow_up=False, session_ms=6_000)
+    b.advance(6)
+    assert not b.group.pending_joins
+    assert b.join("a").error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_new_group_is_in_the_log_before_it_has_a_generation() -> None:
+    b = bench()
+    b.join("a", follow_up=False)
+    replayed = b.replayed_shard().groups.get_or_raise("g")
+    assert (replayed.state, replayed.generation, replayed.protocol_type) == (GroupState.EMPTY, 0, None)
+
+
+def test_a_group_that_could_not_be_written_does_not_exist() -> None:
+    b = bench()
+    b.log.fail_next = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    b.join("a", follow_up=False)
+    assert b.shard.groups.get("g") is None
+    assert b.join("a").error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_id_is_unknown_in_a_group_that_does_not_exist() -> None:
+    b = bench()
+    b.client("a", member_id="a-9")
+    assert b.join("a").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.shard.groups.get("g") is None
+
+
+def test_the_first_members_wait_for_more() -> None:
+    b = bench()
+    first = b.join("a")
+    b.advance(2.9)
+    second = b.join("b")
+    b.advance(0.1)
+    assert first.answer is None  # somebody came, so it goes on
+    b.advance(INITIAL_DELAY_S)
+    assert first.joined.generation_id == 1
+    assert second.joined.generation_id == 1
+    assert first.joined.leader == "a-1"
+    assert [member.member_id for member in first.joined.members] == ["a-1", "b-2"]
+    assert second.joined.members == []
+
+
+def test_the_wait_for_the_first_members_ends_with_the_rebalance_timeout() -> None:
+    b = bench()
+    boxes = [b.join("m0", rebalance_ms=7_000)]
+    for index in range(1, 8):
+        b.advance(1)
+        boxes.append(b.join(f"m{index}", rebalance_ms=7_000))
+    assert boxes[0].joined.generation_id == 1
+    assert boxes[6].joined.generation_id == 1  # the last one to come within 7 s
+    assert boxes[7].answer is None  # a new rebalance
+
+
+def test_without_an_initial_delay_the_first_member_starts_at_once() -> None:
+    b = bench(group_initial_rebalance_delay_ms=0)
+    box = b.join("a")
+    b.advance(0)
+    assert box.joined.generation_id == 1
+
+
+def test_a_later_rebalance_ends_when_everybody_is_in() -> None:
+    b = bench()
+    b.stable_group("a", "b")
+    newcomer = b.join("c")
+    assert b.state() is GroupState.PREPARING_REBALANCE
+    assert b.heartbeat("a") is ErrorCode.REBALANCE_IN_PROGRESS
+    b.join("a")
+    assert newcomer.answer is None
+    b.join("b")
+    assert newcomer.joined.generation_id == 2
+    assert b.state() is GroupState.COMPLETING_REBALANCE
+
+
+def test_a_pending_member_is_waited_for() -> None:
+    b = bench()
+    b.stable_group("a")
+    b.join("b", follow_up=False)
+    box = b.join("a")  # the leader starts a rebalance
+    assert box.answer is None
+    b.join("b")
+    assert box.joined.generation_id == 2
+
+
+def test_a_dynamic_member_that_does_not_come_back_is_dropped_at_the_rebalance_timeout() -> None:
+    b = bench()
+    b.stable_group("a", "b", rebalance_ms=20_000, session_ms=30_000)
+    box = b.join("a", rebalance_ms=20_000)
+    b.advance(20)
+    assert box.joined.generation_id == 2
+    assert list(b.group.members) == ["a-1"]
+    assert b.heartbeat("b") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_when_the_leader_does_not_come_back_another_member_leads() -> None:
+    b = bench()
+    b.stable_group("a", "b", rebalance_ms=20_000, session_ms=30_000)
+    box = b.join("b", rebalance_ms=20_000, protocols={"range": subscription("other")})
+    b.advance(20)
+    assert box.joined.leader == "b-2"
+    assert len(box.joined.members) == 1
+
+
+def test_a_follower_that_joins_a_stable_group_unchanged_gets_the_present_generation() -> None:
+    b = bench()
+    b.stable_group("a", "b")
+    box = b.join("b")
+    assert (box.joined.generation_id, box.joined.leader, box.joined.members) == (1, "a-1", [])
+    assert b.state() is GroupState.STABLE
+
+
+def test_the_leader_that_joins_a_stable_group_starts_a_rebalance() -> None:
+    """Only the leader knows that topics have got more partitions."""
+    b = bench()
+    b.stable_group("a", "b")
+    assert b.join("a").answer is None
+    assert b.state() is GroupState.PREPARING_REBALANCE
+
+
+def test_a_follower_with_other_metadata_starts_a_rebalance() -> None:
+    b = bench()
+    b.stable_group("a", "b")
+    assert b.join("b", protocols={"range": subscription("other")}).answer is None
+    assert b.state() is GroupState.PREPARING_REBALANCE
+
+
+def test_a_member_that_lost_its_answer_gets_it_again_while_assignments_are_awaited() -> None:
+    b = bench()
+    b.join("a")
+    b.join("b")
+    b.advance(9)
+    assert b.state() is GroupState.COMPLETING_REBALANCE
+    again = b.join("a")
+    assert again.joined.generation_id == 1
+    assert len(again.joined.members) == 2
+    assert b.join("b").joined.members == []
+
+
+def test_changed_metadata_while_assignments_are_awaited_starts_over_and_sends_syncs_back() -> None:
+    b = bench()
+    b.join("a")
+    b.join("b")
+    b.advance(9)
+    parked = b.sync("b")
+    b.join("a", protocols={"range": subscription("other")})
+    assert b.state() is GroupState.PREPARING_REBALANCE
+    assert parked.error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_join_sent_again_takes_the_place_of_the_one_before() -> None:
+    b = bench()
+    b.stable_group("a", "b")
+    lost = b.join("a")
+    again = b.join("a")
+    assert lost.error is ErrorCode.REBALANCE_IN_PROGRESS
+    b.join("b")
+    assert again.joined.generation_id == 2
+
+
+def test_the_protocol_with_most_votes_among_the_common_ones_is_elected() -> None:
+    b = bench()
+    x, y, z = b"x", b"y", b"z"
+    b.join("a", protocols={"sticky": x, "range": y, "mine": z})
+    b.join("b", protocols={"range": y, "sticky": x})
+    b.join("c", protocols={"range": y, "sticky": x})
+    b.advance(12)
+    assert b.group.protocol == "range"
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"),
+    [("connect", {"range": b""}), ("consumer", {"other": b""}), ("consumer", {}), ("", {"range": b""})],
+)
+def test_a_newcomer_without_a_common_protocol_is_refused(protocol_type: str, protocols: dict[str, bytes]) -> None:
+    b = bench()
+    b.stable_group("a")
+    box = b.join("b", protocol_type=protocol_type, protocols=protocols)
+    assert box.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_an_empty_group_takes_any_protocol_type_but_none() -> None:
+    b = bench()
+    b.stable_group("a")
+    b.leave("a")
+    assert b.join("c", protocol_type="", follow_up=False).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    b.client("d", protocols={})
+    assert b.join("d", follow_up=False).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert b.join("e", protocol_type="connect", protocols={"eager": b""}).answer is None
+
+
+def test_a_member_id_of_an_empty_group_is_unknown() -> None:
+    b = bench()
+    b.stable_group("a")
+    b.leave("a")
+    assert b.join("a").error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_pending_id_cannot_become_a_static_member() -> None:
+    b = bench()
+    b.join("a", follow_up=False)
+    assert b.join("a", instance_id="i").error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_in_version_0_the_session_timeout_is_the_rebalance_timeout_too() -> None:
+    b = bench()
+    b.join("a", version=0, session_ms=7_000, rebalance_ms=-1)
+    assert b.group.members["a-1"].rebalance_timeout_ms == 7_000
+
+
+def test_a_group_has_room_for_group_max_size_members() -> None:
+    b = bench(group_max_size=2)
+    b.stable_group("a", "b")
+    refused = b.join("c")
+    assert (refused.error, refused.joined.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert b.join("b").error is ErrorCode.NONE
+
+
+def test_while_members_join_again_those_who_are_in_count() -> None:
+    b = bench(group_max_size=2)
+    b.stable_group("a", "b")
+    b.join("a")
+    assert b.join("c").answer is None  # one is in, so there is room for one more
+    assert b.join("b").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert b.group.generation == 1
+    assert "b-2" not in b.group.members
+
+
+def test_a_group_over_a_lowered_limit_rebalances_when_it_is_loaded() -> None:
+    b = bench()
+    b.stable_group("a", "b", "c")
+    b.config = GroupConfig(group_coordinator_append_linger_ms=0, group_max_size=2)
+    b.restart()
+    assert b.state() is GroupState.PREPARING_REBALANCE
+
+
+def test_a_new_member_expires_after_five_minutes_even_while_parked() -> None:
+    b = bench()
+    b.stable_group("a", session_ms=1_800_000, rebalance_ms=1_800_000)
+    box = b.join("b")
+    b.advance(299)
+    assert box.answer is None
+    b.advance(1)
+    assert (box.error, box.joined.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+
+
+def test_a_parked_member_does_not_expire() -> None:
+    b = bench()
+    b.stable_group("a", "b", session_ms=600_000, rebalance_ms=600_000)
+    box = b.join("a", session_ms=10_000, rebalance_ms=600_000)
+    b.advance(100)
+    assert box.answer is None
+    assert "a-1" in b.group.members
+
+
+def test_unloading_sends_parked_members_to_look_for_the_coordinator() -> None:
+    b = bench()
+    box = b.join("a")
+    b.hosted.close()
+    assert (box.error, box.joined.member_id) == (ErrorCode.NOT_COORDINATOR, "a-1")

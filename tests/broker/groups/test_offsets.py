@@ -1,0 +1,271 @@
+"""OffsetCommit, OffsetFetch, pending offsets of transactions."""
+
+import pytest
+
+from broker.groups.commit import check_commit
+from broker.groups.config import GroupConfig
+from broker.groups.metrics import GroupMetrics
+from broker.groups.offsets import OffsetStore
+from broker.groups.records import CommittedOffset, OffsetKey
+from broker.groups.state import GroupState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import ZERO_UUID, Uuid
+from tests.support.group_bench import START_MS, GroupBench, fetch_request
+
+KEY = OffsetKey("g", "t", 0)
+
+
+def stored(b: GroupBench, partition: int = 0) -> CommittedOffset | None:
+    return b.shard.offsets.get(OffsetKey("g", "t", partition))
+
+
+# OffsetCommit
+
+
+def test_a_member_commits() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    response = b.commit("a", {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}, metadata="note")
+    assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 2), ("u", 1)]
+    value = stored(b)
+    assert value is not None
+    assert (value.offset, value.leader_epoch, value.metadata, value.expire_ms) == (5, 3, "note", -1)
+    assert value.commit_ms == START_MS + 6_000
+    assert b.fetch() == {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}
+
+
+def test_the_answer_waits_for_the_commit_of_the_record() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    b.log.holds_commits = True
+    answer = b.start_later(lambda shard: shard.commit_offsets(b.commit_request("a", {("t", 0): 5}), 9), lingers=True)
+    fetched = b.start_later(lambda shard: shard.fetch_offsets(fetch_request("g", [("t", 0)]), False))
+    assert not answer.done()
+    assert not fetched.done()
+    b.log.commit()
+    assert fetched.result().topics[0].partitions[0].committed_offset == 5
+    assert answer.done()
+
+
+def test_null_metadata_is_empty_metadata() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", 0): 5}, metadata=None)
+    value = stored(b)
+    assert value is not None
+    assert value.metadata == ""
+
+
+def test_metadata_is_measured_in_utf_16_units() -> None:
+    b = GroupBench(GroupConfig(group_coordinator_append_linger_ms=0, offset_metadata_max_bytes=4))
+    for metadata, error in [("abcd", 0), ("abcde", 12), ("üüüü", 0), ("😀😀", 0), ("😀😀a", 12)]:
+        response = b.commit(None, {("t", 0): 5}, metadata=metadata)
+        assert response.topics[0].partitions[0].error_code == error, metadata
+
+
+def test_a_retention_time_of_the_clients_own_is_kept() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", 0): 5}, retention_ms=1_000, version=4)
+    value = stored(b)
+    assert value is not None
+    assert value.expire_ms == START_MS + 1_000
+    replayed = b.replayed_shard().offsets.get(KEY)
+    assert replayed is not None
+    assert replayed.expire_ms == START_MS + 1_000
+
+
+def test_a_commit_without_generation_makes_a_simple_group() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", 0): 5})
+    assert b.group.is_simple
+    assert len(b.log.records) == 1
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_a_generation_of_a_group_that_does_not_exist_is_refused(version: int, error: ErrorCode) -> None:
+    b = GroupBench()
+    with pytest.raises(KafkaError) as caught:
+        b.commit(None, {("t", 0): 5}, generation=1, version=version)
+    assert caught.value.code is error
+
+
+def refusal(b: GroupBench, name: str | None, generation: int | None = None) -> ErrorCode:
+    try:
+        b.commit(name, {("t", 0): 5}, generation=generation)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def test_commits_into_a_group_with_members_are_checked() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    assert refusal(b, "a") is ErrorCode.NONE
+    assert refusal(b, "a", generation=0) is ErrorCode.ILLEGAL_GENERATION
+    assert refusal(b, "stranger", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert refusal(b, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    b.client("s", instance_id="i", member_id="x")
+    assert refusal(b, "s") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_commits_are_accepted_while_members_join_but_not_while_assignments_are_awaited() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b")
+    b.join("a")
+    assert refusal(b, "b") is ErrorCode.NONE
+    b.join("b")
+    assert b.state() is GroupState.COMPLETING_REBALANCE
+    assert refusal(b, "b") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_empty_group_takes_commits_without_generation_only() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    b.leave("a")
+    assert refusal(b, None) is ErrorCode.NONE
+    assert refusal(b, "a", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_transactional_commits_of_old_clients_need_no_member() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b")
+    check_commit(b.group, "", None, -1, is_transactional=True)
+    b.join("a")
+    b.join("b")
+    check_commit(b.group, "a-1", None, 2, is_transactional=True)
+    with pytest.raises(KafkaError) as caught:
+        check_commit(b.group, "a-1", None, 1, is_transactional=True)
+    assert caught.value.code is ErrorCode.ILLEGAL_GENERATION
+
+
+# OffsetFetch
+
+
+def test_what_was_never_committed_has_no_offset() -> None:
+    b = GroupBench()
+    assert b.fetch([("t", 0)], group="unknown") == {("t", 0): -1}
+    assert b.fetch(None, group="unknown") == {}
+    b.commit(None, {("t", 0): 5})
+    assert b.fetch([("t", 0), ("t", 1), ("u", 0)]) == {("t", 0): 5, ("t", 1): -1, ("u", 0): -1}
+
+
+def test_an_offset_of_an_earlier_topic_of_the_same_name_is_none() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", 0): 5}, topic_id=Uuid(b"1" * 16))
+    request = fetch_request("g", [("t", 0)])
+    assert request.topics is not None
+    for topic_id, offset in [(ZERO_UUID, 5), (Uuid(b"1" * 16), 5), (Uuid(b"2" * 16), -1)]:
+        request.topics[0].topic_id = topic_id
+        fetched = b.execute(lambda shard: shard.fetch_offsets(request, False))
+        assert fetched.topics[0].partitions[0].committed_offset == offset
+
+
+# Transactions
+
+
+def store() -> OffsetStore:
+    return OffsetStore(GroupMetrics())
+
+
+def value(offset: int) -> CommittedOffset:
+    return CommittedOffset(offset, -1, "", 0)
+
+
+def offset_in(offsets: OffsetStore, key: OffsetKey = KEY) -> int | None:
+    found = offsets.get(key)
+    return None if found is None else found.offset
+
+
+def test_pending_offsets_are_visible_to_no_one() -> None:
+    offsets = store()
+    offsets.replay_commit(KEY, value(5), 10, producer_id=7)
+    assert offset_in(offsets) is None
+    assert offsets.is_pending(KEY)
+    assert offsets.has_open_transaction("g")
+
+
+@pytest.mark.parametrize(("committed", "offset"), [(True, 5), (False, None)])
+def test_the_marker_decides(committed: bool, offset: int | None) -> None:
+    offsets = store()
+    offsets.replay_commit(KEY, value(5), 10, producer_id=7)
+    offsets.end_transaction(7, committed)
+    assert offset_in(offsets) == offset
+    assert not offsets.is_pending(KEY)
+    assert not offsets.has_open_transaction("g")
+
+
+def test_a_later_plain_commit_wins_over_a_transaction_that_commits_after_it() -> None:
+    """Also when compaction removed records in between: the record's own offset decides."""
+    offsets = store()
+    offsets.replay_commit(KEY, value(5), 10, producer_id=7)
+    offsets.replay_commit(KEY, value(6), 11, producer_id=-1)
+    offsets.end_transaction(7, True)
+    assert offset_in(offsets) == 6
+
+
+def test_a_transaction_wins_over_an_earlier_plain_commit() -> None:
+    offsets = store()
+    offsets.replay_commit(KEY, value(6), 9, producer_id=-1)
+    offsets.replay_commit(KEY, value(5), 10, producer_id=7)
+    offsets.end_transaction(7, True)
+    assert offset_in(offsets) == 5
+
+
+def test_of_two_transactions_the_later_record_wins_whichever_commits_first() -> None:
+    offsets = store()
+    offsets.replay_commit(KEY, value(1), 10, producer_id=7)
+    offsets.replay_commit(KEY, value(2), 11, producer_id=8)
+    offsets.end_transaction(8, True)
+    offsets.end_transaction(7, True)
+    assert offset_in(offsets) == 2
+
+
+def test_a_tombstone_removes_pending_offsets_but_the_group_stays_open_until_the_marker() -> None:
+    """KAFKA-19164: forgetting the link would leave the group with a transaction that never ends, or end it early."""
+    offsets = store()
+    offsets.replay_commit(KEY, value(5), 10, producer_id=7)
+    offsets.replay_removal(KEY)
+    assert not offsets.is_pending(KEY)
+    assert offsets.has_open_transaction("g")
+    offsets.end_transaction(7, True)
+    assert not offsets.has_open_transaction("g")
+    assert offset_in(offsets) is None
+
+
+def test_a_marker_without_offsets_is_harmless() -> None:
+    offsets = store()
+    offsets.end_transaction(7, True)
+    assert offsets.keys_of_group("g") == []
+
+
+def test_offsets_are_found_by_topic() -> None:
+    offsets = store()
+    other = OffsetKey("h", "t", 1)
+    for key in (KEY, other, OffsetKey("h", "u", 0)):
+        offsets.replay_commit(key, value(1), 1, producer_id=-1)
+    pending = OffsetKey("p", "t", 2)
+    offsets.replay_commit(pending, value(1), 2, producer_id=7)
+    assert offsets.keys_of_topics({"t"}) == [KEY, other, pending]
+    offsets.replay_removal(other)
+    assert offsets.keys_of_topics({"t"}) == [KEY, pending]
+
+
+def test_offsets_are_counted() -> None:
+    metrics = GroupMetrics()
+    offsets = OffsetStore(metrics)
+    offsets.replay_commit(KEY, value(1), 1, producer_id=-1)
+    offsets.replay_commit(KEY, value(2), 2, producer_id=-1)
+    assert metrics.offsets == 1
+    offsets.replay_removal(KEY)
+    offsets.replay_removal(KEY)
+    assert metrics.offsets == 0
+
+
+def test_a_stable_answer_is_refused_while_a_transaction_is_open() -> None:
+    b = GroupBench()
+    b.commit(None, {("t", 0): 5, ("t", 1): 6})
+    b.shard.offsets.replay_commit(KEY, value(7), 99, producer_id=7)
+    partitions = [("t", 0), ("t", 1)]
+    assert b.fetch(partitions, stable=True) == {("t", 0): ErrorCode.UNSTABLE_OFFSET_COMMIT, ("t", 1): 6}
+    assert b.fetch(partitions) == {("t", 0): 5, ("t", 1): 6}
+    b.shard.replay_end_transaction(7, True)
+    assert b.fetch(partitions, stable=True) == {("t", 0): 7, ("t", 1): 6}

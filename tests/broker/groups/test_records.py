@@ -1,0 +1,143 @@
+"""Records in Kafka's formats; the bytes are those of Apache Kafka 4.2's GroupCoordinatorRecordSerde."""
+
+import pytest
+
+from broker.groups.classic import ClassicGroup
+from broker.groups.member import Member, SupportedProtocol
+from broker.groups.records import (
+    CommittedOffset,
+    GroupRemoved,
+    GroupWritten,
+    OffsetCommitted,
+    OffsetKey,
+    OffsetRemoved,
+    decode_record,
+    group_created,
+    group_removed,
+    group_written,
+    offset_committed,
+    offset_removed,
+)
+from broker.groups.replay import group_from_record
+from broker.groups.state import GroupState
+from protocol.errors import DecodeError
+from protocol.primitives import Uuid
+
+OFFSET_KEY = "000100016700017400000007"
+GROUP_KEY = "0002000167"
+
+
+def a_group() -> ClassicGroup:
+    group = ClassicGroup("g", state=GroupState.STABLE, state_since_ms=5)
+    group.generation, group.protocol = 4, "range"
+    protocols = (SupportedProtocol("range", b"\x01\x02"), SupportedProtocol("sticky", b"not written"))
+    group.add(Member("a-1", "i", "a", "/127.0.0.1", 60_000, 10_000, protocols), "consumer")
+    return group
+
+
+def test_a_commit_is_written_as_kafka_writes_it() -> None:
+    record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1))
+    assert record.key.hex() == OFFSET_KEY
+    assert record.value is not None
+    assert record.value.hex() == "0004000000000000000500000003026d000000000000000100"
+
+
+def test_a_commit_by_topic_id_carries_the_id() -> None:
+    topic_id = Uuid((1).to_bytes(8, "big") + (2).to_bytes(8, "big"))
+    record = offset_committed(OffsetKey("g", "t", 0), CommittedOffset(5, -1, "m", 1, -1, topic_id))
+    assert record.value is not None
+    expected = "00040000000000000005ffffffff026d000000000000000101001000000000000000010000000000000002"
+    assert record.value.hex() == expected
+
+
+def test_a_commit_with_an_expiry_time_is_written_in_the_version_that_has_one() -> None:
+    record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1, 9))
+    assert record.value is not None
+    assert record.value.hex() == "0001000000000000000500016d00000000000000010000000000000009"
+
+
+def test_a_group_is_written_as_kafka_writes_it() -> None:
+    record = group_written(a_group(), {"a-1": b"\x03"})
+    assert record.key.hex() == GROUP_KEY
+    assert record.value is not None
+    assert record.value.hex() == (
+        "00030008636f6e73756d657200000004000572616e67650003612d310000000000000005000000010003612d31000169000161000a"
+        "2f3132372e302e302e310000ea60000027100000000201020000000103"
+    )
+
+
+def test_a_group_without_generation_is_written_as_kafka_writes_it() -> None:
+    record = group_created(ClassicGroup("g", state_since_ms=5))
+    assert record.value is not None
+    assert record.value.hex() == "0003000000000000ffffffff000000000000000500000000"
+
+
+def test_tombstones_have_no_value() -> None:
+    assert offset_removed(OffsetKey("g", "t", 7))[:2] == (bytes.fromhex(OFFSET_KEY), None)
+    assert group_removed("g")[:2] == (bytes.fromhex(GROUP_KEY), None)
+
+
+def test_what_was_written_is_read_back() -> None:
+    key, value = OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1)
+    for record in (
+        offset_committed(key, value),
+        offset_removed(key),
+        group_written(a_group(), {"a-1": b"\x03"}),
+        group_removed("g"),
+    ):
+        assert decode_record(record.key, record.value) == record.event
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0000000000000000000500016d0000000000000001", CommittedOffset(5, -1, "m", 1)),
+        ("0001000000000000000500016d00000000000000010000000000000009", CommittedOffset(5, -1, "m", 1, 9)),
+        ("0002000000000000000500016d0000000000000001", CommittedOffset(5, -1, "m", 1)),
+        ("000300000000000000050000000300016d0000000000000001", CommittedOffset(5, 3, "m", 1)),
+    ],
+)
+def test_commits_of_older_versions_are_read(value: str, expected: CommittedOffset) -> None:
+    for record_type in ("0000", "0001"):
+        key = bytes.fromhex(record_type + OFFSET_KEY[4:])
+        assert decode_record(key, bytes.fromhex(value)) == OffsetCommitted(OffsetKey("g", "t", 7), expected)
+
+
+def test_a_group_of_the_first_version_is_read() -> None:
+    """No rebalance timeout, no state timestamp, no static members."""
+    value = "00000008636f6e73756d657200000004000572616e67650003612d31000000010003612d31000161"
+    value += "000a2f3132372e302e302e31000027100000000201020000000103"
+    event = decode_record(bytes.fromhex(GROUP_KEY), bytes.fromhex(value))
+    assert isinstance(event, GroupWritten)
+    group = group_from_record("g", event.value)
+    member = group.members["a-1"]
+    assert (group.state, group.generation, group.state_since_ms) == (GroupState.STABLE, 4, -1)
+    assert (member.rebalance_timeout_ms, member.instance_id, member.assignment) == (10_000, None, b"\x03")
+
+
+@pytest.mark.parametrize("record_type", [3, 8, 9, 15, 16, 23, 99])
+def test_records_of_other_group_protocols_are_left_alone(record_type: int) -> None:
+    assert decode_record(record_type.to_bytes(2, "big") + b"anything", b"anything") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("", None),
+        ("00", None),
+        ("0001", None),
+        (OFFSET_KEY, ""),
+        (OFFSET_KEY, "0003"),
+        (OFFSET_KEY, "00090000000000000005"),
+        (OFFSET_KEY, "ffff0000000000000005"),
+        (GROUP_KEY, "0003ff"),
+    ],
+)
+def test_a_malformed_record_is_told_apart(key: str, value: str | None) -> None:
+    with pytest.raises(DecodeError):
+        decode_record(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+
+
+def test_removals_are_read() -> None:
+    assert decode_record(bytes.fromhex(OFFSET_KEY), None) == OffsetRemoved(OffsetKey("g", "t", 7))
+    assert decode_record(bytes.fromhex(GROUP_KEY), None) == GroupRemoved("g")

@@ -1,0 +1,47 @@
+"""Reading what consumers say about themselves."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.groups.subscription import all_subscribed_topics, subscribed_topics
+from tests.support.group_bench import subscription
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_topics_are_read_from_every_version(version: int) -> None:
+    assert subscribed_topics(subscription("t", "ü", version=version)) == frozenset({"t", "ü"})
+
+
+def test_a_version_of_the_future_is_read_by_its_prefix() -> None:
+    metadata = (99).to_bytes(2, "big") + subscription("t")[2:] + b"whatever comes"
+    assert subscribed_topics(metadata) == frozenset({"t"})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"",
+        b"\x00\x00",
+        b"\xff\xff" + subscription("t")[2:],  # a negative version
+        b"\x00\x00\x7f\xff\xff\xff",  # more topics than there can be
+        b"\x00\x00\xff\xff\xff\xff",
+        b"\x00\x00\x00\x00\x00\x01\x00\x05abc",
+        b"\x00\x00\x00\x00\x00\x01\xff\xff",
+        b"\x00\x00\x00\x00\x00\x01\x00\x01\xff",
+    ],
+)
+def test_what_is_no_subscription_is_unknown(metadata: bytes) -> None:
+    assert subscribed_topics(metadata) is None
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_either_understood_or_unknown(metadata: bytes) -> None:
+    topics = subscribed_topics(metadata)
+    assert topics is None or all(isinstance(topic, str) for topic in topics)
+
+
+def test_one_unreadable_member_makes_the_whole_group_unknown() -> None:
+    assert all_subscribed_topics([subscription("a"), subscription("b")]) == frozenset({"a", "b"})
+    assert all_subscribed_topics([subscription("a"), b"?"]) is None
+    assert all_subscribed_topics([]) == frozenset()

@@ -1,0 +1,274 @@
+"""SyncGroup, Heartbeat and LeaveGroup, rule by rule."""
+
+import pytest
+
+from broker.groups.state import GroupState
+from protocol.errors import ErrorCode
+from protocol.messages.leave_group import MemberIdentity
+from tests.support.group_bench import GroupBench
+
+
+def completing(*names: str, session_ms: int = 10_000, rebalance_ms: int = 60_000) -> GroupBench:
+    """A group whose members are in and owe a SyncGroup; the first one leads."""
+    b = GroupBench()
+    for name in names:
+        b.join(name, session_ms=session_ms, rebalance_ms=rebalance_ms)
+    b.advance(3 * (len(names) + 1))
+    assert b.state() is GroupState.COMPLETING_REBALANCE
+    return b
+
+
+# SyncGroup
+
+
+def test_members_get_what_the_leader_assigned_once_it_is_committed() -> None:
+    b = completing("a", "b")
+    b.log.holds_commits = True
+    follower = b.sync("b")
+    leader = b.sync("a", {"a": b"1", "b": b"2"})
+    assert follower.answer is None
+    assert b.state() is GroupState.COMPLETING_REBALANCE
+    b.log.commit()
+    assert follower.synced.assignment == b"2"
+    assert leader.synced.assignment == b"1"
+    assert (leader.synced.protocol_type, leader.synced.protocol_name) == ("consumer", "range")
+    assert b.state() is GroupState.STABLE
+
+
+def test_a_member_that_the_leader_forgot_gets_nothing_to_do() -> None:
+    b = completing("a", "b")
+    follower = b.sync("b")
+    b.sync("a", {"a": b"1"})
+    assert (follower.error, follower.synced.assignment) == (ErrorCode.NONE, b"")
+
+
+def test_an_assignment_for_somebody_else_is_ignored() -> None:
+    b = completing("a")
+    b.client("stranger", member_id="s-9")
+    assert b.sync("a", {"a": b"1", "stranger": b"2"}).synced.assignment == b"1"
+
+
+def test_in_a_stable_group_the_answer_comes_at_once() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b")
+    assert b.sync("b").synced.assignment == b"b"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_an_assignment_that_cannot_be_written_starts_a_rebalance(error: ErrorCode, told: ErrorCode) -> None:
+    b = completing("a", "b")
+    follower = b.sync("b")
+    b.log.fail_next = error
+    leader = b.sync("a", {"a": b"1", "b": b"2"})
+    assert (leader.error, follower.error) == (told, told)
+    assert b.state() is GroupState.PREPARING_REBALANCE
+    assert b.group.members["a-1"].assignment == b""
+
+
+def test_an_assignment_that_is_not_committed_in_time_starts_a_rebalance() -> None:
+    b = completing("a")
+    b.log.holds_commits = True
+    leader = b.sync("a", {"a": b"1"})
+    b.advance(5)
+    assert leader.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert b.state() is GroupState.PREPARING_REBALANCE
+    b.log.commit()
+    assert b.state() is GroupState.PREPARING_REBALANCE
+
+
+def test_a_commit_that_comes_when_the_members_are_past_that_generation_changes_nothing() -> None:
+    b = completing("a", "b")
+    b.log.holds_commits = True
+    parked = b.sync("a", {"a": b"1", "b": b"2"})
+    b.join("c")
+    assert parked.error is ErrorCode.REBALANCE_IN_PROGRESS
+    b.log.commit()
+    assert b.state() is GroupState.PREPARING_REBALANCE
+    assert b.group.members["a-1"].assignment == b""
+
+
+def test_a_leader_that_sends_its_assignment_twice_is_heard_once() -> None:
+    """The second must not reach the log: the members are about to work by the first."""
+    b = completing("a", "b")
+    b.log.holds_commits = True
+    lost = b.sync("a", {"a": b"1", "b": b"2"})
+    written = b.log.end_offset
+    again = b.sync("a", {"a": b"3", "b": b"4"})
+    assert lost.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert b.log.end_offset == written
+    b.log.commit()
+    assert again.synced.assignment == b"1"
+
+
+def test_sync_is_refused_while_members_join() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b")
+    b.join("a")
+    assert b.sync("b").error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_sync_checks_group_member_generation_and_protocol() -> None:
+    b = completing("a")
+    assert b.sync("a", group="unknown").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.sync("a", generation=7).error is ErrorCode.ILLEGAL_GENERATION
+    assert b.sync("a", protocol_type="connect").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert b.sync("a", protocol="sticky").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert b.sync("stranger").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.sync("a", {"a": b""}, protocol_type=None, protocol="range").error is ErrorCode.NONE
+
+
+def test_sync_in_an_empty_group_is_refused() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    b.leave("a")
+    assert b.sync("a").error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_members_that_do_not_sync_are_dropped_at_the_rebalance_timeout() -> None:
+    b = completing("a", "b", rebalance_ms=20_000, session_ms=120_000)
+    b.sync("a", {"a": b"1", "b": b"2"})
+    assert b.state() is GroupState.STABLE
+    b.advance(20)
+    assert list(b.group.members) == ["a-1"]
+    assert b.state() is GroupState.PREPARING_REBALANCE
+
+
+def test_if_the_leader_never_syncs_the_group_starts_over_without_it() -> None:
+    b = completing("a", "b", rebalance_ms=20_000, session_ms=120_000)
+    parked = b.sync("b")
+    b.advance(20)
+    assert parked.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert b.group.leader == "b-2"
+
+
+def test_unloading_sends_those_who_wait_for_an_assignment_away() -> None:
+    b = completing("a", "b")
+    parked = b.sync("b")
+    b.hosted.close()
+    assert parked.error is ErrorCode.NOT_COORDINATOR
+
+
+# Heartbeat
+
+
+def test_heartbeats_keep_a_member_in() -> None:
+    b = GroupBench()
+    b.stable_group("a", session_ms=6_000)
+    for _ in range(10):
+        b.advance(5)
+        assert b.heartbeat("a") is ErrorCode.NONE
+    b.advance(6)
+    assert b.state() is GroupState.EMPTY
+
+
+def test_heartbeats_are_welcome_before_the_assignment() -> None:
+    assert completing("a").heartbeat("a") is ErrorCode.NONE
+
+
+def test_heartbeat_checks_group_member_and_generation() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    assert b.heartbeat("a", group="unknown") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.heartbeat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.heartbeat("a", generation=0) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_member_that_falls_silent_makes_the_others_rebalance() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b", session_ms=10_000)
+    b.advance(9)
+    b.heartbeat("a")
+    b.advance(1)
+    assert list(b.group.members) == ["a-1"]
+    assert b.heartbeat("a") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_the_last_silent_member_ends_the_join_phase_of_the_others() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b", session_ms=10_000)
+    box = b.join("a")
+    assert box.answer is None
+    b.advance(10)
+    assert box.joined.generation_id == 2
+
+
+def test_an_offset_commit_is_a_sign_of_life() -> None:
+    b = GroupBench()
+    b.stable_group("a", session_ms=6_000)
+    b.advance(5)
+    b.commit("a", {("t", 0): 1})
+    b.advance(5)
+    assert b.state() is GroupState.STABLE
+
+
+# LeaveGroup
+
+
+def test_a_member_that_leaves_makes_the_others_rebalance() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b")
+    response = b.leave("a")
+    assert response.error_code == 0
+    assert [(member.member_id, member.error_code) for member in response.members] == [("a-1", 0)]
+    assert (b.state(), b.group.leader) == (GroupState.PREPARING_REBALANCE, "b-2")
+
+
+def test_when_the_last_one_leaves_the_group_is_empty_and_written_so() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    b.leave("a")
+    assert (b.state(), b.group.generation, b.group.protocol) == (GroupState.EMPTY, 2, None)
+    replayed = b.replayed_shard().groups.get_or_raise("g")
+    assert (replayed.state, replayed.generation, replayed.protocol_type) == (GroupState.EMPTY, 2, "consumer")
+
+
+def test_several_leave_at_once_for_one_rebalance() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b", "c")
+    b.leave("a", "b")
+    assert list(b.group.members) == ["c-3"]
+    assert b.join("c").joined.generation_id == 2
+
+
+def test_leaving_ends_the_join_phase_if_all_others_are_in() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b")
+    box = b.join("a")
+    b.leave("b")
+    assert box.joined.generation_id == 2
+
+
+def test_a_member_that_leaves_while_parked_is_answered() -> None:
+    b = GroupBench()
+    b.stable_group("a", "b")
+    box = b.join("a")
+    b.leave("a")
+    assert box.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_pending_member_may_leave() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    b.join("p", follow_up=False)
+    assert b.leave("p").members[0].error_code == 0
+    assert not b.group.pending_joins
+
+
+def test_leaving_an_unknown_group_is_told_per_member() -> None:
+    b = GroupBench()
+    response = b.execute(lambda shard: shard.leave_group("unknown", [MemberIdentity("m", None)]), lingers=True)
+    assert (response.error_code, response.members[0].error_code) == (0, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def test_a_stranger_that_leaves_disturbs_nobody() -> None:
+    b = GroupBench()
+    b.stable_group("a")
+    assert b.leave("stranger").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.state() is GroupState.STABLE

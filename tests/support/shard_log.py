@@ -1,0 +1,71 @@
+"""A coordinator's partition in memory, whose commits and failures a test decides."""
+
+from collections.abc import Callable, Sequence
+
+from broker.runtime.shard_log import LoadedBatch, LoadedRecord
+from broker.runtime.waiters import OffsetWaiter, OffsetWaiters
+from protocol.errors import ErrorCode, KafkaError
+
+READ_BATCHES = 3
+
+
+class MemoryShardLog:
+    """Keeps batches. While `holds_commits`, the high watermark stays; `fail_next` refuses the next append."""
+
+    def __init__(self) -> None:
+        self.batches: list[LoadedBatch] = []
+        self.batch_sizes: list[int] = []
+        self.holds_commits = False
+        self.fail_next: ErrorCode | None = None
+        self.leader_epoch = 0
+        self.max_batch_bytes = 1_000_000
+        self.start_offset = 0
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.reads = 0
+        self._waiters = OffsetWaiters()
+
+    @property
+    def records(self) -> list[LoadedRecord]:
+        """Everything in the log, oldest first."""
+        return [record for batch in self.batches for record in batch.records]
+
+    def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
+        self.leader_epoch = leader_epoch
+        if self.fail_next is not None:
+            error, self.fail_next = self.fail_next, None
+            raise KafkaError(error)
+        return self.add(records)
+
+    def add(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]] = (),
+        *,
+        producer_id: int = -1,
+        committed: bool | None = None,
+    ) -> int:
+        """Put a batch into the log, whoever wrote it; the marker of a transaction is a batch without records."""
+        first = self.end_offset
+        loaded = [LoadedRecord(first + index, key, value) for index, (key, value) in enumerate(records)]
+        self.end_offset = first + (len(loaded) or 1)
+        self.batches.append(LoadedBatch(self.end_offset, producer_id, committed, loaded))
+        self.batch_sizes.append(len(loaded))
+        if not self.holds_commits:
+            self.commit()
+        return first
+
+    def commit(self) -> None:
+        """Let everything that was appended be committed."""
+        self.high_watermark = self.end_offset
+        self._waiters.reached(self.high_watermark)
+
+    def lose_leadership(self) -> None:
+        """Fail whoever waits for a commit."""
+        self._waiters.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWaiter:
+        return self._waiters.add(offset + 1, callback)
+
+    async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
+        self.reads += 1
+        return [batch for batch in self.batches if batch.next_offset > offset][:READ_BATCHES]
