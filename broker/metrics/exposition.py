@@ -34,7 +34,7 @@ class Exposition:
 
         parts = [generate_latest(self._process_registry())]
         for family in self._families:
-            samples = iter(list(family.read()))
+            samples = iter(family.read())
             parts.append(generate_latest(_Slice(family, list(islice(samples, SAMPLES_PER_SLICE)))))
             await asyncio.sleep(0)
             while more := list(islice(samples, SAMPLES_PER_SLICE)):

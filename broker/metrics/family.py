@@ -22,7 +22,11 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All values of one name. A counter's name ends in `_total`."""
+    """All values of one name. A counter's name ends in `_total`.
+
+    What `read` returns is gone through in slices, between which the node works on: it must walk over a snapshot of its
+    own (a list of the objects, say), and had better make each sample when it is reached.
+    """
 
     name: str
     help: str

@@ -53,7 +53,7 @@ def _per_listener(
     stats: Mapping[str, ListenerStats], name: str, text: str, kind: Kind, value: Callable[[ListenerStats], int]
 ) -> Family:
     def read() -> Iterable[Sample]:
-        for listener, counts in stats.items():
+        for listener, counts in list(stats.items()):
             yield Sample(value(counts), {"listener": listener, "networkProcessor": "0"})
 
     return Family(f"kafka_server_socket_server_metrics_{name}", f"{text}, by listener", kind, read)

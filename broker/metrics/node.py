@@ -84,7 +84,10 @@ def controller_families(
 
 
 def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_directory_count: Number) -> list[Family]:
-    """Log and LogManager. The series of a partition end with its log."""
+    """Log and LogManager. The series of a partition end with its log.
+
+    `logs` walks over a snapshot of its own, as `Family.read` does, and had better be a generator.
+    """
     return [
         _log_gauge(logs, "size", "Bytes of a partition's log", lambda log: log.size_bytes),
         _log_gauge(logs, "numlogsegments", "Segments of a partition's log", lambda log: log.segment_count),

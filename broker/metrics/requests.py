@@ -63,15 +63,15 @@ class RequestMetrics:
         ]
 
     def _read_counts(self) -> Iterable[Sample]:
-        for (api_key, version), route in self._routes.items():
+        for (api_key, version), route in list(self._routes.items()):
             yield Sample(route.count, {"request": API_BY_KEY[api_key].name, "version": str(version)})
 
     def _read_errors(self) -> Iterable[Sample]:
-        for (api_key, code), count in self._errors.items():
+        for (api_key, code), count in list(self._errors.items()):
             yield Sample(count, {"request": API_BY_KEY[api_key].name, "error": ErrorCode(code).name})
 
     def _read_times(self) -> Iterable[Sample]:
-        for api_key, times in self._times.items():
+        for api_key, times in list(self._times.items()):
             labels = {"request": API_BY_KEY[api_key].name}
             for quantile, micros in zip(QUANTILES, times.quantiles(QUANTILES), strict=True):
                 yield Sample(micros / 1000, {**labels, "quantile": str(quantile)})

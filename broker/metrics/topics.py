@@ -6,6 +6,7 @@ what they counted stays in the totals.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from broker.metrics.family import Family, Sample
 
@@ -78,9 +79,12 @@ class BrokerTopicMetrics:
         return [self._family(field.name) for field in fields(TopicMeters)]
 
     def _family(self, field: str) -> Family:
+        value_of = attrgetter(field)
+
         def read() -> Iterable[Sample]:
-            by_topic = [Sample(getattr(meters, field), {"topic": name}) for name, meters in self._topics.items()]
-            total = getattr(self.elsewhere, field) + sum(sample.value for sample in by_topic)
-            return [Sample(total), *by_topic]
+            topics = list(self._topics.items())
+            yield Sample(value_of(self.elsewhere) + sum(value_of(meters) for _, meters in topics))
+            for name, meters in topics:
+                yield Sample(value_of(meters), {"topic": name})
 
         return Family(f"{_PREFIX}{field.replace('_', '')}_total", _HELP[field], "counter", read)

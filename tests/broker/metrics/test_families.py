@@ -182,18 +182,21 @@ class TestExposition:
             f'a{{n="{n}"}} {float(n)}' for n in range(count)
         ]
 
-    async def test_a_family_may_change_while_it_is_rendered(self) -> None:
-        samples = {str(n): n for n in range(2 * SAMPLES_PER_SLICE)}
-
-        def read() -> list[Sample]:
-            return [Sample(value, {"n": key}) for key, value in samples.items()]
-
-        def clear() -> float:
-            samples.clear()
-            return 1.0
-
-        values = await scrape([Family("a", "help", "gauge", read), gauge("b", "help", clear)])
-        assert sum(name.startswith("a{") for name in values) == 2 * SAMPLES_PER_SLICE
+    async def test_topics_may_come_and_go_while_they_are_rendered(self) -> None:
+        count = 3 * SAMPLES_PER_SLICE
+        metrics = BrokerTopicMetrics()
+        for number in range(count):
+            metrics.topic(f"old-{number}")
+        rendering = asyncio.ensure_future(scrape(metrics.families()[:1]))
+        number = 0
+        await asyncio.sleep(0)
+        while not rendering.done():
+            metrics.topic(f"new-{number}")
+            metrics.remove(f"old-{number}")
+            number += 1
+            await asyncio.sleep(0)
+        assert number > 3
+        assert sum('topic="old' in name for name in rendering.result()) == count
 
     async def test_the_process_tells_about_itself(self) -> None:
         values = await scrape([])
