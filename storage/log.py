@@ -540,8 +540,9 @@ class Log:
     # -- flush -----------------------------------------------------------------------------------------------------
 
     @_fatal
-    def flush(self) -> int:
-        """Syncs everything below the log's end and moves the recovery point there; returns it.
+    def flush(self, now_ms: int | None = None) -> int:
+        """Syncs everything below the log's end and moves the recovery point there; returns it. `now_ms` becomes
+        `last_flush_ms`.
 
         Blocks. May run on another thread while the log is appended to; what comes after the call began may be left out.
         """
@@ -551,6 +552,7 @@ class Log:
                 self._sync_up_to(end)
                 self.recovery_point = max(self.recovery_point, end)
             self._unflushed_messages = max(0, self._unflushed_messages - messages)
+            self.last_flush_ms = self.last_flush_ms if now_ms is None else now_ms
             return self.recovery_point
 
     def _sync_up_to(self, end: int) -> None:

@@ -108,10 +108,10 @@ class LogLoader:
         if not segments or end < self._log_start_offset:
             segments, end, producers = self._start_over(segments, epochs, snapshots)
         log_start = max(self._log_start_offset, segments[0].base_offset)
-        epochs.truncate_from_end(end)
+        epochs.truncate_from_end(end + 1 if self._clean else end)
         epochs.truncate_from_start(log_start)
         if producers is None:
-            producers = self._load_producers(segments, snapshots, log_start, end)
+            producers = self._load_producers(segments, snapshots, end)
         recovery_point = end if self._clean else min(self._recovery_point, end)
         return LoadedLog(
             Segments(segments), log_start, end, recovery_point, epochs, producers, snapshots, self._recovery
@@ -234,7 +234,7 @@ class LogLoader:
     # -- producers -------------------------------------------------------------------------------------------------
 
     def _load_producers(
-        self, segments: list[LogSegment], snapshots: ProducerSnapshots, log_start: int, end: int
+        self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int
     ) -> ProducerState:
         """From the newest snapshot; a log that was shut down cleanly without any has no producers (Kafka)."""
         bases = {segment.base_offset for segment in segments}
@@ -242,8 +242,6 @@ class LogLoader:
             if offset not in bases:
                 snapshots.remove(offset)
         snapshots.remove_above(end)
-        for offset in [offset for offset in snapshots.offsets if offset <= log_start]:
-            snapshots.remove(offset)
         if self._clean and not snapshots.offsets:
             producers = ProducerState()
             producers.end_offset = end

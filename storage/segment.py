@@ -323,7 +323,9 @@ class LogSegment:
 
     def _cut_to_whole_batches(self, offset: int, start: int, limit: int, end: int, min_one: bool) -> tuple[int, int]:
         """(end, next offset) of the batches in [start, end) that end by `limit`."""
-        from_position = max(start, self.offset_index.position_floor(limit, offset))
+        from_position = start
+        if limit - start > _WINDOW_BYTES:
+            from_position = max(start, self.offset_index.position_floor(limit, offset))
         next_offset = offset
         for position, window, at in self._walk(from_position, end, _OFFSETS.size):
             base, length, delta = _OFFSETS.unpack_from(window, at)

@@ -8,6 +8,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from storage.files import FileSystem, write_file
 
@@ -17,6 +18,17 @@ each.
 """
 BLOCK_ENTRIES = 512
 """Entries read at once when a lookup must go to the file: a page or so."""
+
+
+class _Block(NamedTuple):
+    """Entries of the file from number `start` on."""
+
+    start: int
+    keys: "array[int]"
+    values: "array[int]"
+
+    def holds(self, number: int) -> bool:
+        return self.start <= number < self.start + len(self.keys)
 
 
 class EntryFile:
@@ -31,6 +43,7 @@ class EntryFile:
         self._saved = 0
         self._keys = array("q")
         self._values = array("q")
+        self._block = _Block(0, array("q"), array("q"))
 
     def __len__(self) -> int:
         return self._filed + len(self._keys)
@@ -49,6 +62,7 @@ class EntryFile:
         self._saved = 0
         self._keys = array("q")
         self._values = array("q")
+        self._block = _Block(0, array("q"), array("q"))
 
     def append(self, key: int, value: int) -> None:
         self._keys.append(key)
@@ -87,7 +101,8 @@ class EntryFile:
             number += len(self)
         if number >= self._filed:
             return self._keys[number - self._filed], self._values[number - self._filed]
-        return self._read(number, 1)[0]
+        block = self._block_of(number)
+        return block.keys[number - block.start], block.values[number - block.start]
 
     def floor(self, key: int) -> int:
         """Number of the last entry whose key is at most `key`; -1 if there is none."""
@@ -96,49 +111,80 @@ class EntryFile:
         return self._floor_in_file(key)
 
     def _floor_in_file(self, key: int) -> int:
-        """Binary search over blocks by their first key, then within the block."""
-        low, high = 0, -(-self._filed // BLOCK_ENTRIES)
-        while low < high:
-            middle = (low + high) // 2
-            if self._read(middle * BLOCK_ENTRIES, 1)[0][0] <= key:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
+        """In the block read last if the key lies in it, as it does for a reader that goes on; else the block is
+        searched.
+        """
+        if not self._filed:
             return -1
-        start = (low - 1) * BLOCK_ENTRIES
-        return start + bisect_right(self._read(start, BLOCK_ENTRIES), key, key=lambda entry: entry[0]) - 1
+        block = self._block
+        if not block.keys or not block.keys[0] <= key < block.keys[-1]:
+            number = self._search_blocks(key)
+            if number < 0:
+                return -1
+            block = self._block_of(number)
+        return block.start + bisect_right(block.keys, key) - 1
 
-    def _read(self, number: int, count: int) -> list[tuple[int, int]]:
+    def _search_blocks(self, key: int) -> int:
+        """Number of the first entry of the block that may contain `key`, by the first keys of the blocks; -1 if
+        none.
+        """
+        low, high = 0, -(-self._filed // BLOCK_ENTRIES)
+        file = self._fs.open_existing(self.path)
+        try:
+            while low < high:
+                middle = (low + high) // 2
+                entry = file.read(middle * BLOCK_ENTRIES * self._entry.size, self._entry.size)
+                if self._entry.unpack(entry)[0] <= key:
+                    low = middle + 1
+                else:
+                    high = middle
+        finally:
+            file.close()
+        return (low - 1) * BLOCK_ENTRIES
+
+    def _block_of(self, number: int) -> _Block:
+        if not self._block.holds(number):
+            start = number - number % BLOCK_ENTRIES
+            self._block = _Block(start, array("q"), array("q"))
+            for key, value in self._read(start):
+                self._block.keys.append(key)
+                self._block.values.append(value)
+        return self._block
+
+    def _read(self, start: int) -> list[tuple[int, int]]:
         size = self._entry.size
         file = self._fs.open_existing(self.path)
         try:
-            data = file.read(number * size, min(count, self._filed - number) * size)
+            data = file.read(start * size, min(BLOCK_ENTRIES, self._filed - start) * size)
         finally:
             file.close()
         return list(self._entry.iter_unpack(data))
 
-    def value_floor(self, value: int, start: int) -> int:
-        """The greatest value that is at most `value` in the entries from number `start` on, where values ascend; -1 if
-        there is none.
+    def value_floor(self, value: int, number: int) -> int:
+        """The greatest value that is at most `value` from entry `number` on, where values ascend; -1 if there is
+        none.
         """
         found = -1
-        for number in range(start, self._filed, BLOCK_ENTRIES):
-            block = self._read(number, BLOCK_ENTRIES)
-            index = bisect_right(block, value, key=lambda entry: entry[1])
-            found = block[index - 1][1] if index else found
-            if index < len(block):
+        while number < self._filed:
+            block = self._block_of(number)
+            index = bisect_right(block.values, value, lo=number - block.start)
+            if index > number - block.start:
+                found = block.values[index - 1]
+            number = block.start + len(block.keys)
+            if index < len(block.values):
                 return found
-        index = bisect_right(self._values, value, lo=max(0, start - self._filed))
-        return self._values[index - 1] if index > max(0, start - self._filed) else found
+        start = number - self._filed
+        index = bisect_right(self._values, value, lo=start)
+        return self._values[index - 1] if index > start else found
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         for start in range(0, self._filed, BLOCK_ENTRIES):
-            yield from self._read(start, BLOCK_ENTRIES)
+            yield from self._read(start)
         yield from zip(self._keys, self._values, strict=True)
 
     def cut(self, count: int) -> None:
         """Keeps the first `count` entries."""
+        self._block = _Block(0, array("q"), array("q"))
         if count < self._filed:
             self._forget(count)
         else:
