@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast
 
 from protocol import schema
 from protocol.array_structs import array_structs
+from protocol.codec_errors import DecodeError, EncodeError
 from protocol.decoding import decoder_source
 from protocol.encoding import encoder_source
-from protocol.errors import DecodeError, EncodeError
 from protocol.messages import Message
 from protocol.primitives import (
     ZERO_UUID,

@@ -8,17 +8,10 @@ Exception
 ```
 """
 
+from protocol.codec_errors import DecodeError, EncodeError
 from protocol.messages.error_codes import ErrorCode
 
 __all__ = ["DecodeError", "EncodeError", "ErrorCode", "KafkaError"]
-
-
-class DecodeError(Exception):
-    """Bytes that are not the message they claim to be. Nothing else escapes from decoding."""
-
-
-class EncodeError(Exception):
-    """A value that the message, or this version of it, cannot carry (as Kafka's UnsupportedVersionException)."""
 
 
 class KafkaError(Exception):

@@ -6,7 +6,7 @@ hand uses `cut_frames`, or `FrameReader`, which also keeps what is incomplete.
 
 from struct import Struct
 
-from protocol.errors import DecodeError
+from protocol.codec_errors import DecodeError
 from protocol.primitives import Buffer
 
 SIZE_BYTES = 4

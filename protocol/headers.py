@@ -11,8 +11,8 @@ from struct import error as struct_error
 from typing import NamedTuple, TypeVar
 
 from protocol.api_keys import API_BY_KEY, ApiKey
+from protocol.codec_errors import DecodeError
 from protocol.compiler import decoder, encoder
-from protocol.errors import DecodeError
 from protocol.messages import NEVER_FLEXIBLE, Message
 from protocol.primitives import Buffer, skip_tags
 

@@ -4,7 +4,7 @@ import base64
 from itertools import repeat
 from typing import NewType
 
-from protocol.errors import DecodeError, EncodeError
+from protocol.codec_errors import DecodeError, EncodeError
 
 Buffer = bytes | bytearray | memoryview
 
