@@ -14,8 +14,9 @@ that a pipelining producer with acks=all does not wait a round trip to the follo
 for data never says so and blocks what comes after it, as in Kafka.
 
 The other holds: the peer does not read its answers (`WRITE`), too many answers wait for an earlier one (`ANSWERS`), a
-quota mutes the connection (`MUTE`), the connection is about to close (`ENDING`). A held connection reads on only until
-a few requests are parked, or the server's backlog is full; then TCP slows the peer down.
+quota mutes the connection (`MUTE`), other connections are to have their turn (`TURN`), this one is about to close
+(`ENDING`). A held connection reads on only until a few requests are parked, or the server's backlog is full; then TCP
+slows the peer down.
 
 Nothing here allocates on a peer's word, has a timer per connection, or lasts longer than `connections.max.idle.ms`
 without progress: a whole frame received or an answer taken. Dripping bytes is not progress.
@@ -47,6 +48,7 @@ __all__ = ["CloseConnection", "Commons", "Connection", "ConnectionInfo", "Dispat
 
 PARKED_REQUESTS_MAX = 32  # a held connection reads ahead this far: enough to go on at once, little to keep
 PARKED_BYTES_MAX = 256 * 1024
+BEGUN_PER_TURN = 64  # requests; then the other connections have their turn: 64 KB can hold thousands of tiny ones
 UNANSWERED_MAX = 128  # answers in flight with acks=all; the Java client allows itself 5
 WRITE_HIGH_BYTES = 64 * 1024  # unsent beyond this, the connection begins no request: one answer is the most it holds
 
@@ -63,7 +65,8 @@ class Hold:
     WRITE = 2
     ANSWERS = 4
     MUTE = 8
-    ENDING = 16
+    TURN = 16
+    ENDING = 32
 
 
 class Timers(Protocol):
@@ -100,7 +103,6 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers",
-        "_at_eof",
         "_commons",
         "_holder",
         "_holds",
@@ -113,6 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         "_receiver",
         "_reported_bytes",
         "_reported_parked",
+        "_sees_end",
         "_transport",
         "_unsent_when_expired",
         "info",
@@ -143,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reported_parked = 0  # what the backlog counts for this connection
         self._reported_bytes = 0
         self._is_reading = True
-        self._at_eof = False
+        self._sees_end = False  # a CloseConnection is parked: nothing after it counts
         self._unsent_when_expired = 0
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         commons.idle.touch(self, commons.clock.monotonic_ms())
@@ -161,8 +164,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer sends no more: finish what it has sent, as Kafka does, which would not have seen the end yet."""
-        self._at_eof = True
-        self._parked.append(PEER_CLOSED)
+        if not self._sees_end:
+            self._park_end(PEER_CLOSED)
         self._pump()
         return not self._transport.is_closing()
 
@@ -234,13 +237,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, frames: list[memoryview]) -> None:
         """Park what has arrived, then begin what may begin."""
-        if self._holds & Hold.ENDING:
+        if self._sees_end or self._holds & Hold.ENDING:
             return
         if frames:
             self._park(frames)
         failure = self._receiver.failure
-        if failure is not None:
-            self._parked.append(failure)
+        if failure is not None and not self._sees_end:
+            self._park_end(failure)
         self._pump()
 
     def _park(self, frames: list[memoryview]) -> None:
@@ -252,16 +255,25 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 header, start = decode_request_header(frame)
             except DecodeError as error:
-                self._parked.append(CloseConnection(str(error)))
+                self._park_end(CloseConnection(str(error)))
                 return
             size = len(frame)
             self._parked_bytes += size
             self._parked.append(Request(header, frame[start:], self.info, wall_ms, size, now_ms, self))
 
+    def _park_end(self, reason: CloseConnection) -> None:
+        self._sees_end = True
+        self._parked.append(reason)
+
     def _pump(self) -> None:
         """Begin what is parked while nothing holds, write what came of it, and see whether to read on."""
         parked = self._parked
+        last = len(parked) - BEGUN_PER_TURN
         while parked and not self._holds:
+            if len(parked) == last:
+                self._holds |= Hold.TURN
+                self._commons.timers.call_soon(self._next_turn)
+                break
             request = parked.popleft()
             if isinstance(request, CloseConnection):
                 self._hang_up(request)
@@ -270,6 +282,10 @@ class Connection(asyncio.BufferedProtocol):
             self._begin(request)
         self._outbox.flush()
         self._regulate()
+
+    def _next_turn(self) -> None:
+        self._holds &= ~Hold.TURN
+        self._pump()
 
     def _begin(self, request: Request) -> None:
         try:
@@ -378,7 +394,7 @@ class Connection(asyncio.BufferedProtocol):
         """Tell the backlog what is held here, and read on only while there is room for more."""
         self._settle()
         may_read = self._may_read()
-        if may_read is not self._is_reading and not self._transport.is_closing():
+        if may_read is not self._is_reading:
             self._is_reading = may_read
             if may_read:
                 self._transport.resume_reading()
@@ -396,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
             self._commons.backlog.adjust(more_parked, more_bytes)
 
     def _may_read(self) -> bool:
-        if self._holds & Hold.ENDING or self._at_eof or self._receiver.starved:
+        if self._holds & Hold.ENDING or self._sees_end or self._receiver.starved:
             return False
         if not self._parked:
             return True

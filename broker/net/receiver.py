@@ -109,7 +109,6 @@ class FrameReceiver:
     def _cut(self, end: int) -> list[memoryview]:
         data, start = self._arena.data, 0
         frames: list[memoryview] = []
-        self.starved = False
         while end - start >= _SIZE.size:
             (size,) = _SIZE.unpack_from(data, start)
             if not 0 <= size <= self._size_max:

@@ -6,7 +6,13 @@ import struct
 
 import pytest
 
-from broker.net.connection import PARKED_BYTES_MAX, PARKED_REQUESTS_MAX, UNANSWERED_MAX, WRITE_HIGH_BYTES
+from broker.net.connection import (
+    BEGUN_PER_TURN,
+    PARKED_BYTES_MAX,
+    PARKED_REQUESTS_MAX,
+    UNANSWERED_MAX,
+    WRITE_HIGH_BYTES,
+)
 from broker.net.receiver import ARENA_BYTES
 from broker.net.request import Answer, CloseConnection, Request
 from protocol.errors import DecodeError
@@ -127,8 +133,11 @@ class TestAnswersLater:
     async def test_only_so_many_answers_may_be_outstanding(self) -> None:
         broker = Broker()
         broker.applied = set(range(UNANSWERED_MAX + 5))
-        peer = House(broker).connect()
+        house = House(broker)
+        peer = house.connect()
         peer.send(frames(*range(UNANSWERED_MAX + 5)))
+        house.timers.run_soon()
+        house.timers.run_soon()
         assert len(broker.begun) == UNANSWERED_MAX
         await broker.finish(0)
         assert len(broker.begun) == UNANSWERED_MAX + 1
@@ -142,6 +151,20 @@ class TestAnswersLater:
         assert broker.begun == [1, 2]
         await broker.finish(1)
         assert peer.answers == [1, 2, 3]
+
+    def test_a_flood_of_requests_is_handled_in_turns(self) -> None:
+        broker = Broker()
+        house = House(broker)
+        peer = house.connect()
+        peer.send(frames(*range(2 * BEGUN_PER_TURN + 1)))
+        assert len(broker.begun) == BEGUN_PER_TURN
+        assert not peer.transport.is_reading()
+        house.timers.run_soon()
+        assert len(broker.begun) == 2 * BEGUN_PER_TURN
+        house.timers.run_soon()
+        assert peer.answers == list(range(2 * BEGUN_PER_TURN + 1))
+        assert peer.transport.is_reading()
+        assert house.timers.soon == []
 
     async def test_other_connections_go_on(self) -> None:
         broker = Broker()
@@ -272,14 +295,14 @@ class TestPressureFromThePeer:
 
     def test_many_small_answers_count_too(self) -> None:
         broker = Broker()
-        broker.bodies = dict.fromkeys(range(100), bytes(4 * KB))
+        broker.bodies = dict.fromkeys(range(50), bytes(4 * KB))
         peer = House(broker).connect()
         peer.transport.is_stuck = True
-        peer.send(frames(*range(100)))
+        peer.send(frames(*range(50)))
         assert peer.transport.unsent_bytes < 2 * WRITE_HIGH_BYTES
-        assert len(broker.begun) < 100
+        assert len(broker.begun) < 50
         peer.transport.let_through()
-        assert peer.answers == list(range(100))
+        assert peer.answers == list(range(50))
 
 
 class TestMuting:
@@ -390,6 +413,21 @@ class TestBadInput:
         house.connect().send(b"GET / HTTP/1.1\r\n")
         assert caplog.records[-1].__dict__["fields"]["suppressed"] == 90
 
+    async def test_nothing_is_read_after_a_bad_request_that_must_wait_for_its_turn(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broker = Broker()
+        broker.later = {1}
+        peer = House(broker).connect()
+        peer.send(frame(1) + b"GET / HTTP/1.1\r\n")
+        assert not peer.transport.is_reading()
+        peer.connection.buffer_updated(4)
+        peer.hang_up()
+        await broker.finish(1)
+        assert peer.answers == [1]
+        assert peer.transport.is_closing()
+        assert len(caplog.records) == 1
+
     def test_nothing_is_read_after_a_bad_request(self) -> None:
         broker = Broker()
         peer = House(broker).connect()
@@ -418,6 +456,20 @@ class TestEndings:
         assert broker.begun == [1, 2]
         assert peer.transport.is_closing()
         assert "resume" not in peer.transport.calls
+
+    async def test_after_a_hang_up_nothing_is_read_even_when_there_is_room_again(self) -> None:
+        broker = Broker()
+        broker.later = {1, 11}
+        house = House(broker, parked_max=2)
+        first, second = house.connect(), house.connect()
+        second.send(frame(11))
+        first.send(frames(1, 2, 3))
+        second.hang_up()
+        await broker.finish(1)
+        assert "resume" in first.transport.calls
+        assert "resume" not in second.transport.calls
+        await broker.finish(11)
+        assert second.transport.is_closing()
 
     async def test_when_the_connection_breaks_its_handlers_are_cancelled_and_nothing_is_left(self) -> None:
         broker = Broker()
@@ -511,6 +563,18 @@ class TestIdle:
             house.clock.advance_ms(1001)
             assert not peer.connection.close_if_stuck(house.clock.monotonic_ms())
             peer.transport.unsent_bytes -= 1000
+
+    def test_a_peer_that_catches_up_shows_life(self) -> None:
+        broker = Broker()
+        broker.bodies = {1: bytes(100 * KB)}
+        house = House(broker, idle_ms=1000)
+        peer = house.connect()
+        peer.transport.is_stuck = True
+        peer.send(frame(1))
+        house.clock.advance_ms(900)
+        peer.transport.let_through()
+        house.clock.advance_ms(900)
+        assert house.idle.expired(house.clock.monotonic_ms()) == []
 
     def test_a_frame_of_the_largest_size_passes(self) -> None:
         peer = House(Broker()).connect()

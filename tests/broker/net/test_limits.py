@@ -46,6 +46,15 @@ class TestBacklog:
         backlog.adjust(0, -60)
         assert [waiter.calls for waiter in waiters] == [1, 1, 1]
 
+    def test_any_number_of_waiters_is_let_in_without_recursion(self) -> None:
+        backlog = RequestBacklog(parked_max=1, bytes_max=100_000)
+        backlog.adjust(1, 0)
+        waiters = [Waiter(backlog, 1) for _ in range(5000)]
+        for waiter in waiters:
+            backlog.wait(waiter)
+        backlog.adjust(-1, 0)
+        assert all(waiter.calls == 1 for waiter in waiters)
+
     def test_who_left_the_line_is_not_called(self) -> None:
         backlog = RequestBacklog(parked_max=1, bytes_max=-1)
         backlog.adjust(1, 0)

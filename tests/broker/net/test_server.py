@@ -59,6 +59,11 @@ class Client:
             return b""
 
 
+async def turn_of_the_loop() -> None:
+    """Let everything run that is ready."""
+    await asyncio.sleep(0)
+
+
 class House:
     """A running server and clients for it."""
 
@@ -215,6 +220,22 @@ def test_on_the_protected_listener_a_newcomer_displaces_the_longest_silent_of_th
     run(scenario())
 
 
+def test_newcomers_of_one_moment_displace_one_connection_each(run: Run) -> None:
+    async def scenario() -> None:
+        limits = NetLimits(max_connections=2)
+        async with serving(Broker(), limits, PLAINTEXT, INTERNAL, protected="INTERNAL") as house:
+            others = [await house.connect(), await house.connect()]
+            for other in others:
+                assert await other.ask(1) == 1
+            sockets = [socket.create_connection(house.server.addresses["INTERNAL"]) for _ in others]
+            assert [await other.until_closed() for other in others] == [b"", b""]
+            assert house.server.stats["PLAINTEXT"].evicted == 2
+            for opened in sockets:
+                opened.close()
+
+    run(scenario())
+
+
 def test_silent_connections_are_closed(run: Run) -> None:
     async def scenario() -> None:
         async with serving(Broker(), NetLimits(connections_max_idle_ms=1000)) as house:
@@ -314,6 +335,18 @@ def test_drain_refuses_newcomers_answers_what_has_begun_and_closes(run: Run) -> 
             await drained
             assert broker.begun == [1, 2]
             assert house.server.connection_count == 0
+
+    run(scenario())
+
+
+def test_a_connection_that_is_just_being_made_is_drained_too(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(Broker()) as house:
+            with socket.create_connection(house.server.addresses["PLAINTEXT"]):
+                while not house.server.connection_count:
+                    await turn_of_the_loop()
+                await house.server.drain(5.0)
+        assert caplog.records == []
 
     run(scenario())
 
