@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import BatchHeader, crc_is_valid
 from protocol.records.reader import iter_records
 from storage.compaction_rules import BatchRules, TransactionScan, last_data_of
 from storage.config import LogConfig
@@ -86,8 +86,8 @@ Pass = Generator[SegmentSwap | None, None, CompactionStats]
 def compact(log: CompactableLog, fs: FileSystem, cleanable: CleanableRange, offsets: OffsetMap, *, now_ms: int) -> Pass:
     """The pass over ``log``; ``offsets`` must be empty, and its capacity bounds how far the pass gets.
 
-    Returns CompactionStats when it is through. Raises CorruptBatch or MalformedRecords for a segment that cannot be
-    compacted, OSError for a disk that fails; nothing is changed then but the groups installed before.
+    Returns CompactionStats when it is through. Raises CorruptBatch or MalformedRecords for a segment that
+    cannot be compacted, OSError for a disk that fails; nothing is changed then but the groups installed before.
     """
     segments = [segment for segment in log.segments if segment is not log.segments.active]
     aborted = _aborted_transactions(log.segments)
@@ -155,9 +155,13 @@ def _map_batch(scanned: ScannedBatch, first_dirty: int, offsets: OffsetMap, tran
 
 
 def _batches_of(segment: LogSegment) -> Iterator[ScannedBatch]:
-    """Every batch of a segment that is written no more. Raises CorruptBatch if they do not fill it."""
+    """Every batch of a segment that is written no more. Raises CorruptBatch if they do not fill it, and rather than
+    take damaged bytes for keys or give them a new checksum.
+    """
     position = 0
     for scanned in segment.scan(segment.size):
+        if not crc_is_valid(scanned.batch, 0, scanned.header.size):
+            raise CorruptBatch(f"the batch at offset {scanned.header.base_offset} fails its checksum")
         yield scanned
         position = scanned.position + scanned.header.size
     if position != segment.size:
@@ -224,7 +228,8 @@ def _copy_kept(scanned: ScannedBatch, cleaned: LogSegment, rules: BatchRules, st
 
 
 def _finish(fs: FileSystem, cleaned: LogSegment, group: Sequence[LogSegment]) -> None:
-    """Complete and durable under its temporary name, as old as the youngest of the segments it stands for."""
+    """Complete and durable under its temporary name, as old and reaching as far as the last segment it stands for."""
     cleaned.finish()
+    cleaned.next_offset = group[-1].next_offset
     fs.set_modified_ms(cleaned.path(LOG_SUFFIX), fs.modified_ms(group[-1].path(LOG_SUFFIX)))
     cleaned.sync(indexes=True)

@@ -13,11 +13,10 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from protocol.primitives import Buffer
-from protocol.records.batch import BatchHeader, crc_is_valid
+from protocol.records.batch import BatchHeader
 from protocol.records.builder import empty_batch, rebuild_batch
 from protocol.records.control import ControlType, read_marker
 from protocol.records.reader import FullRecord, iter_records
-from storage.errors import CorruptBatch
 from storage.index.transaction import AbortedTxn
 from storage.offset_map import OffsetMap
 from storage.producer_state import NO_OFFSET, ProducerEntry
@@ -109,13 +108,9 @@ class BatchRules:
         self._delete_retention_ms = delete_retention_ms
 
     def apply(self, header: BatchHeader, batch: Buffer) -> Kept | None:
-        """What remains of ``batch``: the same bytes where nothing changes; None where nothing remains.
-
-        Raises CorruptBatch rather than give damaged bytes a new checksum, MalformedRecords for a body that does not
-        open.
+        """What remains of ``batch``, whose checksum holds: the same bytes where nothing changes; None where nothing
+        remains. Raises MalformedRecords for a body that does not open.
         """
-        if not crc_is_valid(batch, 0, header.size):
-            raise CorruptBatch(f"the batch at offset {header.base_offset} fails its checksum")
         if header.is_control:
             return self._apply_to_marker(header, batch)
         if self._transactions.is_aborted_data(header):

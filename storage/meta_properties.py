@@ -5,8 +5,10 @@ Java properties as Apache Kafka writes them (``MetaProperties``): `version=1` wi
 what must agree between several directories; knows nothing of logs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from storage.errors import CorruptCheckpoint, StorageError
@@ -15,8 +17,12 @@ from storage.files import FileSystem, join, read_file, replace_file
 META_PROPERTIES_FILE = "meta.properties"
 VERSION = 1
 
+T = TypeVar("T")
+
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
-_SEPARATORS = "=: \t"
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_NAME = re.compile(r"(?:\\.|[^\\=: \t])*")
+_SEPARATOR = re.compile(r"\A[ \t]*[=:]?[ \t]*")
 
 
 class MetaPropertiesMismatch(StorageError):
@@ -79,7 +85,7 @@ def check_together(
             )
 
 
-def _same[T](path: str, name: str, found: T | None, expected: T | None) -> T | None:
+def _same(path: str, name: str, found: T | None, expected: T | None) -> T | None:
     if found is not None and expected is not None and found != expected:
         raise MetaPropertiesMismatch(f"The log directory {path} belongs to {name} {found}, not {expected}.")
     return expected if found is None else found
@@ -116,32 +122,22 @@ def _directory_id(path: str, properties: Mapping[str, str]) -> Uuid | None:
 def _parse(path: str, data: bytes) -> dict[str, str]:
     """Lines of name, separator, value; `#` and `!` begin comments; a backslash takes the next character as it is."""
     text = data.decode("latin-1")
-    return dict(_entry(path, line.lstrip()) for line in text.splitlines() if line.lstrip() and line.lstrip()[0] not in "#!")
+    return dict(
+        _entry(path, line.lstrip()) for line in text.splitlines() if line.lstrip() and line.lstrip()[0] not in "#!"
+    )
 
 
 def _entry(path: str, line: str) -> tuple[str, str]:
-    name: list[str] = []
-    characters = iter(line)
-    for character in characters:
-        if character == "\\":
-            name.append(_unescaped(path, characters))
-        elif character in _SEPARATORS:
-            break
-        else:
-            name.append(character)
-    return "".join(name), "".join(_value(path, characters)).strip()
+    end = _NAME.match(line)
+    assert end is not None, "the name may be empty"
+    value = _SEPARATOR.sub("", line[end.end() :], count=1)
+    return _unescape(path, end[0]), _unescape(path, value)
 
 
-def _value(path: str, characters: Iterator[str]) -> Iterable[str]:
-    for character in characters:
-        yield _unescaped(path, characters) if character == "\\" else character
-
-
-def _unescaped(path: str, characters: Iterator[str]) -> str:
-    character = next(characters, None)
-    if character is None:
+def _unescape(path: str, text: str) -> str:
+    if _ESCAPE.sub("", text).endswith("\\"):
         raise CorruptCheckpoint(path, "a line ends in a backslash")
-    return _ESCAPES.get(character, character)
+    return _ESCAPE.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), text)
 
 
 def _escape(value: str) -> str:

@@ -1,0 +1,568 @@
+"""The log directories of a node (JBOD): which there are, which work, and the logs in them.
+
+Theory. Each directory is locked by one process, belongs to one node (`meta.properties`), and stands or falls by
+itself: an IO error takes it offline with all its logs, and the others go on. What the logs were doing is kept in
+checkpoints, one file of each kind per directory, that are written now and then and may lag; the marker of a clean
+shutdown says that they do not.
+
+Order at start: lock, meta.properties, take the marker away, read checkpoints, open the logs. At the end: flush and
+close the logs, write checkpoints, then the marker, then unlock.
+
+Threads. The registry changes on the thread that owns the logs. What says that it blocks may run on another; two such
+calls for one directory must not overlap, which one IO thread guarantees.
+"""
+
+import contextlib
+import errno
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from protocol.primitives import ZERO_UUID, Uuid
+from storage.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    RECOVERY_POINT_FILE,
+    TopicPartition,
+    read_offsets,
+    read_topic_id,
+    write_offsets,
+)
+from storage.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
+from storage.config import LogConfig
+from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
+from storage.files import FileLock, FileSystem, base_name, join, parent
+from storage.log import Log, parse_directory_name
+from storage.meta_properties import MetaProperties, check_together, read_meta_properties, write_meta_properties
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+LOCK_FILE = ".lock"
+DELETE_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
+STRAY_SUFFIX = "-stray"
+NOT_LOGS = frozenset({"__cluster_metadata-0", "remote-log-index-cache", "lost+found"})
+"""Directories among the logs that are not ours to load: the quorum's log, the cache of remote indexes, and what a
+file system keeps at its root.
+"""
+_MAX_NAME = 255
+
+
+class LogDirLocked(StorageError):
+    """Another process has the directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The log directory {path} is in use by another process: only one node may run on a directory at a time."
+        )
+        self.path = path
+
+
+class NotALog(StorageError):
+    """A directory among the logs has no topic partition's name: it may be anything, so nothing is done to it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is not the directory of a topic partition; move it out of the log directory before starting."
+        )
+
+
+class DuplicateLog(StorageError):
+    """Two log directories hold the same partition, and nothing says which is the one."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second} hold the same topic partition; move one of them away before starting.")
+
+
+class NoLogDir(StorageError):
+    """Every log directory is offline."""
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One directory. `failure` is None while it is online, `meta` if it is not formatted."""
+
+    path: str
+    id: Uuid = ZERO_UUID
+    failure: LogDirFailure | None = None
+    lock: FileLock | None = None
+    meta: MetaProperties | None = None
+    previous_epoch: int | None = None
+    """Broker epoch in the marker of the last, clean shutdown; None if it was not clean."""
+    stale: list[str] = field(default_factory=list)
+    """Paths of `-delete` directories found at start, to be removed."""
+    kept_aside: list[str] = field(default_factory=list)
+    """Paths of `-stray` and `-future` directories found at start, left alone."""
+    is_loaded: bool = False
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    @property
+    def was_clean(self) -> bool:
+        return self.previous_epoch is not None
+
+
+class Checkpoints(NamedTuple):
+    recovery_points: Mapping[TopicPartition, int]
+    log_starts: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+
+
+class _Found(NamedTuple):
+    """A log that is to be opened."""
+
+    directory: LogDir
+    path: str
+    partition: TopicPartition
+
+
+ConfigOf = Callable[[str], LogConfig]
+"""The LogConfig of a topic by its name."""
+IsStray = Callable[[TopicPartition, Uuid | None], bool]
+"""Whether the metadata assigns no such replica (partition, topic id on disk) to this node."""
+OnFailure = Callable[[LogDir, Sequence[Log]], None]
+"""Told of a directory that went offline and the logs that went with it, on the thread that met the error."""
+
+
+def lock_directory(fs: FileSystem, path: str) -> FileLock:
+    """Creates the directory if need be and locks it. Raises LogDirLocked, OSError."""
+    if not fs.exists(path):
+        fs.make_directory(path)
+        fs.sync_directory(parent(path))
+    try:
+        return fs.lock(join(path, LOCK_FILE))
+    except BlockingIOError:
+        raise LogDirLocked(path) from None
+
+
+class LogDirs:
+    def __init__(self, fs: FileSystem, directories: Sequence[LogDir], on_failure: OnFailure) -> None:
+        self._fs = fs
+        self._on_failure = on_failure
+        self.directories = tuple(directories)
+        self._logs: dict[TopicPartition, Log] = {}
+        self._homes: dict[TopicPartition, LogDir] = {}
+        self._checkpointing = threading.Lock()
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, fs: FileSystem, paths: Iterable[str], on_failure: OnFailure) -> "LogDirs":
+        """Locks the directories and reads what they say of themselves. One that fails is offline from the start.
+
+        Blocks. Raises LogDirLocked, MetaPropertiesMismatch, CorruptCheckpoint (a meta.properties that does not
+        parse), and NoLogDir if none works; nothing stays locked then.
+        """
+        dirs = cls(fs, [LogDir(path.rstrip("/") or "/") for path in paths], on_failure)
+        try:
+            for directory in dirs.directories:
+                dirs._open_directory(directory)
+            dirs._require_one()
+            check_together({d.path: d.meta for d in dirs.online if d.meta is not None})
+        except StorageError:
+            dirs._unlock()
+            raise
+        return dirs
+
+    def _open_directory(self, directory: LogDir) -> None:
+        try:
+            directory.lock = lock_directory(self._fs, directory.path)
+            directory.meta = read_meta_properties(self._fs, directory.path)
+        except OSError as error:
+            directory.failure = LogDirFailure(directory.path, error)
+            return
+        if directory.meta is not None and directory.meta.directory_id is not None:
+            directory.id = directory.meta.directory_id
+
+    def _require_one(self) -> None:
+        if not self.online:
+            reasons = "; ".join(str(directory.failure) for directory in self.directories)
+            raise NoLogDir(f"No log directory can be used ({reasons}).")
+
+    @property
+    def online(self) -> list[LogDir]:
+        return [directory for directory in self.directories if directory.is_online]
+
+    @property
+    def unformatted(self) -> list[str]:
+        """Paths of online directories that have no meta.properties."""
+        return [directory.path for directory in self.online if directory.meta is None]
+
+    @property
+    def identity(self) -> MetaProperties | None:
+        """Cluster and node of the formatted directories; None if none is."""
+        return next((directory.meta for directory in self.online if directory.meta is not None), None)
+
+    def adopt(self, cluster_id: str, node_id: int, new_id: Callable[[], Uuid]) -> None:
+        """Makes sure that every online directory belongs to this node of this cluster and has an id.
+
+        Directories without meta.properties are formatted, one of an older format is completed. Blocks. Raises
+        MetaPropertiesMismatch for a directory of another cluster or node, before anything is written.
+        """
+        formatted = {d.path: d.meta for d in self.online if d.meta is not None}
+        check_together(formatted, cluster_id=cluster_id, node_id=node_id)
+        for directory in self.online:
+            meta = directory.meta
+            if meta is None or meta.directory_id is None or meta.version == 0:
+                known_id = None if meta is None else meta.directory_id
+                self._guarded(
+                    directory, self._write_identity, MetaProperties(cluster_id, node_id, known_id or new_id())
+                )
+
+    def _write_identity(self, directory: LogDir, meta: MetaProperties) -> None:
+        write_meta_properties(self._fs, directory.path, meta)
+        directory.meta = meta
+        assert meta.directory_id is not None
+        directory.id = meta.directory_id
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def load(
+        self, config_of: ConfigOf, *, now_ms: int, threads_per_directory: int = 1, is_stray: IsStray | None = None
+    ) -> None:
+        """Opens every log there is, recovering what needs it; directories in parallel if there may be threads.
+
+        Blocks. Raises NotALog, DuplicateLog, NoLogDir.
+        """
+        found = [entry for directory in self.online for entry in self._find(directory)]
+        _refuse_duplicates(found)
+        for directory in self.online:
+            mine = [entry for entry in found if entry.directory is directory]
+            self._guarded(directory, self._load_directory, mine, config_of, now_ms, threads_per_directory, is_stray)
+        self._require_one()
+
+    def _find(self, directory: LogDir) -> list[_Found]:
+        """The logs of a directory; notes what else there is. An IO error takes it offline."""
+        found: list[_Found] = []
+        self._guarded(directory, self._sort_names, found)
+        return found
+
+    def _sort_names(self, directory: LogDir, found: list[_Found]) -> None:
+        for name in self._fs.list(directory.path):
+            path = join(directory.path, name)
+            if name in NOT_LOGS or not self._fs.is_directory(path):
+                continue
+            partition = _partition_of(path)
+            if name.endswith(DELETE_SUFFIX):
+                directory.stale.append(path)
+            elif name.endswith((STRAY_SUFFIX, FUTURE_SUFFIX)):
+                directory.kept_aside.append(path)
+            else:
+                found.append(_Found(directory, path, partition))
+
+    def _load_directory(
+        self,
+        directory: LogDir,
+        found: Sequence[_Found],
+        config_of: ConfigOf,
+        now_ms: int,
+        threads: int,
+        is_stray: IsStray | None,
+    ) -> None:
+        directory.previous_epoch = take_marker(self._fs, directory.path)
+        checkpoints = self._read_checkpoints(directory)
+        mine = [entry for entry in found if not self._set_aside_stray(entry, is_stray)]
+
+        def open_one(entry: _Found) -> Log:
+            return self._open_log(entry, config_of(entry.partition.topic), checkpoints, now_ms)
+
+        for log in _map_in_threads(open_one, mine, threads):
+            self._register(log, directory)
+        directory.is_loaded = True
+        self._write_checkpoints(directory)
+
+    def _read_checkpoints(self, directory: LogDir) -> Checkpoints:
+        """A recovery-point or log-start file that does not parse costs a longer recovery, not the directory."""
+        return Checkpoints(
+            self._read_or_empty(directory, RECOVERY_POINT_FILE),
+            self._read_or_empty(directory, LOG_START_OFFSET_FILE),
+            self._read_or_empty(directory, HIGH_WATERMARK_FILE),
+        )
+
+    def _read_or_empty(self, directory: LogDir, name: str) -> Mapping[TopicPartition, int]:
+        try:
+            return read_offsets(self._fs, join(directory.path, name))
+        except CorruptCheckpoint:
+            return {}
+
+    def _set_aside_stray(self, entry: _Found, is_stray: IsStray | None) -> bool:
+        if is_stray is None or not is_stray(entry.partition, read_topic_id(self._fs, entry.path)):
+            return False
+        entry.directory.kept_aside.append(self._rename_aside(entry.path, entry.partition, STRAY_SUFFIX))
+        return True
+
+    def _open_log(self, entry: _Found, config: LogConfig, checkpoints: Checkpoints, now_ms: int) -> Log:
+        log = Log.open(
+            self._fs,
+            entry.path,
+            config,
+            now_ms=now_ms,
+            clean_shutdown=entry.directory.was_clean,
+            recovery_point=checkpoints.recovery_points.get(entry.partition, 0),
+            log_start_offset=checkpoints.log_starts.get(entry.partition, 0),
+            before_truncation=self._before_truncation,
+        )
+        log.advance_high_watermark(checkpoints.high_watermarks.get(entry.partition, 0))
+        return log
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """What the next registration reports: the epoch of the last run if it stopped cleanly in every directory."""
+        epochs = {directory.previous_epoch for directory in self.directories if directory.is_online}
+        if len(self.online) < len(self.directories) or len(epochs) != 1:
+            return UNKNOWN_BROKER_EPOCH
+        epoch = epochs.pop()
+        return UNKNOWN_BROKER_EPOCH if epoch is None else epoch
+
+    # -- logs ------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Log]:
+        """Over a copy of the registry."""
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        return self._logs.get(partition)
+
+    def home_of(self, partition: TopicPartition) -> LogDir | None:
+        """The directory that holds the log of a partition."""
+        return self._homes.get(partition)
+
+    def logs_in(self, directory: LogDir) -> list[Log]:
+        return [self._logs[partition] for partition, home in list(self._homes.items()) if home is directory]
+
+    def create(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        topic_id: Uuid | None = None,
+        directory_id: Uuid | None = None,
+    ) -> Log:
+        """A new, empty log, in the directory with that id if it is online, else in the one with the fewest partitions.
+
+        Blocks for some fsyncs. The log of a partition that is there already is returned as it is. Raises NoLogDir,
+        LogDirFailure, InconsistentTopicId.
+        """
+        existing = self._logs.get(partition)
+        if existing is not None:
+            if topic_id is not None:
+                existing.set_topic_id(topic_id)
+            return existing
+        directory = self.choose_directory(directory_id)
+        path = join(directory.path, f"{partition.topic}-{partition.partition}")
+        try:
+            log = Log.open(
+                self._fs,
+                path,
+                config,
+                now_ms=now_ms,
+                clean_shutdown=False,
+                topic_id=topic_id,
+                before_truncation=self._before_truncation,
+            )
+        except LogDirFailure as failure:
+            self.fail(directory, failure.cause)
+            raise
+        self._register(log, directory)
+        return log
+
+    def choose_directory(self, directory_id: Uuid | None = None) -> LogDir:
+        """Where a new log goes. Raises NoLogDir."""
+        self._require_one()
+        wanted = [directory for directory in self.online if directory.id == directory_id]
+        return wanted[0] if wanted else min(self.online, key=lambda directory: len(self.logs_in(directory)))
+
+    def _register(self, log: Log, directory: LogDir) -> None:
+        partition = TopicPartition(log.topic, log.partition)
+        self._logs[partition] = log
+        self._homes[partition] = directory
+
+    def delete(self, partition: TopicPartition) -> str | None:
+        """Takes a log out of use: closes it and renames its directory; returns the new path, None without such a log.
+
+        The caller removes the path after log.segment.delete.delay.ms (`PendingRemovals.add_directory`). Abort its
+        compaction first. The checkpoints forget it before a new log can take its name. Blocks for some fsyncs. Raises
+        LogDirFailure.
+        """
+        return self._retire(partition, DELETE_SUFFIX)
+
+    def set_aside_as_stray(self, partition: TopicPartition) -> str | None:
+        """As `delete`, for a replica that the metadata does not assign to this node: it is kept, but not served."""
+        path = self._retire(partition, STRAY_SUFFIX)
+        if path is not None:
+            next(d for d in self.directories if d.path == parent(path)).kept_aside.append(path)
+        return path
+
+    def _retire(self, partition: TopicPartition, suffix: str) -> str | None:
+        log, directory = self._logs.pop(partition, None), self._homes.pop(partition, None)
+        if log is None or directory is None:
+            return None
+        log.close(clean=False)
+        try:
+            path = self._rename_aside(log.directory, partition, suffix)
+            self._write_checkpoints(directory)
+        except OSError as error:
+            raise self.fail(directory, error) from error
+        return path
+
+    def _rename_aside(self, path: str, partition: TopicPartition, suffix: str) -> str:
+        """`topic-3` -> `topic-3.<32 hex digits>-delete`, the topic cut short where the name would be too long."""
+        tail = f"-{partition.partition}.{_unique_hex()}{suffix}"
+        aside = join(parent(path), partition.topic[: _MAX_NAME - len(tail)] + tail)
+        self._fs.rename(path, aside)
+        self._fs.sync_directory(parent(path))
+        return aside
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def make_durable(self, log: Log) -> None:
+        """Flushes a log and notes that it is. Blocks. Raises LogDirFailure."""
+        log.flush()
+        home = self._homes.get(TopicPartition(log.topic, log.partition))
+        if home is not None:
+            self._guarded(home, self._write_recovery_points)
+
+    def write_recovery_points(self) -> None:
+        """recovery-point-offset-checkpoint of every online directory. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._write_recovery_points)
+
+    def write_log_starts(self) -> None:
+        """log-start-offset-checkpoint of every online directory. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._write_log_starts)
+
+    def write_high_watermarks(self) -> None:
+        """replication-offset-checkpoint of every online directory. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._write_high_watermarks)
+
+    def _write_checkpoints(self, directory: LogDir) -> None:
+        self._write_recovery_points(directory)
+        self._write_log_starts(directory)
+        self._write_high_watermarks(directory)
+
+    def _write_recovery_points(self, directory: LogDir) -> None:
+        self._write(directory, RECOVERY_POINT_FILE, lambda log: log.recovery_point)
+
+    def _write_log_starts(self, directory: LogDir) -> None:
+        """Only of logs whose start does not follow from their first segment."""
+        self._write(directory, LOG_START_OFFSET_FILE, _start_to_remember)
+
+    def _write_high_watermarks(self, directory: LogDir) -> None:
+        self._write(directory, HIGH_WATERMARK_FILE, lambda log: log.high_watermark)
+
+    def _write(self, directory: LogDir, name: str, value_of: Callable[[Log], int | None]) -> None:
+        """One writer at a time: all of them write aside under the same name."""
+        with self._checkpointing:
+            values = ((TopicPartition(log.topic, log.partition), value_of(log)) for log in self.logs_in(directory))
+            known = {partition: value for partition, value in values if value is not None}
+            write_offsets(self._fs, join(directory.path, name), known)
+
+    def _before_truncation(self, log: Log) -> None:
+        directory = self._homes.get(TopicPartition(log.topic, log.partition))
+        if directory is not None:
+            self._write_recovery_points(directory)
+
+    # -- failure ---------------------------------------------------------------------------------------------------
+
+    def fail(self, directory: LogDir, error: OSError) -> LogDirFailure:
+        """Takes a directory offline with all its logs, and tells. Once; later calls return the first failure."""
+        if directory.failure is not None:
+            return directory.failure
+        directory.failure = LogDirFailure(directory.path, error)
+        lost = self.logs_in(directory)
+        for log in lost:
+            log.fail(error)
+            del self._logs[TopicPartition(log.topic, log.partition)]
+            del self._homes[TopicPartition(log.topic, log.partition)]
+        self._release(directory)
+        self._on_failure(directory, lost)
+        return directory.failure
+
+    def fail_log(self, failure: LogDirFailure) -> LogDir | None:
+        """Takes offline the directory that a log's LogDirFailure names; None if it is none of ours."""
+        for directory in self.directories:
+            if failure.path == directory.path or failure.path.startswith(directory.path + "/"):
+                self.fail(directory, failure.cause)
+                return directory
+        return None
+
+    def _guarded(self, directory: LogDir, action: Callable[..., None], *arguments: object) -> None:
+        """Runs an action on a directory; an IO error, or a file of a log that does not parse, takes it offline."""
+        try:
+            action(directory, *arguments)
+        except OSError as error:
+            self.fail(directory, error)
+        except LogDirFailure as failure:
+            self.fail(directory, failure.cause)
+        except CorruptCheckpoint as error:
+            self.fail(directory, OSError(errno.EIO, str(error)))
+
+    # -- closing ---------------------------------------------------------------------------------------------------
+
+    def close(self, *, broker_epoch: int = UNKNOWN_BROKER_EPOCH, threads_per_directory: int = 1) -> None:
+        """Flushes and closes every log, writes the checkpoints, leaves the markers, and unlocks. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._close_directory, broker_epoch, threads_per_directory)
+        self._unlock()
+
+    def _close_directory(self, directory: LogDir, broker_epoch: int, threads: int) -> None:
+        logs = self.logs_in(directory)
+        _map_in_threads(lambda log: log.close(clean=True), logs, threads)
+        if not directory.is_loaded and not directory.was_clean:
+            return  # The logs were never read: whether they are whole is not known.
+        if directory.is_loaded:
+            self._write_checkpoints(directory)
+        write_marker(self._fs, directory.path, broker_epoch)
+
+    def _unlock(self) -> None:
+        for directory in self.directories:
+            self._release(directory)
+
+    def _release(self, directory: LogDir) -> None:
+        if directory.lock is not None:
+            with contextlib.suppress(OSError):  # The process is about to give it up anyway.
+                directory.lock.release()
+            directory.lock = None
+
+
+def _partition_of(path: str) -> TopicPartition:
+    try:
+        return parse_directory_name(base_name(path))
+    except ValueError:
+        raise NotALog(path) from None
+
+
+def _refuse_duplicates(found: Iterable[_Found]) -> None:
+    seen: dict[TopicPartition, str] = {}
+    for entry in found:
+        first = seen.setdefault(entry.partition, entry.path)
+        if first != entry.path:
+            raise DuplicateLog(first, entry.path)
+
+
+def _start_to_remember(log: Log) -> int | None:
+    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+
+def _map_in_threads(action: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    if threads <= 1 or len(items) <= 1:
+        return [action(item) for item in items]
+    with ThreadPoolExecutor(threads, thread_name_prefix="log-loading") as pool:
+        return list(pool.map(action, items))
+
+
+def _unique_hex() -> str:
+    """Not the same twice in a process or on a disk; nothing depends on what it is."""
+    return uuid.uuid4().hex
