@@ -1,0 +1,139 @@
+"""Which brokers were heard from lately, and how far they have read: soft state of the active controller.
+
+It is not in the log: a new leader gives every unfenced broker a full session. The states and the table of what a
+heartbeat leads to are Kafka's.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import Enum
+
+
+class BrokerControlState(Enum):
+    """What the controller lets a broker be."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+@dataclass(slots=True)
+class _Session:
+    epoch: int
+    fenced: bool
+    contact_ms: int
+    metadata_offset: int = -1
+    shutdown_offset: int | None = None  # set while a controlled shutdown goes on
+
+    @property
+    def is_active(self) -> bool:
+        return not self.fenced and self.shutdown_offset is None
+
+
+class BrokerSessions:
+    """Sessions by broker id. `timeout_ms` is `broker.session.timeout.ms`."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._sessions: dict[int, _Session] = {}
+        self._by_contact: OrderedDict[int, None] = OrderedDict()  # unfenced brokers, longest silent first
+
+    def start(self, broker_id: int, epoch: int, *, fenced: bool, now_ms: int) -> None:
+        """Begin a session anew: a broker registered, or this controller became active."""
+        self._sessions[broker_id] = _Session(epoch, fenced, now_ms)
+        self._track(broker_id, fenced)
+
+    def follow(self, broker_id: int, epoch: int, *, fenced: bool, now_ms: int) -> None:
+        """The log changed a broker: a new epoch begins a session, a change of fencing goes on with the old one."""
+        session = self._sessions.get(broker_id)
+        if session is None or session.epoch != epoch:
+            self.start(broker_id, epoch, fenced=fenced, now_ms=now_ms)
+        elif session.fenced != fenced:
+            session.fenced = fenced
+            session.contact_ms = now_ms
+            session.shutdown_offset = None if fenced else session.shutdown_offset
+            self._track(broker_id, fenced)
+
+    def clear(self) -> None:
+        self._sessions.clear()
+        self._by_contact.clear()
+
+    def remove(self, broker_id: int) -> None:
+        self._sessions.pop(broker_id, None)
+        self._by_contact.pop(broker_id, None)
+
+    def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:
+        """Whether an unfenced broker of that epoch was heard from within the timeout."""
+        session = self._sessions.get(broker_id)
+        return (
+            session is not None
+            and not session.fenced
+            and session.epoch == epoch
+            and now_ms < session.contact_ms + self._timeout_ms
+        )
+
+    def touch(self, broker_id: int, epoch: int, *, fenced: bool, metadata_offset: int, now_ms: int) -> None:
+        """A heartbeat came: renew the session and note how far the broker has read."""
+        session = self._sessions.get(broker_id)
+        if session is None or session.epoch != epoch:
+            session = self._sessions[broker_id] = _Session(epoch, fenced, now_ms)
+        session.contact_ms = now_ms
+        session.fenced = fenced
+        session.metadata_offset = max(session.metadata_offset, metadata_offset)
+        if fenced:
+            session.shutdown_offset = None
+        self._track(broker_id, fenced)
+
+    def begin_shutdown(self, broker_id: int, offset: int) -> None:
+        """A controlled shutdown wrote its records up to `offset`; only the first call counts."""
+        session = self._sessions[broker_id]
+        if not session.fenced and session.shutdown_offset is None:
+            session.shutdown_offset = offset
+
+    def is_shutting_down(self, broker_id: int) -> bool:
+        session = self._sessions.get(broker_id)
+        return session is not None and session.shutdown_offset is not None
+
+    def next_state(
+        self, broker_id: int, *, fenced: bool, caught_up: bool, want_fence: bool, want_shut_down: bool, leads: bool
+    ) -> BrokerControlState:
+        """What a heartbeat leads to. `caught_up`: it has read its own registration; `leads`: some partition."""
+        if fenced:
+            return self._next_of_fenced(caught_up, want_fence, want_shut_down)
+        if self.is_shutting_down(broker_id):
+            over = not leads and self._all_active_have_read(self._sessions[broker_id].shutdown_offset or 0)
+            return BrokerControlState.SHUTDOWN_NOW if over else BrokerControlState.CONTROLLED_SHUTDOWN
+        if want_shut_down:
+            gentle = leads and not want_fence
+            return BrokerControlState.CONTROLLED_SHUTDOWN if gentle else BrokerControlState.SHUTDOWN_NOW
+        return BrokerControlState.FENCED if want_fence else BrokerControlState.UNFENCED
+
+    def expired(self, now_ms: int) -> int | None:
+        """The unfenced broker that has been silent longest, if longer than the timeout."""
+        for broker_id in self._by_contact:
+            overdue = now_ms >= self._sessions[broker_id].contact_ms + self._timeout_ms
+            return broker_id if overdue else None
+        return None
+
+    def next_expiry_ms(self) -> int | None:
+        """When the next session ends unless its broker is heard from; None if no broker is unfenced."""
+        for broker_id in self._by_contact:
+            return self._sessions[broker_id].contact_ms + self._timeout_ms
+        return None
+
+    @staticmethod
+    def _next_of_fenced(caught_up: bool, want_fence: bool, want_shut_down: bool) -> BrokerControlState:
+        if want_shut_down:
+            return BrokerControlState.SHUTDOWN_NOW
+        return BrokerControlState.FENCED if want_fence or not caught_up else BrokerControlState.UNFENCED
+
+    def _all_active_have_read(self, offset: int) -> bool:
+        return all(session.metadata_offset >= offset for session in self._sessions.values() if session.is_active)
+
+    def _track(self, broker_id: int, fenced: bool) -> None:
+        if fenced:
+            self._by_contact.pop(broker_id, None)
+        else:
+            self._by_contact[broker_id] = None
+            self._by_contact.move_to_end(broker_id)

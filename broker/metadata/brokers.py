@@ -1,0 +1,260 @@
+"""Broker registration, heartbeats, fencing and shutdown: who belongs to the cluster and who may serve (KIP-631)."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.metadata.broker_sessions import BrokerControlState
+from broker.metadata.cluster_image import FENCE, IN_CONTROLLED_SHUTDOWN, UNFENCE, BrokerRegistration
+from broker.metadata.features import KRAFT_VERSION, VersionRange
+from broker.metadata.leadership import Leadership
+from broker.metadata.metadata_version import METADATA_VERSION
+from broker.metadata.partition import is_reserved_directory
+from broker.metadata.records import VersionedRecord
+from broker.metadata.result import Result
+from broker.metadata.state import ControllerState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Listener
+from protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.primitives import Uuid
+
+_FENCE_CHANGE_VERSION: Final = 0
+_SHUTDOWN_CHANGE_VERSION: Final = 1
+_DIRECTORY_CHANGE_VERSION: Final = 2
+_SECURITY_PROTOCOLS: Final = range(4)
+_PORTS: Final = range(1, 65_536)
+
+
+class Brokers:
+    """The controller's part for brokers."""
+
+    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+        self._state = state
+        self._leadership = leadership
+
+    # Registration
+
+    def register(
+        self, request: BrokerRegistrationRequest, *, now_ms: int, next_offset: int
+    ) -> Result[BrokerRegistrationResponse]:
+        """Admit a broker, fenced. Its epoch is the offset of the first record written here, `next_offset`.
+
+        The same incarnation may register again and keeps its epoch and state. Raises KafkaError.
+        """
+        self._check_registration(request, now_ms)
+        existing = self._state.image.brokers.get(request.broker_id)
+        returning = existing is not None and existing.incarnation_id == request.incarnation_id
+        records: list[VersionedRecord] = []
+        if existing is not None and not returning:
+            records = self._clean_up(existing, request.previous_broker_epoch)
+        epoch = existing.epoch if existing is not None and returning else next_offset
+        record = _registration_record(request, epoch)
+        if existing is not None and returning:
+            record.fenced = existing.fenced
+            record.in_controlled_shutdown = existing.in_controlled_shutdown
+        records.append(self._versioned(record))
+        return Result(records, BrokerRegistrationResponse(broker_epoch=epoch))
+
+    def _check_registration(self, request: BrokerRegistrationRequest, now_ms: int) -> None:
+        state = self._state
+        if request.cluster_id != state.settings.cluster_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {state.settings.cluster_id}",
+            )
+        existing = state.image.brokers.get(request.broker_id)
+        is_other = existing is not None and existing.incarnation_id != request.incarnation_id
+        if existing is not None and is_other and state.sessions.is_live(existing.id, existing.epoch, now_ms):
+            raise KafkaError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"another broker runs with node id {request.broker_id}"
+            )
+        if request.is_migrating_zk_broker:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "migration from ZooKeeper is not supported")
+        if state.version.supports_directories:
+            self._check_directories(request.broker_id, request.log_dirs)
+        self._check_listeners(request.listeners)
+        ranges = {f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in request.features}
+        self._check_features(ranges)
+
+    def _check_directories(self, broker_id: int, directories: list[Uuid]) -> None:
+        if not directories:
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a broker must register at least one log directory")
+        if any(is_reserved_directory(directory) for directory in directories):
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory has a reserved id")
+        if len(set(directories)) != len(directories):
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "two log directories have the same id")
+        for other in self._state.image.brokers.all():
+            if other.id != broker_id and not set(directories).isdisjoint(other.directories):
+                raise KafkaError(
+                    ErrorCode.INVALID_REGISTRATION, f"a log directory is registered by broker {other.id} already"
+                )
+
+    @staticmethod
+    def _check_listeners(listeners: list[Listener]) -> None:
+        for listener in listeners:
+            known = listener.security_protocol in _SECURITY_PROTOCOLS
+            if not known or listener.port not in _PORTS or not listener.host.strip():
+                raise KafkaError(
+                    ErrorCode.INVALID_REGISTRATION, f"listener {listener.name} cannot be reached as registered"
+                )
+
+    def _check_features(self, ranges: dict[str, VersionRange]) -> None:
+        finalized = self._state.image.features.finalized()
+        finalized[KRAFT_VERSION] = self._state.settings.kraft_version
+        for name, level in finalized.items():
+            absent = VersionRange(1, 1) if name == METADATA_VERSION else VersionRange(0, 0)
+            supported = ranges.get(name, absent)
+            if level not in supported:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"the cluster runs with {name} at level {level}; "
+                    f"the broker supports levels {supported.minimum} to {supported.maximum}",
+                )
+
+    def _clean_up(self, existing: BrokerRegistration, previous_epoch: int) -> list[VersionedRecord]:
+        """What a former incarnation leaves: if it may have lost data, it is not eligible to lead either."""
+        stopped_cleanly = previous_epoch == existing.epoch
+        if self._state.image.features.elr_enabled and not stopped_cleanly:
+            return self._leadership.broker_lost_unflushed_data(existing.id)
+        return self._leadership.broker_leaves(existing.id)
+
+    # Heartbeats
+
+    def heartbeat(
+        self, request: BrokerHeartbeatRequest, *, now_ms: int, next_offset: int
+    ) -> Result[BrokerHeartbeatResponse]:
+        """Renew a session and let the broker's state move one step. Raises KafkaError STALE_BROKER_EPOCH.
+
+        The session is soft state and renewed at once; all else happens by records. They need not be atomic.
+        """
+        broker = self._registered(request.broker_id, request.broker_epoch)
+        sessions, index = self._state.sessions, self._state.index
+        sessions.touch(
+            broker.id,
+            broker.epoch,
+            fenced=broker.fenced,
+            metadata_offset=request.current_metadata_offset,
+            now_ms=now_ms,
+        )
+        caught_up = request.current_metadata_offset >= self._state.registration_offsets.get(broker.id, broker.epoch)
+        state = sessions.next_state(
+            broker.id,
+            fenced=broker.fenced,
+            caught_up=caught_up,
+            want_fence=request.want_fence,
+            want_shut_down=request.want_shut_down,
+            leads=index.leader_count(broker.id) > 0,
+        )
+        # A broker repeats its offline directories until they are gone here: never both kinds of change at once.
+        records = self._enter(broker, state) or self._lose_directories(broker, request.offline_log_dirs)
+        if state is BrokerControlState.CONTROLLED_SHUTDOWN:
+            sessions.begin_shutdown(broker.id, next_offset + len(records) - 1)
+        response = BrokerHeartbeatResponse(
+            is_caught_up=caught_up,
+            is_fenced=state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+            should_shut_down=state is BrokerControlState.SHUTDOWN_NOW,
+        )
+        return Result(records, response, atomic=False)
+
+    def _enter(self, broker: BrokerRegistration, state: BrokerControlState) -> list[VersionedRecord]:
+        match state:
+            case BrokerControlState.UNFENCED if broker.fenced:
+                return [_fencing(broker, UNFENCE), *self._leadership.broker_arrives(broker.id)]
+            case BrokerControlState.FENCED | BrokerControlState.SHUTDOWN_NOW if not broker.fenced:
+                return self._fence(broker)
+            case BrokerControlState.CONTROLLED_SHUTDOWN if not broker.in_controlled_shutdown:
+                record = BrokerRegistrationChangeRecord(
+                    broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
+                )
+                return [VersionedRecord(record, _SHUTDOWN_CHANGE_VERSION), *self._leadership.broker_leaves(broker.id)]
+        return []
+
+    def _fence(self, broker: BrokerRegistration) -> list[VersionedRecord]:
+        return [*self._leadership.broker_leaves(broker.id), _fencing(broker, FENCE)]
+
+    def _lose_directories(self, broker: BrokerRegistration, offline: Iterable[Uuid]) -> list[VersionedRecord]:
+        lost = set(offline) & set(broker.directories)
+        if not lost or not self._state.version.supports_directories:
+            return []
+        remaining = [directory for directory in broker.directories if directory not in lost]
+        record = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining)
+        changes = self._leadership.directories_lost(broker.id, lost)
+        return [*changes, VersionedRecord(record, _DIRECTORY_CHANGE_VERSION)]
+
+    # Fencing and leaving
+
+    def fence_expired(self, *, now_ms: int) -> Result[int | None]:
+        """Fence the broker that has been silent longest, if its session is over; the answer is its id."""
+        broker_id = self._state.sessions.expired(now_ms)
+        broker = None if broker_id is None else self._state.image.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            if broker_id is not None:  # a leftover of a registration that is gone
+                self._state.sessions.remove(broker_id)
+            return Result((), None)
+        return Result(self._fence(broker), broker.id, atomic=False)
+
+    def unregister(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+        """Forget a broker, alive or not. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
+        broker = self._state.image.brokers.get(request.broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
+        record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+        changes = self._leadership.broker_lost_unflushed_data(broker.id)
+        return Result(
+            [*changes, VersionedRecord(record, 0)], UnregisterBrokerResponse(error_message=None), atomic=False
+        )
+
+    def check_epoch(self, broker_id: int, epoch: int) -> None:
+        """Raises KafkaError STALE_BROKER_EPOCH unless that broker is registered with that epoch."""
+        self._registered(broker_id, epoch)
+
+    def _registered(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        broker = self._state.image.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")
+        if broker.epoch != epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} has epoch {broker.epoch}, the request names {epoch}"
+            )
+        return broker
+
+    def _versioned(self, record: RegisterBrokerRecord) -> VersionedRecord:
+        version = self._state.version
+        if not version.supports_directories:
+            record.log_dirs = []
+        return VersionedRecord(record, version.register_broker_record_version)
+
+
+def _registration_record(request: BrokerRegistrationRequest, epoch: int) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=epoch,
+        end_points=[
+            BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for each in request.listeners
+        ],
+        features=[
+            BrokerFeature(
+                name=each.name,
+                min_supported_version=each.min_supported_version,
+                max_supported_version=each.max_supported_version,
+            )
+            for each in sorted(request.features, key=lambda feature: feature.name)
+        ],
+        rack=request.rack,
+        fenced=True,
+        log_dirs=sorted(request.log_dirs),
+    )
+
+
+def _fencing(broker: BrokerRegistration, change: int) -> VersionedRecord:
+    record = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=change)
+    return VersionedRecord(record, _FENCE_CHANGE_VERSION)

@@ -1,0 +1,227 @@
+"""The controller: decides every change of the cluster's metadata, and sees it only through `replay`.
+
+Commands look at the latest image, give records and an answer, and change nothing. The driver appends the records and
+brings them back to `replay` at their offsets before it lets the next command in; `commit` and `revert` follow what
+becomes of them. Images are immutable, so going back to the last committed state is keeping a reference.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from broker.metadata.activation import activation_records
+from broker.metadata.brokers import Brokers
+from broker.metadata.config_image import ConfigResource
+from broker.metadata.configs import AlterOutcome, ConfigOperation, Configs
+from broker.metadata.image import MetadataImage
+from broker.metadata.jobs import Job, Jobs
+from broker.metadata.leadership import Leadership
+from broker.metadata.loader import LoaderState, MetadataLoader, Publication, RecordBatch
+from broker.metadata.partition_index import PartitionIndex
+from broker.metadata.placement import RandomSource
+from broker.metadata.producer_ids import ProducerIdBlock, allocate_block
+from broker.metadata.records import VersionedRecord
+from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
+from broker.metadata.state import MIN_INSYNC_REPLICAS, ConfigLayers, ConfigSchema, ControllerSettings, ControllerState
+from broker.metadata.topics import Topics
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_topics import DeletableTopicResult
+from protocol.messages.metadata_records import RegisterBrokerRecord
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.primitives import Uuid
+
+R = TypeVar("R")
+
+
+class OwnBroker(NamedTuple):
+    """The broker in this very process, if there is one."""
+
+    id: int
+    incarnation_id: Uuid
+
+
+class _Uncommitted(NamedTuple):
+    """A batch that was replayed and may still vanish: what it did, and the state to go back to."""
+
+    last_offset: int
+    before: LoaderState
+    publication: Publication
+
+
+class Controller:
+    """The state machine on the metadata log.
+
+    `now_ms` is monotonic everywhere. `new_id` draws random topic ids, `random` places replicas: both are injected, so
+    that the same inputs give the same records.
+    """
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        schema: ConfigSchema,
+        *,
+        random: RandomSource,
+        new_id: Callable[[], Uuid],
+        log: LoaderState = LoaderState(),  # noqa: B008  immutable
+    ) -> None:
+        self._state = ControllerState(settings, schema, random, new_id, MetadataLoader(log))
+        self._state.index = PartitionIndex.of(log.image.topics)
+        self._uncommitted: deque[_Uncommitted] = deque()
+        leadership = Leadership(self._state)
+        self._brokers = Brokers(self._state, leadership)
+        self._topics = Topics(self._state, leadership)
+        self._configs = Configs(self._state)
+        self._jobs = Jobs(self._state, self._brokers, leadership)
+
+    @property
+    def settings(self) -> ControllerSettings:
+        return self._state.settings
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest image, with what was written but is not committed yet. Commands decide on it."""
+        return self._state.image
+
+    @property
+    def committed_image(self) -> MetadataImage:
+        """The latest committed image; answers to readers come from it."""
+        return self._uncommitted[0].before.image if self._uncommitted else self._state.image
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record seen, -1 before any."""
+        return self._state.loader.state.last_offset
+
+    # Following the log
+
+    def load(self, batches: Sequence[RecordBatch]) -> Publication:
+        """Take in committed batches, as a standby or while the log is read at start."""
+        assert not self._uncommitted, "a controller with uncommitted batches is the active one and writes itself"
+        return self._take(batches)
+
+    def replay(self, batch: RecordBatch, *, now_ms: int) -> None:
+        """Take in a batch that this controller, being active, has just appended. Failing here is fatal."""
+        before = self._state.loader.state
+        publication = self._take((batch,))
+        self._uncommitted.append(_Uncommitted(batch.last_offset, before, publication))
+        self._follow_sessions(publication, now_ms)
+        self._jobs.rearm(now_ms)
+
+    def commit(self, offset: int) -> list[Publication]:
+        """Everything up to `offset` is committed: what is to be published, in order."""
+        published = []
+        while self._uncommitted and self._uncommitted[0].last_offset <= offset:
+            published.append(self._uncommitted.popleft().publication)
+        return published
+
+    def revert(self) -> None:
+        """Leadership is lost: forget what was not committed."""
+        while self._uncommitted:
+            _, before, publication = self._uncommitted.pop()
+            self._state.loader.state = before
+            if publication.delta.topics is not None:
+                self._state.index.revert(publication.delta.topics)
+        offsets = self._state.registration_offsets
+        for broker in [broker for broker, offset in offsets.items() if offset > self.last_offset]:
+            del offsets[broker]
+
+    def _take(self, batches: Sequence[RecordBatch]) -> Publication:
+        publication = self._state.loader.load(batches)
+        if publication.delta.topics is not None:
+            self._state.index.apply(publication.delta.topics)
+        for batch in batches:
+            for offset, record in enumerate(batch.records, batch.base_offset):
+                if isinstance(record, RegisterBrokerRecord):
+                    self._state.registration_offsets[record.broker_id] = offset
+        return publication
+
+    def _follow_sessions(self, publication: Publication, now_ms: int) -> None:
+        if publication.delta.brokers is None:
+            return
+        for broker_id, broker in publication.delta.brokers.changed_brokers.items():
+            if broker is None:
+                self._state.sessions.remove(broker_id)
+            else:
+                self._state.sessions.follow(broker_id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+
+    # Activation and upkeep
+
+    def activate(
+        self, bootstrap: Sequence[VersionedRecord], *, own_broker: OwnBroker | None, now_ms: int
+    ) -> Result[None]:
+        """This controller leads from now on: the records to write first.
+
+        Every unfenced broker gets a full session. Not the one of this process's former life: that it ended is certain,
+        and its successor must not wait for it.
+        """
+        self._state.sessions.clear()
+        for broker in self.image.brokers.all():
+            replaced = (
+                own_broker is not None
+                and own_broker.id == broker.id
+                and own_broker.incarnation_id != broker.incarnation_id
+            )
+            if not replaced:
+                self._state.sessions.start(broker.id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+        self._jobs.arm(now_ms)
+        min_insync = self._state.schema.topic_value(MIN_INSYNC_REPLICAS, ConfigLayers({}, {}, {}))
+        return Result(activation_records(self._state.loader.state, bootstrap, min_insync), None)
+
+    def next_due_ms(self) -> int | None:
+        """When `due_jobs` will give something; None while nothing is planned."""
+        return self._jobs.next_due_ms()
+
+    def due_jobs(self, now_ms: int) -> list[Job]:
+        """What the controller wants to do by itself now, one command after the other."""
+        return self._jobs.due(now_ms)
+
+    # Commands
+
+    def register_broker(self, request: BrokerRegistrationRequest, *, now_ms: int) -> Result[BrokerRegistrationResponse]:
+        return _bounded(self._brokers.register(request, now_ms=now_ms, next_offset=self.last_offset + 1))
+
+    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Result[BrokerHeartbeatResponse]:
+        return self._brokers.heartbeat(request, now_ms=now_ms, next_offset=self.last_offset + 1)
+
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+        return self._brokers.unregister(request)
+
+    def create_topics(
+        self, request: CreateTopicsRequest, *, may_describe: Callable[[str], bool] = lambda _name: True
+    ) -> Result[CreateTopicsResponse]:
+        return _bounded(self._topics.create(request, may_describe=may_describe))
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
+        return _bounded(self._topics.create_partitions(request))
+
+    def delete_topics(self, topic_ids: Iterable[Uuid]) -> Result[dict[Uuid, DeletableTopicResult]]:
+        return _bounded(self._topics.delete(topic_ids))
+
+    def alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigOperation]], *, validate_only: bool
+    ) -> Result[list[AlterOutcome]]:
+        return _bounded(self._configs.alter_incrementally(changes, validate_only=validate_only))
+
+    def replace_configs(
+        self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
+    ) -> Result[list[AlterOutcome]]:
+        return _bounded(self._configs.replace(configs, validate_only=validate_only))
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Result[ProducerIdBlock]:
+        """Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
+        self._brokers.check_epoch(broker_id, broker_epoch)
+        return allocate_block(self._state, broker_id, broker_epoch)
+
+
+def _bounded(result: Result[R]) -> Result[R]:
+    """A request must fit one batch, or it could take effect in part."""
+    if len(result.records) > MAX_RECORDS_PER_BATCH:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request would write {len(result.records)} records; the limit is {MAX_RECORDS_PER_BATCH}",
+        )
+    return result

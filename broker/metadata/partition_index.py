@@ -1,0 +1,161 @@
+"""Which partitions a broker holds and leads, and which have no or not their preferred leader, kept as metadata changes.
+
+So that fencing a broker costs its own partitions, not all of them. Derived from images alone: it follows topic deltas
+and can step back through them. Mutable; owned by the controller.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from broker.metadata.partition import PartitionRegistration
+from broker.metadata.topic_image import TopicImage, TopicsDelta, TopicsImage
+from protocol.primitives import Uuid
+
+
+class TopicPartition(NamedTuple):
+    """A partition by topic id and index."""
+
+    topic_id: Uuid
+    partition: int
+
+
+class PartitionIndex:
+    """Follows `TopicsDelta`s. Sets are dicts, so that their order depends on history and not on hashing."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[int, dict[Uuid, int]] = {}  # broker -> topic -> partitions as bits
+        self._leader_counts: dict[int, int] = {}
+        self._leaderless: dict[TopicPartition, None] = {}
+        self._imbalanced: dict[TopicPartition, None] = {}
+        self._names_by_metric: dict[str, dict[str, None]] = {}  # only names with a dot or an underscore
+
+    @classmethod
+    def of(cls, topics: TopicsImage) -> "PartitionIndex":
+        """The index of a whole image."""
+        index = cls()
+        for topic in sorted(topics, key=lambda topic: topic.id):
+            index._add_topic(topic)
+        return index
+
+    def apply(self, delta: TopicsDelta) -> None:
+        """Follow a delta that was applied to the image this index stands on."""
+        for topic in delta.deleted.values():
+            self._remove_topic(topic)
+        for topic_id, change in delta.changed.items():
+            if change.is_new:
+                self._add_name(change.name)
+            for partition, after in change.changed_partitions.items():
+                before = None if change.before is None else change.before.partitions.get(partition)
+                self._change(topic_id, partition, before, after)
+
+    def revert(self, delta: TopicsDelta) -> None:
+        """Undo `apply` of the same delta; deltas must be undone last first."""
+        for topic_id, change in delta.changed.items():
+            if change.is_new:
+                self._remove_name(change.name)
+            for partition, after in change.changed_partitions.items():
+                before = None if change.before is None else change.before.partitions.get(partition)
+                self._change(topic_id, partition, after, before)
+        for topic in delta.deleted.values():
+            self._add_topic(topic)
+
+    def partitions_of(self, broker: int) -> Iterator[TopicPartition]:
+        """The partitions that have a replica on the broker, in sync or not."""
+        for topic_id, bits in list(self._replicas.get(broker, {}).items()):
+            yield from (TopicPartition(topic_id, partition) for partition in _set_bits(bits))
+
+    def leader_count(self, broker: int) -> int:
+        """How many partitions the broker leads."""
+        return self._leader_counts.get(broker, 0)
+
+    def leaderless(self) -> list[TopicPartition]:
+        """The partitions without a leader."""
+        return list(self._leaderless)
+
+    @property
+    def leaderless_count(self) -> int:
+        return len(self._leaderless)
+
+    def imbalanced(self) -> list[TopicPartition]:
+        """The partitions whose leader is not their first replica."""
+        return list(self._imbalanced)
+
+    @property
+    def imbalanced_count(self) -> int:
+        return len(self._imbalanced)
+
+    def colliding_name(self, name: str) -> str | None:
+        """An existing topic, other than `name`, that metrics could not tell from it."""
+        if not _has_collision_character(name):
+            return None
+        others = self._names_by_metric.get(metric_name(name), {})
+        return next((other for other in others if other != name), None)
+
+    def _add_topic(self, topic: TopicImage) -> None:
+        self._add_name(topic.name)
+        for partition, registration in topic.in_order():
+            self._change(topic.id, partition, None, registration)
+
+    def _remove_topic(self, topic: TopicImage) -> None:
+        self._remove_name(topic.name)
+        for partition, registration in topic.in_order():
+            self._change(topic.id, partition, registration, None)
+
+    def _add_name(self, name: str) -> None:
+        if _has_collision_character(name):
+            self._names_by_metric.setdefault(metric_name(name), {})[name] = None
+
+    def _remove_name(self, name: str) -> None:
+        if _has_collision_character(name):
+            names = self._names_by_metric[metric_name(name)]
+            del names[name]
+            if not names:
+                del self._names_by_metric[metric_name(name)]
+
+    def _change(
+        self, topic_id: Uuid, partition: int, before: PartitionRegistration | None, after: PartitionRegistration | None
+    ) -> None:
+        old, new = (() if side is None else side.replicas for side in (before, after))
+        if old != new:
+            self._change_replicas(topic_id, partition, old, new)
+        if before is not None and before.has_leader:
+            self._leader_counts[before.leader] -= 1
+        if after is not None and after.has_leader:
+            self._leader_counts[after.leader] = self._leader_counts.get(after.leader, 0) + 1
+        here = TopicPartition(topic_id, partition)
+        _keep(self._leaderless, here, after is not None and not after.has_leader)
+        _keep(self._imbalanced, here, after is not None and not after.has_preferred_leader)
+
+    def _change_replicas(self, topic_id: Uuid, partition: int, old: Iterable[int], new: Iterable[int]) -> None:
+        bit = 1 << partition
+        for broker in set(old).difference(new):
+            topics = self._replicas[broker]
+            topics[topic_id] &= ~bit
+            if not topics[topic_id]:
+                del topics[topic_id]
+        for broker in set(new).difference(old):
+            topics = self._replicas.setdefault(broker, {})
+            topics[topic_id] = topics.get(topic_id, 0) | bit
+
+
+def metric_name(topic: str) -> str:
+    """A topic's name as metrics show it; two topics that differ only here cannot be told apart there."""
+    return topic.replace(".", "_")
+
+
+def _has_collision_character(name: str) -> bool:
+    return "." in name or "_" in name
+
+
+def _keep(members: dict[TopicPartition, None], member: TopicPartition, belongs: bool) -> None:
+    if belongs:
+        members[member] = None
+    else:
+        members.pop(member, None)
+
+
+def _set_bits(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest

@@ -1,0 +1,84 @@
+"""How a metadata record is framed in the log: frame version, record key, record version, body.
+
+The three numbers are unsigned varints and the frame version is always 1. The body is one of the messages of
+`protocol.messages.metadata_records`; control records never come here. Layout: KIP-631, "Record framing".
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias, get_args
+
+from protocol.compiler import decode, encode_bytes
+from protocol.errors import DecodeError
+from protocol.messages import metadata_records as messages
+from protocol.primitives import Buffer, decode_uvarint, encode_uvarint
+
+FRAME_VERSION: Final = 1
+_FRAME_VERSION_BYTE: Final = bytes((FRAME_VERSION,))
+
+MetadataRecord: TypeAlias = (
+    messages.AbortTransactionRecord
+    | messages.AccessControlEntryRecord
+    | messages.BeginTransactionRecord
+    | messages.BrokerRegistrationChangeRecord
+    | messages.ClearElrRecord
+    | messages.ClientQuotaRecord
+    | messages.ConfigRecord
+    | messages.DelegationTokenRecord
+    | messages.EndTransactionRecord
+    | messages.FeatureLevelRecord
+    | messages.FenceBrokerRecord
+    | messages.NoOpRecord
+    | messages.PartitionChangeRecord
+    | messages.PartitionRecord
+    | messages.ProducerIdsRecord
+    | messages.RegisterBrokerRecord
+    | messages.RegisterControllerRecord
+    | messages.RemoveAccessControlEntryRecord
+    | messages.RemoveDelegationTokenRecord
+    | messages.RemoveTopicRecord
+    | messages.RemoveUserScramCredentialRecord
+    | messages.TopicRecord
+    | messages.UnfenceBrokerRecord
+    | messages.UnregisterBrokerRecord
+    | messages.UserScramCredentialRecord
+    | messages.ZkMigrationStateRecord
+)
+
+_BY_KEY: Final[Mapping[int, type[MetadataRecord]]] = {
+    record_type.API_KEY: record_type for record_type in get_args(MetadataRecord)
+}
+
+
+class InvalidMetadata(Exception):
+    """Records that contradict each other or the state they meet: the log or its writer is broken, and we must stop."""
+
+
+class VersionedRecord(NamedTuple):
+    """A record and the version to write it in, which the finalized metadata.version decides."""
+
+    message: MetadataRecord
+    version: int
+
+
+def encode_record(message: MetadataRecord, version: int) -> bytes:
+    """The frame of one record, as the value of a log record holds it."""
+    head = _FRAME_VERSION_BYTE + encode_uvarint(message.API_KEY) + encode_uvarint(version)
+    return head + encode_bytes(message, version)
+
+
+def decode_record(frame: Buffer) -> MetadataRecord:
+    """The message in a frame. Raises DecodeError for an unknown key or version, or bytes left over."""
+    frame_version, position = decode_uvarint(frame, 0)
+    if frame_version != FRAME_VERSION:
+        raise DecodeError(f"metadata record frame version is {frame_version}, not {FRAME_VERSION}")
+    key, position = decode_uvarint(frame, position)
+    version, position = decode_uvarint(frame, position)
+    record_type = _BY_KEY.get(key)
+    if record_type is None:
+        raise DecodeError(f"metadata record key {key} is unknown")
+    if not record_type.MIN_VERSION <= version <= record_type.MAX_VERSION:
+        raise DecodeError(f"version {version} of {record_type.__name__} is unknown")
+    message, end = decode(record_type, frame, version, position)
+    if end != len(frame):
+        raise DecodeError(f"{len(frame) - end} bytes are left over after a {record_type.__name__}")
+    return message

@@ -1,0 +1,28 @@
+"""What a controller command gives: records to append and an answer to hold back until they are committed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from broker.metadata.records import VersionedRecord
+
+R = TypeVar("R", covariant=True)
+
+# Most records in one batch, and so the most that may change as one.
+MAX_RECORDS_PER_BATCH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[R]):
+    """`records` all take effect together if `atomic`; else they may be split into batches, in order."""
+
+    records: Sequence[VersionedRecord]
+    response: R
+    atomic: bool = True
+
+    def batches(self) -> list[Sequence[VersionedRecord]]:
+        """The records as batches to append."""
+        if self.atomic or len(self.records) <= MAX_RECORDS_PER_BATCH:
+            return [self.records] if self.records else []
+        starts = range(0, len(self.records), MAX_RECORDS_PER_BATCH)
+        return [self.records[start : start + MAX_RECORDS_PER_BATCH] for start in starts]

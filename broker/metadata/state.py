@@ -1,0 +1,125 @@
+"""What the controller's parts decide upon: the latest image, the indexes derived from it, and the brokers' sessions.
+
+The parts read this; only `Controller.replay` and `Controller.revert` write it. Sessions are soft state and never in the
+log: they are touched by heartbeats.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from broker.metadata.broker_sessions import BrokerSessions
+from broker.metadata.config_image import ConfigResource
+from broker.metadata.image import MetadataImage
+from broker.metadata.loader import MetadataLoader
+from broker.metadata.metadata_version import MetadataVersion
+from broker.metadata.partition_changes import ElectionRules
+from broker.metadata.partition_index import PartitionIndex
+from broker.metadata.placement import RandomSource
+from protocol.primitives import Uuid
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
+
+
+class EffectiveConfig(NamedTuple):
+    """One key of a topic as it applies, with Kafka's number for where the value came from."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+
+
+class ConfigLayers(NamedTuple):
+    """Stored overrides that bear on a topic, the most specific first; the static configuration lies below them."""
+
+    topic: Mapping[str, str]
+    node: Mapping[str, str]
+    cluster: Mapping[str, str]
+
+
+class ConfigSchema(Protocol):
+    """What the configuration package knows about keys; the controller only stores values."""
+
+    def validate(
+        self, resource: ConfigResource, configs: Mapping[str, str], existing: Mapping[str, str], layers: ConfigLayers
+    ) -> None:
+        """Check the whole set that a resource would have instead of `existing`.
+
+        The lower `layers` are in force; their topic part does not count. Raises KafkaError, mostly INVALID_CONFIG.
+        """
+        ...
+
+    def is_list(self, resource_type: int, key: str) -> bool:
+        """Whether values of the key are lists, to which one can append."""
+        ...
+
+    def default_of(self, resource_type: int, key: str) -> str | None:
+        """The value of a key that nobody set."""
+        ...
+
+    def topic_value(self, key: str, layers: ConfigLayers) -> str:
+        """The value of a topic key in effect."""
+        ...
+
+    def effective_topic_configs(self, layers: ConfigLayers) -> list[EffectiveConfig]:
+        """Every topic key in effect, in the order to show them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """What a controller is told at start. `node_id` names the layer of node configs that it applies to topics."""
+
+    cluster_id: str
+    node_id: int
+    default_replication_factor: int = 1
+    default_partition_count: int = 1
+    session_timeout_ms: int = 9_000
+    kraft_version: int = 1
+    max_idle_interval_ms: int = 500
+    leader_imbalance_check_interval_ms: int = 300_000
+    auto_leader_rebalance: bool = True
+    unclean_election_interval_ms: int = 300_000
+
+
+@dataclass(slots=True)
+class ControllerState:
+    """The controller's view. `registration_offsets`: where each broker's latest registration record lies."""
+
+    settings: ControllerSettings
+    schema: ConfigSchema
+    random: RandomSource
+    new_id: Callable[[], Uuid]
+    loader: MetadataLoader
+    index: PartitionIndex = field(default_factory=PartitionIndex)
+    registration_offsets: dict[int, int] = field(default_factory=dict)
+    sessions: BrokerSessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = BrokerSessions(self.settings.session_timeout_ms)
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest image, written but perhaps not committed."""
+        return self.loader.image
+
+    @property
+    def version(self) -> MetadataVersion:
+        return self.image.features.version
+
+    @property
+    def rules(self) -> ElectionRules:
+        return ElectionRules(self.version, self.image.features.elr_enabled)
+
+    def layers(self, topic: str) -> ConfigLayers:
+        configs = self.image.configs
+        return ConfigLayers(configs.topic(topic), configs.broker(self.settings.node_id), configs.cluster_default())
+
+    def min_insync_replicas(self, topic: str) -> int:
+        return int(self.schema.topic_value(MIN_INSYNC_REPLICAS, self.layers(topic)))
+
+    def allows_unclean_election(self, topic: str) -> bool:
+        return self.schema.topic_value(UNCLEAN_LEADER_ELECTION_ENABLE, self.layers(topic)) == "true"

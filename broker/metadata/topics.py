@@ -1,0 +1,292 @@
+"""Creating and deleting topics, adding partitions: checks in Kafka's order, each topic with an answer of its own."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from broker.metadata.config_image import ConfigResource, ResourceType, config_record
+from broker.metadata.leadership import Leadership
+from broker.metadata.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.placement import PlacementImpossible, UsableBroker, place
+from broker.metadata.records import VersionedRecord
+from broker.metadata.result import Result
+from broker.metadata.state import ConfigLayers, ControllerState
+from broker.metadata.topic_names import name_fault
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.delete_topics import DeletableTopicResult
+from protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
+from protocol.primitives import ONE_UUID, ZERO_UUID, Uuid, uuid_to_text
+
+# In a request: let the controller's defaults decide.
+UNSET: Final = -1
+_RESERVED_IDS: Final = frozenset({ZERO_UUID, ONE_UUID})
+_MAX_ID_DRAWS: Final = 1_000
+
+
+class _Plan(NamedTuple):
+    """One topic that can be created."""
+
+    records: list[VersionedRecord]
+    result: CreatableTopicResult
+
+
+class Topics:
+    """The controller's part for topics."""
+
+    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+        self._state = state
+        self._leadership = leadership
+
+    # CreateTopics
+
+    def create(
+        self, request: CreateTopicsRequest, *, may_describe: Callable[[str], bool] = lambda _name: True
+    ) -> Result[CreateTopicsResponse]:
+        """Create topics; one answer each, in the request's order. `may_describe`: whose configs the caller may see."""
+        records: list[VersionedRecord] = []
+        response = CreateTopicsResponse()
+        created: dict[str, None] = {}
+        for topic in request.topics:
+            try:
+                plan = self._plan(topic, created, may_describe(topic.name))
+            except KafkaError as error:
+                response.topics.append(_refusal(topic.name, error))
+                continue
+            created[topic.name] = None
+            records += plan.records
+            response.topics.append(plan.result)
+        return Result(() if request.validate_only else records, response)
+
+    def _plan(self, topic: CreatableTopic, siblings: Iterable[str], may_describe: bool) -> _Plan:
+        self._check_name(topic.name, siblings)
+        overrides = self._check_configs(topic)
+        registrations = self._assigned(topic) if topic.assignments else self._placed(topic)
+        topic_id = self._new_topic_id()
+        records = [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id), 0)]
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        records += [config_record(resource, key, value) for key, value in overrides.items()]
+        version = self._state.version
+        records += [each.to_record(topic_id, index, version) for index, each in enumerate(registrations)]
+        return _Plan(records, self._success(topic.name, topic_id, registrations, overrides, may_describe))
+
+    def _check_name(self, name: str, siblings: Iterable[str]) -> None:
+        if self._state.image.topics.by_name(name) is not None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
+        fault = name_fault(name)
+        if fault is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        other = self._state.index.colliding_name(name) or _colliding(name, siblings)
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' could not be told from '{other}' in metrics"
+            )
+
+    def _check_configs(self, topic: CreatableTopic) -> dict[str, str]:
+        overrides: dict[str, str] = {}
+        for config in topic.configs:
+            if config.value is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {config.name} is null")
+            overrides[config.name] = config.value
+        if overrides:
+            resource = ConfigResource(ResourceType.TOPIC, topic.name)
+            self._state.schema.validate(resource, overrides, {}, self._state.layers(topic.name))
+        return overrides
+
+    def _assigned(self, topic: CreatableTopic) -> list[PartitionRegistration]:
+        if topic.replication_factor != UNSET:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a replication factor cannot be given along with assignments")
+        if topic.num_partitions != UNSET:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition count cannot be given along with assignments")
+        assignments: dict[int, Sequence[int]] = {}
+        for assignment in topic.assignments:
+            if assignment.partition_index in assignments:
+                raise _bad_assignment(f"partition {assignment.partition_index} is assigned twice")
+            factor = len(next(iter(assignments.values()))) if assignments else None
+            self._check_assignment(assignment.broker_ids, factor)
+            assignments[assignment.partition_index] = assignment.broker_ids
+        if sorted(assignments) != list(range(len(assignments))):
+            raise _bad_assignment("the assigned partitions are not numbered from 0 without gaps")
+        return [self._registration(assignments[index], manual=True) for index in range(len(assignments))]
+
+    def _placed(self, topic: CreatableTopic) -> list[PartitionRegistration]:
+        factor, count = topic.replication_factor, topic.num_partitions
+        if factor < UNSET or factor == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "the replication factor must be larger than 0, or -1 for the default",
+            )
+        if count < UNSET or count == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "the number of partitions must be larger than 0, or -1 for the default"
+            )
+        settings = self._state.settings
+        factor = settings.default_replication_factor if factor == UNSET else factor
+        count = settings.default_partition_count if count == UNSET else count
+        return [self._registration(replicas, manual=False) for replicas in self._place(count, factor)]
+
+    def _success(
+        self,
+        name: str,
+        topic_id: Uuid,
+        registrations: Sequence[PartitionRegistration],
+        overrides: Mapping[str, str],
+        may_describe: bool,
+    ) -> CreatableTopicResult:
+        result = CreatableTopicResult(name=name, topic_id=topic_id, error_message=None)
+        if not may_describe:
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            result.configs = None
+            return result
+        result.num_partitions = len(registrations)
+        result.replication_factor = len(registrations[0].replicas)
+        layers = self._state.layers(name)
+        effective = self._state.schema.effective_topic_configs(ConfigLayers(overrides, layers.node, layers.cluster))
+        result.configs = [
+            CreatableTopicConfigs(
+                name=each.name,
+                value=None if each.sensitive else each.value,
+                read_only=each.read_only,
+                config_source=each.source,
+                is_sensitive=each.sensitive,
+            )
+            for each in effective
+        ]
+        return result
+
+    def _new_topic_id(self) -> Uuid:
+        """A fresh random id; a leading dash would read as an option on a command line."""
+        for _ in range(_MAX_ID_DRAWS):
+            topic_id = self._state.new_id()
+            usable = topic_id not in _RESERVED_IDS and not uuid_to_text(topic_id).startswith("-")
+            if usable and self._state.image.topics.by_id(topic_id) is None:
+                return topic_id
+        raise AssertionError("the source of random ids is stuck")
+
+    # CreatePartitions
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
+        """Add partitions; one answer per topic, in the request's order."""
+        records: list[VersionedRecord] = []
+        response = CreatePartitionsResponse()
+        for topic in request.topics:
+            result = CreatePartitionsTopicResult(name=topic.name)
+            try:
+                records += self._new_partitions(topic)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+            response.results.append(result)
+        return Result(() if request.validate_only else records, response)
+
+    def _new_partitions(self, request: CreatePartitionsTopic) -> list[VersionedRecord]:
+        topic = self._state.image.topics.by_name(request.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        present = topic.partition_count
+        added = request.count - present
+        if added <= 0:
+            relation = "already has" if added == 0 else "has more:"
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{request.count} partitions were asked for; the topic {relation} {present}",
+            )
+        factor = len(topic.partitions[min(topic.partitions)].replicas)
+        if request.assignments is None:
+            registrations = [self._registration(each, manual=False) for each in self._place(added, factor)]
+        else:
+            registrations = self._assigned_partitions(request, added, factor)
+        version = self._state.version
+        return [each.to_record(topic.id, index, version) for index, each in enumerate(registrations, present)]
+
+    def _assigned_partitions(
+        self, request: CreatePartitionsTopic, added: int, factor: int
+    ) -> list[PartitionRegistration]:
+        assignments = request.assignments or []
+        if len(assignments) != added:
+            raise _bad_assignment(f"{added} partitions would be added, but {len(assignments)} assignments are given")
+        for assignment in assignments:
+            self._check_assignment(assignment.broker_ids, factor)
+        return [self._registration(assignment.broker_ids, manual=True) for assignment in assignments]
+
+    # DeleteTopics
+
+    def delete(self, topic_ids: Iterable[Uuid]) -> Result[dict[Uuid, DeletableTopicResult]]:
+        """Delete topics by id; the answer has one result per id."""
+        records: list[VersionedRecord] = []
+        results: dict[Uuid, DeletableTopicResult] = {}
+        for topic_id in topic_ids:
+            topic = self._state.image.topics.by_id(topic_id)
+            if topic is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
+                results[topic_id] = DeletableTopicResult(
+                    name=None, topic_id=topic_id, error_code=code, error_message=code.message
+                )
+            elif topic_id not in results:
+                records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
+                results[topic_id] = DeletableTopicResult(name=topic.name, topic_id=topic_id)
+        return Result(records, results)
+
+    # Replicas
+
+    def _place(self, count: int, factor: int) -> list[list[int]]:
+        candidates = [
+            UsableBroker(broker.id, broker.rack, broker.fenced)
+            for broker in self._state.image.brokers.all()
+            if not broker.in_controlled_shutdown
+        ]
+        try:
+            return place(candidates, count, factor, self._state.random)
+        except PlacementImpossible as error:
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"the replicas cannot be placed: {error}") from None
+
+    def _check_assignment(self, brokers: Sequence[int], factor: int | None) -> None:
+        if not brokers:
+            raise _bad_assignment("a partition is assigned to no broker")
+        for broker in brokers:
+            if broker not in self._state.image.brokers:
+                raise _bad_assignment(f"broker {broker} is not registered")
+        if len(set(brokers)) != len(brokers):
+            raise _bad_assignment("a partition is assigned to the same broker twice")
+        if factor is not None and len(brokers) != factor:
+            raise _bad_assignment(f"a partition is assigned to {len(brokers)} brokers, others have {factor}")
+
+    def _registration(self, replicas: Sequence[int], *, manual: bool) -> PartitionRegistration:
+        isr = tuple(broker for broker in replicas if self._state.image.brokers.is_active(broker))
+        if not isr:
+            code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if manual else ErrorCode.INVALID_REPLICATION_FACTOR
+            raise KafkaError(code, f"none of the brokers {list(replicas)} is active")
+        supports_directories = self._state.version.supports_directories
+        return PartitionRegistration(
+            replicas=tuple(replicas),
+            isr=isr,
+            leader=isr[0] if isr else NO_LEADER,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(
+                tuple(self._leadership.default_directory(broker) for broker in replicas) if supports_directories else ()
+            ),
+        )
+
+
+def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
+
+
+def _bad_assignment(sentence: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, sentence)
+
+
+def _colliding(name: str, others: Iterable[str]) -> str | None:
+    key = name.replace(".", "_")
+    return next((other for other in others if other != name and other.replace(".", "_") == key), None)
