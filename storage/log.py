@@ -13,6 +13,7 @@ Failure. An OSError from a write or sync leaves the disk in a state we do not kn
 then and at every later call; the offsets in memory are those before the failed call.
 """
 
+import contextlib
 import functools
 import random
 import threading
@@ -322,7 +323,7 @@ class Log:
             raise self.failure
         try:
             if self._active.must_roll(self.config, size, max_timestamp, last_offset, now_ms):
-                self._roll(now_ms)
+                self.roll(now_ms)
             self._active.write(parts, size)
             self._active.note(size, last_offset, max_timestamp)
         except OSError as error:
@@ -373,34 +374,55 @@ class Log:
         return self._append_assigned(admitted, now_ms)
 
     def _append_assigned(self, admitted: Sequence[Admitted], now_ms: int) -> AppendInfo:
-        markers = [marker_of(header, batch) for header, batch in admitted]
-        first = admitted[0].header
-        for (header, batch), marker in zip(admitted, markers, strict=True):
-            self._write_batch((batch,), len(batch), header.last_offset, header.max_timestamp, now_ms)
+        """One write per segment; what a batch means is noted before the next segment is begun."""
+        marked = [(batch, marker_of(*batch)) for batch in admitted]
+        run: list[tuple[Admitted, Marker | None]] = []
+        size = 0
+        for (header, batch), marker in marked:
+            pending = size + len(batch)
+            if self._active.must_roll(self.config, pending, header.max_timestamp, header.last_offset, now_ms):
+                self._write_run(run, size)
+                self.roll(now_ms)
+                run, size = [], 0
+            run.append((Admitted(header, batch), marker))
+            size += len(batch)
+        self._write_run(run, size)
+        return AppendInfo(
+            admitted[0].header.base_offset,
+            self.log_end_offset - 1,
+            NO_APPEND_TIME,
+            self.log_start_offset,
+            False,
+            self.flush_due,
+        )
+
+    @_fatal
+    def _write_run(self, run: Sequence[tuple[Admitted, Marker | None]], size: int) -> None:
+        if not run:
+            return
+        active = self._active
+        active.write([admitted.batch for admitted, _ in run], size)
+        for (header, batch), marker in run:
+            active.note(len(batch), header.last_offset, header.max_timestamp)
+            self.log_end_offset = header.next_offset
             if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             self._apply(header, marker)
             self._unflushed_messages += header.record_count
-        return AppendInfo(
-            first.base_offset, self.log_end_offset - 1, NO_APPEND_TIME, self.log_start_offset, False, self.flush_due
-        )
 
     # -- roll ------------------------------------------------------------------------------------------------------
 
     @_fatal
     def roll(self, now_ms: int) -> None:
-        """Begins a new segment at the log's end, unless the active one is empty."""
-        if self._active.size:
+        """Begins a new segment at the log's end, unless the active one begins there already."""
+        if self._active.base_offset < self.log_end_offset:
             self._roll(now_ms)
 
     def _roll(self, now_ms: int) -> None:
         """The new base is the log's end, even where the next batch begins after a gap: no hole between segments."""
-        base = self.log_end_offset
-        if base == self._active.base_offset:
-            raise AssertionError(f"{self.name}: an empty segment at {base} cannot be rolled")
         self._active.finish()
         self.snapshots.take(self.producers)
-        self._add_segment(base, now_ms)
+        self._add_segment(self.log_end_offset, now_ms)
 
     def _add_segment(self, base: int, now_ms: int) -> None:
         segment = LogSegment.create(
@@ -453,12 +475,15 @@ class Log:
         cold = not file.is_cached(start, end)
         return LogSlice(file.view(start, end), next_offset, cold, segment.base_offset, start)
 
-    @_fatal
     def warm(self, found: LogSlice) -> None:
-        """Brings a cold slice into memory. Blocks; meant for another thread than the log's."""
+        """Brings a cold slice into memory. Blocks; meant for another thread than the log's.
+
+        A failure is left for whoever touches the bytes: the segment may have been removed and closed meanwhile.
+        """
         segment = self.segments.floor(found.segment_base)
         if segment is not None and segment.base_offset == found.segment_base:
-            segment.file.warm(found.position, found.position + len(found.data))
+            with contextlib.suppress(OSError):
+                segment.file.warm(found.position, found.position + len(found.data))
 
     def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTxn]:
         """The aborted transactions with records in [fetch_offset, upper), for a read_committed reader to leave out."""
@@ -556,8 +581,9 @@ class Log:
             return self.recovery_point
 
     def _sync_up_to(self, end: int) -> None:
+        """From the segment with the last flushed offset on: it may have been finished, its indexes unsynced, since."""
         names_unsynced, self._names_unsynced = self._names_unsynced, False
-        for segment in self.segments.from_offset(self.recovery_point):
+        for segment in self.segments.from_offset(max(0, self.recovery_point - 1)):
             if segment.base_offset <= end:
                 segment.sync(indexes=segment is not self._active)
         self.snapshots.sync(end)

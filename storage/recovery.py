@@ -188,10 +188,14 @@ class LogLoader:
         return segments, producers
 
     def _first_suspect(self, segments: list[LogSegment]) -> float:
-        """Base of the segment that contains the recovery point; infinity after a clean shutdown."""
+        """Base of the segment with the last offset that was flushed; infinity after a clean shutdown.
+
+        Where a segment ends right at the recovery point it may have been finished after that flush, and its indexes not
+        have reached the disk.
+        """
         if self._clean:
             return float("inf")
-        below = [segment.base_offset for segment in segments if segment.base_offset <= self._recovery_point]
+        below = [segment.base_offset for segment in segments if segment.base_offset < self._recovery_point]
         return below[-1] if below else -1
 
     def _has_hole(self, segment: LogSegment, following: LogSegment) -> bool:
@@ -233,9 +237,7 @@ class LogLoader:
 
     # -- producers -------------------------------------------------------------------------------------------------
 
-    def _load_producers(
-        self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int
-    ) -> ProducerState:
+    def _load_producers(self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int) -> ProducerState:
         """From the newest snapshot; a log that was shut down cleanly without any has no producers (Kafka)."""
         bases = {segment.base_offset for segment in segments}
         for offset in snapshots.offsets[:-1]:
