@@ -144,10 +144,10 @@ def _map_batch(scanned: ScannedBatch, first_dirty: int, offsets: OffsetMap, tran
     if header.is_control:
         transactions.on_marker(header, scanned.batch)
     elif not transactions.is_aborted_data(header) and header.record_count and header.last_offset >= first_dirty:
+        put = offsets.put
         for record in iter_records(scanned.batch):
-            if record.key is None or record.offset < first_dirty:
-                continue
-            if not offsets.put(record.key, record.offset):
+            key, offset = record.key, record.offset
+            if key is not None and offset >= first_dirty and not put(key, offset):
                 return False
     if header.last_offset >= first_dirty:
         offsets.latest_offset = max(offsets.latest_offset, header.last_offset)

@@ -6,8 +6,6 @@ and an entry has a bounded size.
 
 import hashlib
 
-from protocol.primitives import Buffer
-
 ENTRY_BYTES = 200
 """What an entry costs at worst: the key object (98), the offset object (32), and its share of a dict that is being
 enlarged.
@@ -34,21 +32,20 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def put(self, key: Buffer, offset: int) -> bool:
+    def put(self, key: bytes, offset: int) -> bool:
         """Notes the newest offset of ``key``; False, and nothing noted, if that took another entry than there are."""
-        identity = _identity(key)
-        if len(self._offsets) >= self.capacity and identity not in self._offsets:
+        identity = key if len(key) <= _WHOLE_KEY_BYTES else _digest(key)
+        offsets = self._offsets
+        if len(offsets) >= self.capacity and identity not in offsets:
             return False
-        self._offsets[identity] = offset
+        offsets[identity] = offset
         self.latest_offset = offset
         return True
 
-    def get(self, key: Buffer) -> int:
+    def get(self, key: bytes) -> int:
         """The newest offset of ``key``, or -1."""
-        return self._offsets.get(_identity(key), -1)
+        return self._offsets.get(key if len(key) <= _WHOLE_KEY_BYTES else _digest(key), -1)
 
 
-def _identity(key: Buffer) -> bytes:
-    if len(key) <= _WHOLE_KEY_BYTES:
-        return bytes(key)
+def _digest(key: bytes) -> bytes:
     return hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
