@@ -94,6 +94,12 @@ class TargetSet:
 
     def rest(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
         """Not due again until one of `bounds` changes (or the reader moves the target)."""
+        if not self._is_closed:
+            self.watch(target, bounds)
+            self._due.pop(target, None)
+
+    def watch(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
+        """Tell `on_change` of the next change of one of `bounds`."""
         if self._is_closed:
             return
         watch = self._watches.get(target)
@@ -101,7 +107,6 @@ class TargetSet:
             self._unwatch(target)
             watch = self._watches[target] = Watch(bounds, partial(self._on_change, target))
         watch.arm()
-        self._due.pop(target, None)
 
     def move_to_end(self, target: FetchTarget) -> None:
         """Serve the others first next time."""

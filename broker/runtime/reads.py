@@ -7,6 +7,7 @@ from enum import Enum
 from broker.replication.epochs import EpochEnd
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
+from storage.log import LogSlice
 
 UNKNOWN = -1
 
@@ -61,6 +62,7 @@ class ReadResult:
 
     `aborted` is None unless the reader asked for committed data only. `is_idle`: there is nothing more to say until the
     partition changes. `is_cut_by_segment`: more is readable, but not in the same segment, so waiting would be in vain.
+    `cold`: the records are on the disk; let the log warm this slice on the IO thread before they are touched.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -74,6 +76,7 @@ class ReadResult:
     preferred_read_replica: int = UNKNOWN
     is_idle: bool = False
     is_cut_by_segment: bool = False
+    cold: LogSlice | None = None
 
     @property
     def is_urgent(self) -> bool:

@@ -43,6 +43,11 @@ class ManualLoop:
         self._ready.append(handle)
         return handle
 
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
     def call_at(
         self,
         when: float,

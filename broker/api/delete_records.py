@@ -1,0 +1,117 @@
+"""DeleteRecords (key 21), versions 0-2: give up everything below an offset.
+
+The leader raises its log start, and the answer waits until every live replica has done the same (the low watermark).
+Files go later, with the next run of retention.
+"""
+
+from collections.abc import Awaitable
+from functools import partial
+
+from broker.api.context import RequestContext
+from broker.runtime.partition import Partition
+from broker.runtime.partitions import Partitions
+from broker.runtime.waiters import Deadline, Deadlines, Loop, OffsetWaiter
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+NO_LOW_WATERMARK = -1
+
+
+class DeleteRecordsHandler:
+    """Answers DeleteRecords. `deadlines` bounds the wait for replicas."""
+
+    def __init__(self, partitions: Partitions, deadlines: Deadlines, loop: Loop) -> None:
+        self._partitions = partitions
+        self._deadlines = deadlines
+        self._loop = loop
+
+    def __call__(
+        self, request: DeleteRecordsRequest, context: RequestContext
+    ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+        waiting: list[_Trimming] = []
+        response = DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(topic.name, [self._delete(topic.name, p, waiting) for p in topic.partitions])
+                for topic in request.topics
+            ]
+        )
+        if not waiting:
+            return response
+        pending = _PendingDelete(response, waiting, self._loop)
+        pending.start(self._deadlines, request.timeout_ms)
+        return pending.future
+
+    def _delete(
+        self, topic: str, asked: DeleteRecordsPartition, waiting: "list[_Trimming]"
+    ) -> DeleteRecordsPartitionResult:
+        entry = DeleteRecordsPartitionResult(asked.partition_index, NO_LOW_WATERMARK)
+        try:
+            partition = self._partitions.hosted(topic, asked.partition_index)
+            if self._partitions.by_name[topic].is_internal:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            target = partition.delete_records(asked.offset)
+            low_watermark = partition.low_watermark()
+        except KafkaError as error:
+            entry.error_code = error.code
+            return entry
+        if low_watermark >= target:
+            entry.low_watermark = low_watermark
+        else:
+            waiting.append(_Trimming(partition, target, entry))
+        return entry
+
+
+class _Trimming:
+    """One partition whose replicas have yet to reach `target`."""
+
+    __slots__ = ("entry", "partition", "target", "waiter")
+
+    def __init__(self, partition: Partition, target: int, entry: DeleteRecordsPartitionResult) -> None:
+        self.partition = partition
+        self.target = target
+        self.entry = entry
+        self.waiter: OffsetWaiter | None = None
+
+
+class _PendingDelete:
+    """A request that waits for replicas, or for its timeout."""
+
+    def __init__(self, response: DeleteRecordsResponse, waiting: list[_Trimming], loop: Loop) -> None:
+        self._response = response
+        self._waiting = dict.fromkeys(waiting)
+        self._deadline: Deadline | None = None
+        self.future = loop.create_future()
+
+    def start(self, deadlines: Deadlines, timeout_ms: int) -> None:
+        self._deadline = deadlines.after_ms(timeout_ms, self._expire)
+        for one in tuple(self._waiting):
+            one.waiter = one.partition.when_trimmed(one.target, partial(self._settle, one))
+
+    def _settle(self, one: _Trimming, error: ErrorCode) -> None:
+        del self._waiting[one]
+        if error:
+            one.entry.error_code = error
+        else:
+            one.entry.low_watermark = one.partition.low_watermark()
+        if not self._waiting:
+            self._finish()
+
+    def _expire(self) -> None:
+        for one in self._waiting:
+            assert one.waiter is not None
+            one.waiter.cancel()
+            one.entry.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._waiting.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        assert self._deadline is not None
+        self._deadline.cancel()
+        if not self.future.done():  # the peer is gone
+            self.future.set_result(self._response)

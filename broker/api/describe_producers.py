@@ -1,0 +1,52 @@
+"""DescribeProducers (key 61), version 0: who writes to a partition with a producer id (KIP-664).
+
+Any replica answers from its own log, the leader or not.
+"""
+
+from broker.api.context import RequestContext
+from broker.runtime.partition import Partition
+from broker.runtime.partitions import Partitions
+from protocol.errors import KafkaError
+from protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+class DescribeProducersHandler:
+    """Answers DescribeProducers."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def __call__(self, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(topic.name, [self._answer(topic.name, index) for index in topic.partition_indexes])
+                for topic in request.topics
+            ]
+        )
+
+    def _answer(self, topic: str, index: int) -> PartitionResponse:
+        try:
+            partition = self._partitions.hosted(topic, index)
+        except KafkaError as error:
+            return PartitionResponse(index, error.code, error.message)
+        return PartitionResponse(index, active_producers=_producers(partition))
+
+
+def _producers(partition: Partition) -> list[ProducerState]:
+    return [
+        ProducerState(
+            entry.producer_id,
+            entry.epoch,
+            entry.last_sequence,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.transaction_start,
+        )
+        for entry in partition.log.producers.entries.values()
+    ]

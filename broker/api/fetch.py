@@ -1,0 +1,377 @@
+"""Fetch (key 1), versions 4-18: read batches, at once or as soon as there are enough of them.
+
+5+ log start; 7+ incremental sessions (KIP-227); 9+ leader epochs (KIP-320); 11+ any replica may serve, rack
+(KIP-392); 12+ divergence and current leader; 13+ topics by id (KIP-516); 15+ the follower's broker epoch (KIP-903);
+16+ addresses of leaders (KIP-951). 14, 17 and 18 matter to tiered followers, voters and the metadata log only.
+
+A request is a *round*: look at the targets that are due, in order, within the byte limits; answer if that is enough,
+else wait until a target changes or the time is over, and look again at what changed. Records are never copied: the
+answer carries views of the log's own memory.
+
+The Java consumer takes any error code outside of a small set for a bug and stops; `CONSUMER_ERRORS` is that set, and
+nothing else leaves here.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+
+from broker.api.context import RequestContext
+from broker.api.current_leader import LeaderHints
+from broker.clock import Clock
+from broker.metadata.topic_image import TopicImage
+from broker.runtime.fetch_sessions import FetchSessions, OpenFetch, SessionAsk, SessionRefused
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.partition import Partition
+from broker.runtime.partition_reads import Limits, Reader, read
+from broker.runtime.partitions import Partitions
+from broker.runtime.reads import FetchTarget, Isolation, ReadResult, TargetKey
+from broker.runtime.waiters import Deadline, Deadlines, Loop, Watches
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    SnapshotId,
+)
+from protocol.primitives import ZERO_UUID
+from storage.log import LogSlice
+
+TOPIC_IDS_FROM = 13
+ANY_REPLICA_FROM = 11
+CURRENT_LEADER_FROM = 12
+NODE_ENDPOINTS_FROM = 16
+REPLICA_STATE_FROM = 15
+STORAGE_ERROR_FROM = 6
+SESSIONS_FROM = 7
+
+READ_COMMITTED = 1
+CONSUMER_ERRORS = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+_REDIRECTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+# Shared by all answers that have none; never changed.
+_NO_DIVERGENCE = EpochEndOffset()
+_NO_LEADER = LeaderIdAndEpoch()
+_NO_SNAPSHOT = SnapshotId()
+
+
+class FetchHandler:
+    """Answers Fetch. `max_bytes` is the broker's own bound (`fetch.max.bytes`) for an answer."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        sessions: FetchSessions,
+        deadlines: Deadlines,
+        loop: Loop,
+        io: BlockingIo,
+        clock: Clock,
+        *,
+        max_bytes: int,
+    ) -> None:
+        self._partitions = partitions
+        self._sessions = sessions
+        self._deadlines = deadlines
+        self._loop = loop
+        self._io = io
+        self._clock = clock
+        self._max_bytes = max_bytes
+
+    def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+        reader = reader_of(request, context.api_version)
+        opened = self._sessions.open(session_ask(request, context.api_version, reader), self._clock.now_ms())
+        if isinstance(opened, SessionRefused):
+            return FetchResponse(error_code=opened.error)
+        fetch = _Fetch(opened, reader, request, context, self._partitions, self._clock, self._max_bytes)
+        fetch.look(first=True)
+        is_enough = request.max_wait_ms <= 0 or fetch.is_enough
+        if is_enough and not fetch.cold:
+            return fetch.answer()
+        pending = _PendingFetch(fetch, self._loop, self._io)
+        if is_enough:
+            pending.finish()
+        else:
+            pending.wait(self._deadlines, request.max_wait_ms)
+        return pending.future
+
+
+def reader_of(request: FetchRequest, version: int) -> Reader:
+    """Who asks. Broker ids are followers; -1 are consumers, and so is -2, which debugs."""
+    state = request.replica_state
+    broker_id = state.replica_id if version >= REPLICA_STATE_FROM else request.replica_id
+    if broker_id >= 0:
+        epoch = state.replica_epoch if version >= REPLICA_STATE_FROM else -1
+        return Reader(Isolation.LOG_END, needs_leader=True, broker_id=broker_id, broker_epoch=epoch)
+    isolation = Isolation.LAST_STABLE if request.isolation_level == READ_COMMITTED else Isolation.HIGH_WATERMARK
+    return Reader(isolation, needs_leader=version < ANY_REPLICA_FROM)
+
+
+def session_ask(request: FetchRequest, version: int, reader: Reader) -> SessionAsk:
+    """The request as its session sees it."""
+    by_id = version >= TOPIC_IDS_FROM
+    targets = [
+        FetchTarget(
+            "" if by_id else topic.topic,
+            topic.topic_id if by_id else ZERO_UUID,
+            p.partition,
+            p.fetch_offset,
+            p.partition_max_bytes,
+            p.current_leader_epoch,
+            p.last_fetched_epoch,
+            p.log_start_offset,
+        )
+        for topic in request.topics
+        for p in topic.partitions
+    ]
+    forgotten: list[TargetKey] = [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    return SessionAsk(request.session_id, request.session_epoch, by_id, reader.is_follower, targets, forgotten)
+
+
+class _Fetch:
+    """One request: what was found so far, and whether that is enough to answer."""
+
+    __slots__ = (
+        "_clock",
+        "_context",
+        "_is_urgent",
+        "_max_bytes",
+        "_min_bytes",
+        "_partitions",
+        "_reader",
+        "_results",
+        "_size_bytes",
+        "cold",
+        "opened",
+    )
+
+    def __init__(
+        self,
+        opened: OpenFetch,
+        reader: Reader,
+        request: FetchRequest,
+        context: RequestContext,
+        partitions: Partitions,
+        clock: Clock,
+        max_bytes: int,
+    ) -> None:
+        self.opened = opened
+        self._reader = reader
+        self._context = context
+        self._partitions = partitions
+        self._clock = clock
+        self._max_bytes = min(request.max_bytes, max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._results: dict[FetchTarget, ReadResult] = {}
+        self.cold: list[tuple[Partition, LogSlice]] = []
+        self._size_bytes = 0
+        self._is_urgent = False
+
+    @property
+    def is_enough(self) -> bool:
+        return self._is_urgent or self._size_bytes >= self._min_bytes or not self.opened.targets
+
+    def look(self, *, first: bool) -> None:
+        """Read the targets that are due, in order, within the limits. What has nothing to say rests until it changes.
+
+        Limits are soft for the first records of an answer: a batch larger than they are must still get through.
+        """
+        self._size_bytes, self._is_urgent = 0, False
+        self.cold.clear()
+        room = self._max_bytes
+        for target in self.opened.targets.due():
+            result = self._read(target, room, first=first)
+            self._results[target] = result
+            self._size_bytes += result.size_bytes
+            self._is_urgent = self._is_urgent or result.is_urgent
+            room = max(0, room - result.size_bytes)
+
+    def watch(self) -> None:
+        """Hear of changes of the targets that have something, but not enough; those that rest are watched already."""
+        for target in self.opened.targets.due():
+            partition = self._partition(target)
+            if partition is not None:
+                self.opened.targets.watch(target, self._bounds(partition))
+
+    def answer(self) -> FetchResponse:
+        """The response with what was found; the session takes note of it."""
+        settled = self.opened.answer(self._results, self._clock.now_ms())
+        response = FetchResponse(error_code=settled.error, session_id=settled.session_id)
+        hints = LeaderHints(self._partitions.image, self._context.listener)
+        topic: FetchableTopicResponse | None = None
+        for target in settled.listed:
+            if topic is None or (topic.topic, topic.topic_id) != (target.topic, target.topic_id):
+                topic = FetchableTopicResponse(target.topic, target.topic_id)
+                response.responses.append(topic)
+            topic.partitions.append(self._entry(target, self._results[target], hints))
+        if self._context.api_version >= NODE_ENDPOINTS_FROM:
+            response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
+        return response
+
+    def _read(self, target: FetchTarget, room: int, *, first: bool) -> ReadResult:
+        partition = self._partition(target)
+        if partition is None:
+            return ReadResult(error=self._absence(target))
+        limits = Limits(min(target.max_bytes, room), min_one=not self._size_bytes)
+        result = read(partition, target, self._reader, limits, is_first_look=first)
+        if result.cold is not None:
+            self.cold.append((partition, result.cold))
+        if result.is_idle:
+            self.opened.targets.rest(target, self._bounds(partition))
+        return result
+
+    def _bounds(self, partition: Partition) -> tuple[Watches, ...]:
+        return partition.follower_bounds if self._reader.is_follower else partition.consumer_bounds
+
+    def _partition(self, target: FetchTarget) -> Partition | None:
+        by_id = target.topic_id != ZERO_UUID
+        hosted = self._partitions.by_id.get(target.topic_id) if by_id else self._partitions.by_name.get(target.topic)
+        return None if hosted is None else hosted.partitions.get(target.index)
+
+    def _topic_image(self, target: FetchTarget) -> TopicImage | None:
+        topics = self._partitions.image.topics
+        return topics.by_id(target.topic_id) if target.topic_id != ZERO_UUID else topics.by_name(target.topic)
+
+    def _absence(self, target: FetchTarget) -> ErrorCode:
+        """Why a partition cannot be read here."""
+        image = self._topic_image(target)
+        if image is None and self._context.api_version >= TOPIC_IDS_FROM:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return self._partitions.absence(image, target.index)
+
+    def _entry(self, target: FetchTarget, result: ReadResult, hints: LeaderHints) -> PartitionData:
+        error = self._error_told(result.error)
+        leader = _NO_LEADER
+        if error in _REDIRECTED and self._context.api_version >= CURRENT_LEADER_FROM:
+            leader = LeaderIdAndEpoch(*hints.leader_of(self._topic_image(target), target.index))
+        diverging = result.diverging
+        return PartitionData(
+            target.index,
+            error,
+            result.high_watermark,
+            result.last_stable_offset,
+            result.log_start_offset,
+            _NO_DIVERGENCE if diverging is None else EpochEndOffset(diverging.epoch, diverging.end_offset),
+            leader,
+            _NO_SNAPSHOT,
+            None if result.aborted is None else [AbortedTransaction(*one) for one in result.aborted],
+            result.preferred_read_replica,
+            result.records,
+        )
+
+    def _error_told(self, error: ErrorCode) -> ErrorCode:
+        """The code as this reader understands it."""
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and self._context.api_version < STORAGE_ERROR_FROM:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error in CONSUMER_ERRORS or self._reader.is_follower:
+            return error
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class _PendingFetch:
+    """A request that waits for more to read, for its time to be over, or for the disk.
+
+    Changes arrive in bursts while other requests are handled; one look for each turn of the loop answers them all.
+    Records that are not in memory are brought there by the IO thread before the answer leaves: the loop, which would
+    touch them while it writes to the socket, never waits for a disk.
+    """
+
+    def __init__(self, fetch: _Fetch, loop: Loop, io: BlockingIo) -> None:
+        self._fetch = fetch
+        self._loop = loop
+        self._io = io
+        self._deadline: Deadline | None = None
+        self._look_is_due = False
+        self._to_warm = 0
+        self.future: asyncio.Future[FetchResponse] = loop.create_future()
+        self.future.add_done_callback(self._on_done)
+
+    def wait(self, deadlines: Deadlines, max_wait_ms: int) -> None:
+        """Look again at every change, until there is enough or time is over."""
+        self._deadline = deadlines.after_ms(max_wait_ms, self._on_deadline)
+        self._fetch.opened.targets.on_change = self._on_change
+        self._fetch.watch()
+
+    def finish(self) -> None:
+        """Answer with what was found, once it is in memory."""
+        self._fetch.opened.targets.on_change = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._to_warm = len(self._fetch.cold)
+        for partition, found in tuple(self._fetch.cold):
+            self._io.submit(partial(partition.log.warm, found)).add_done_callback(self._on_warm)
+        if not self._to_warm:
+            self._answer()
+
+    def _on_change(self) -> None:
+        if not self._look_is_due:
+            self._look_is_due = True
+            self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._look_is_due = False
+        if self._is_over:
+            return
+        self._fetch.look(first=False)
+        if self._fetch.is_enough:
+            self.finish()
+        else:
+            self._fetch.watch()
+
+    def _on_deadline(self) -> None:
+        if not self._is_over:
+            self._fetch.look(first=False)
+            self.finish()
+
+    @property
+    def _is_over(self) -> bool:
+        return self.future.done() or self._to_warm > 0
+
+    def _on_warm(self, done: "asyncio.Future[None]") -> None:
+        """Records of a disk that failed meanwhile must not be touched: look again, and find the partition offline."""
+        self._to_warm -= 1
+        error = done.exception()
+        if error is not None and not self.future.done():
+            self.future.set_exception(error)
+        if self._to_warm or self.future.done():
+            return
+        if any(partition.log.failure is not None for partition, _ in self._fetch.cold):
+            self._fetch.look(first=False)
+            self.finish()
+        else:
+            self._answer()
+
+    def _answer(self) -> None:
+        self.future.set_result(self._fetch.answer())
+
+    def _on_done(self, future: "asyncio.Future[FetchResponse]") -> None:
+        """Answered, or the peer is gone."""
+        if future.cancelled():
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._fetch.opened.release()

@@ -1,0 +1,239 @@
+"""Produce (key 0), versions 3-13: append batches to the partitions led here.
+
+7+ zstd; 8+ record errors; 10+ hints to the current leader (KIP-951); 13 topics by id (KIP-516). 11 and 12 differ only
+for transactions.
+
+Checks run in Kafka's order, which decides what a request with several faults is told: the request's right to write
+transactions, the topic, the framing of the batch, `acks`, internal topics, the partition, its in-sync set, and then
+what the log itself finds. Each partition has its own outcome; one bad batch spoils no other.
+
+Known gap: transactions. No transactional id exists on this broker yet, so a transactional batch is told that its
+transaction is not in a valid state.
+
+The path without waiting (acks 0 or 1, or all that must be replicated already is) is plain calls: no task, no future.
+"""
+
+from collections.abc import Awaitable
+from functools import partial
+
+from broker.api.context import RequestContext
+from broker.api.current_leader import LeaderHints
+from broker.api.produced_batch import is_transactional, only_batch
+from broker.net.request import CloseConnection
+from broker.runtime.partition import Partition, RecordsRefused
+from broker.runtime.partitions import HostedTopic, Partitions
+from broker.runtime.waiters import Deadline, Deadlines, Loop, OffsetWaiter
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+TOPIC_IDS_FROM = 13
+CURRENT_LEADER_FROM = 10
+
+# Kafka's admin client may write to internal topics; nobody else.
+ADMIN_CLIENT_ID = "__admin_client"
+
+_NO_LEADER = LeaderIdAndEpoch()  # shared by all answers that name none; never changed
+
+
+class ProduceHandler:
+    """Answers Produce. `deadlines` bounds the wait of acks=all."""
+
+    def __init__(self, partitions: Partitions, deadlines: Deadlines, loop: Loop) -> None:
+        self._partitions = partitions
+        self._deadlines = deadlines
+        self._loop = loop
+
+    def __call__(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+        """Append, and answer when `acks` says so.
+
+        Raises CloseConnection if a produce with acks=0 fails anywhere: there is no response that could say so.
+        """
+        produce = _Produce(request, context, self._partitions)
+        produce.append_all()
+        if request.acks == 0:
+            if produce.has_failed:
+                raise CloseConnection("a produce with acks=0 failed, and has no response to learn it from")
+            return None
+        if not produce.waiting:
+            return produce.answer()
+        context.effects_applied()
+        pending = _PendingProduce(produce, request.acks, self._loop)
+        pending.start(self._deadlines, request.timeout_ms)
+        return pending.future
+
+
+class _Produce:
+    """One request on its way through the partitions, and the response that grows with it."""
+
+    __slots__ = ("_acks", "_context", "_partitions", "_request", "_version", "has_failed", "response", "waiting")
+
+    def __init__(self, request: ProduceRequest, context: RequestContext, partitions: Partitions) -> None:
+        self._request = request
+        self._context = context
+        self._partitions = partitions
+        self._acks = request.acks
+        self._version = context.api_version
+        self.response = ProduceResponse()
+        self.has_failed = False
+        self.waiting: list[_Waiting] = []
+
+    def append_all(self) -> None:
+        """Append everything. What the disks or replicas have yet to confirm is left in `waiting`."""
+        refusal = self._refusal_of_all()
+        for topic in self._request.topic_data:
+            entries = [self._append_or_fail(topic, data, refusal) for data in topic.partition_data]
+            self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
+
+    def answer(self) -> ProduceResponse:
+        """The response, with hints to the leaders of partitions that are not led here."""
+        if self.has_failed and self._version >= CURRENT_LEADER_FROM:
+            self._add_leader_hints()
+        return self.response
+
+    def fail(self, entry: PartitionProduceResponse, code: ErrorCode) -> None:
+        """Give one partition an error; what is known of its append stays."""
+        entry.error_code = code
+        self.has_failed = True
+
+    def _refusal_of_all(self) -> ErrorCode:
+        """What spoils the whole request: transactional batches of a producer that names no transaction."""
+        if self._request.transactional_id is None:
+            for topic in self._request.topic_data:
+                for data in topic.partition_data:
+                    if is_transactional(data.records):
+                        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
+    def _append_or_fail(
+        self, topic: TopicProduceData, data: PartitionProduceData, refusal: ErrorCode
+    ) -> PartitionProduceResponse:
+        entry = PartitionProduceResponse(data.index, refusal, -1, current_leader=_NO_LEADER)
+        if refusal:
+            self.has_failed = True
+            return entry
+        try:
+            self._append(topic, data, entry)
+        except RecordsRefused as error:
+            self.fail(entry, error.code)
+            entry.log_start_offset = error.log_start_offset
+            if error.record_errors:
+                entry.error_message = error.message
+                entry.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.record_errors]
+        except KafkaError as error:
+            self.fail(entry, error.code)
+        return entry
+
+    def _append(self, topic: TopicProduceData, data: PartitionProduceData, entry: PartitionProduceResponse) -> None:
+        """Append one batch and fill `entry`. Raises KafkaError."""
+        hosted = self._hosted(topic)
+        partition = None if hosted is None else hosted.partitions.get(data.index)
+        absence = self._absence(topic, data.index) if partition is None else ErrorCode.NONE
+        if absence in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            raise KafkaError(absence)
+        records = only_batch(data.records, self._version)
+        if not -1 <= self._acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if hosted is not None and hosted.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if partition is None:
+            raise KafkaError(absence)
+        if self._request.transactional_id is not None and is_transactional(records):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        info = partition.append(records, self._acks)
+        entry.base_offset = info.first_offset
+        entry.log_append_time_ms = info.log_append_time_ms
+        entry.log_start_offset = info.log_start_offset
+        end = info.last_offset + 1
+        outcome = partition.outcome(end, self._acks)
+        if outcome is None:
+            self.waiting.append(_Waiting(partition, end, entry))
+        elif outcome is not ErrorCode.NONE:
+            self.fail(entry, outcome)
+
+    def _hosted(self, topic: TopicProduceData) -> HostedTopic | None:
+        if self._version >= TOPIC_IDS_FROM:
+            return self._partitions.by_id.get(topic.topic_id)
+        return self._partitions.by_name.get(topic.name)
+
+    def _absence(self, topic: TopicProduceData, index: int) -> ErrorCode:
+        """Why a partition cannot be appended to here."""
+        topics = self._partitions.image.topics
+        if self._version < TOPIC_IDS_FROM:
+            return self._partitions.absence(topics.by_name(topic.name), index)
+        image = topics.by_id(topic.topic_id)
+        return ErrorCode.UNKNOWN_TOPIC_ID if image is None else self._partitions.absence(image, index)
+
+    def _add_leader_hints(self) -> None:
+        image = self._partitions.image
+        hints = LeaderHints(image, self._context.listener)
+        for topic in self.response.responses:
+            by_id = self._version >= TOPIC_IDS_FROM
+            known = image.topics.by_id(topic.topic_id) if by_id else image.topics.by_name(topic.name)
+            for entry in topic.partition_responses:
+                if entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    entry.current_leader = LeaderIdAndEpoch(*hints.leader_of(known, entry.index))
+        self.response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
+
+
+class _Waiting:
+    """One appended batch that is not acknowledged yet. `end` is the offset after it."""
+
+    __slots__ = ("end", "entry", "partition", "waiter")
+
+    def __init__(self, partition: Partition, end: int, entry: PartitionProduceResponse) -> None:
+        self.partition = partition
+        self.end = end
+        self.entry = entry
+        self.waiter: OffsetWaiter | None = None
+
+
+class _PendingProduce:
+    """A request that waits for its in-sync replicas (acks=all) or for a flush, but not beyond its timeout."""
+
+    def __init__(self, produce: _Produce, acks: int, loop: Loop) -> None:
+        self._produce = produce
+        self._acks = acks
+        self._waiting = dict.fromkeys(produce.waiting)
+        self._deadline: Deadline | None = None
+        self.future = loop.create_future()
+
+    def start(self, deadlines: Deadlines, timeout_ms: int) -> None:
+        self._deadline = deadlines.after_ms(timeout_ms, self._expire)
+        for one in tuple(self._waiting):
+            one.waiter = one.partition.when_acknowledged(one.end, self._acks, partial(self._settle, one))
+
+    def _settle(self, one: _Waiting, error: ErrorCode) -> None:
+        """A batch has got where `acks` wants it, or will not get there under this leader."""
+        del self._waiting[one]
+        outcome = error or one.partition.outcome(one.end, self._acks) or ErrorCode.NONE
+        if outcome:
+            self._produce.fail(one.entry, outcome)
+        if not self._waiting:
+            self._finish()
+
+    def _expire(self) -> None:
+        """The producer waits no longer. What is appended stays appended, and may yet be committed."""
+        for one in self._waiting:
+            assert one.waiter is not None
+            one.waiter.cancel()
+            self._produce.fail(one.entry, ErrorCode.REQUEST_TIMED_OUT)
+        self._waiting.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        assert self._deadline is not None
+        self._deadline.cancel()
+        if not self.future.done():  # the peer is gone
+            self.future.set_result(self._produce.answer())

@@ -1,0 +1,328 @@
+"""One hosted replica: its role by the metadata, its log, and everybody who waits for either to move.
+
+The rules are `broker.replication`'s; this file applies them to a real log: it appends, moves the high watermark, wakes
+who waited for that, and turns what storage raises into what a client is told. All of it happens on the event loop, with
+no await between reading and writing the same state, so there is one writer and nobody sees half a change.
+
+An append counts once it is in the page cache. Where `flush.messages` asks for more, what is due to be flushed is
+*held*: it neither commits nor acknowledges until the disk has it.
+
+An IO error of the log ends its directory: the error goes to the host, which takes the directory offline with all its
+partitions, and the client is told KAFKA_STORAGE_ERROR.
+"""
+
+from typing import Protocol
+
+from broker.replication.leader import CommitTerms, FollowerFetch, Leader
+from broker.replication.partition import Assignment, Role, next_role
+from broker.runtime.waiters import OffsetWaiter, OffsetWaiters, WaitCallback, Watches
+from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import Buffer, Uuid
+from storage.config import MAX_LONG, LogConfig
+from storage.errors import CorruptBatch, InvalidRecords, LogDirFailure
+from storage.log import AppendInfo, Log
+from storage.producer_state import Origin
+
+ACKS_ALL = -1
+
+
+class RecordsRefused(KafkaError):
+    """The log does not take a batch. `record_errors` lists (index within the batch, what is wrong)."""
+
+    def __init__(self, error: InvalidRecords, log_start_offset: int) -> None:
+        super().__init__(ErrorCode[error.kind.name], error.message)
+        self.record_errors = error.record_errors
+        self.log_start_offset = log_start_offset
+
+
+class Host(Protocol):
+    """What a partition needs of the node and the cluster around it."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def lag_time_max_ms(self) -> int:
+        """`replica.lag.time.max.ms`."""
+
+    def now_ms(self) -> int: ...
+
+    def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker may join an in-sync set: active, and registered with that epoch (-1: any)."""
+
+    def is_alive(self, broker_id: int) -> bool: ...
+
+    def registered_epoch(self, broker_id: int) -> int:
+        """The broker's epoch, -1 if it is not registered."""
+
+    def flush(self, partition: "Partition") -> None:
+        """Sync the log soon, off the loop, and call `partition.on_flushed`."""
+
+    def flush_within(self, partition: "Partition", delay_ms: int) -> None:
+        """The same, in a while."""
+
+    def on_log_dir_failure(self, failure: LogDirFailure) -> None:
+        """A disk failed; may be told several times."""
+
+
+class Partition:
+    """A replica that this node hosts, with an open log.
+
+    `log_end` and `marks` are watched by readers: the one fires when the log grows, the other when what is committed,
+    the log's start or the leadership changes. A consumer need not know of the first.
+    """
+
+    __slots__ = (
+        "_committed",
+        "_flushed",
+        "_held_from",
+        "_host",
+        "_is_flush_timed",
+        "_segment",
+        "_trimmed",
+        "consumer_bounds",
+        "follower_bounds",
+        "index",
+        "log",
+        "log_end",
+        "marks",
+        "role",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: Uuid, index: int, log: Log, role: Role, host: Host) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.role = role
+        self._host = host
+        self._committed = OffsetWaiters()
+        self._trimmed = OffsetWaiters()
+        self._flushed = OffsetWaiters()
+        self._held_from: int | None = None
+        self._is_flush_timed = False
+        self._segment = log.active_segment
+        self.log_end = Watches()
+        self.marks = Watches()
+        self.consumer_bounds = (self.marks,)
+        self.follower_bounds = (self.log_end, self.marks)
+
+    @classmethod
+    def open(cls, topic: str, topic_id: Uuid, index: int, log: Log, assignment: Assignment, host: Host) -> "Partition":
+        """Take up the role that the metadata assigns."""
+        change = next_role(
+            None, assignment, broker_id=host.broker_id, log_end_offset=log.log_end_offset, now_ms=host.now_ms()
+        )
+        assert change is not None
+        partition = cls(topic, topic_id, index, log, change.role, host)
+        partition._begin_reign()
+        return partition
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    # ---- roles
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self.role, Leader)
+
+    @property
+    def leader_role(self) -> Leader:
+        """The leader's state. Raises KafkaError NOT_LEADER_OR_FOLLOWER if another broker leads."""
+        if not isinstance(self.role, Leader):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.role
+
+    @property
+    def has_committed_own_epoch(self) -> bool:
+        """Whether what is committed here is all that any leader before may have told consumers of."""
+        return not isinstance(self.role, Leader) or self.role.has_committed_own_epoch(self.log.high_watermark)
+
+    def assign(self, assignment: Assignment) -> None:
+        """Follow the metadata. What waits for a reign that is over fails; readers look again."""
+        change = next_role(
+            self.role,
+            assignment,
+            broker_id=self._host.broker_id,
+            log_end_offset=self.log.log_end_offset,
+            now_ms=self._host.now_ms(),
+        )
+        if change is None:
+            return
+        was_leader, self.role = self.is_leader, change.role
+        if was_leader and not self.is_leader:
+            self._fail_writers(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if change.is_new_reign:
+            self._begin_reign()
+        else:
+            self._move_high_watermark()
+
+    def close(self, error: ErrorCode) -> None:
+        """This replica is hosted no longer: who waits is told `error`, readers look again and find it gone."""
+        self._fail_writers(error)
+        self._trimmed.fail(error)
+        self.marks.fire()
+        self.log_end.fire()
+
+    def offline(self, failure: LogDirFailure) -> KafkaError:
+        """Hand a failure to the host; returns what the client is told."""
+        self._host.on_log_dir_failure(failure)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _begin_reign(self) -> None:
+        """A leader's epoch is in its log before its first record: followers ask where epochs begin."""
+        if isinstance(self.role, Leader):
+            self.log.assign_epoch(self.role.epoch)
+            self._move_high_watermark()
+        self.marks.fire()
+
+    def _fail_writers(self, error: ErrorCode) -> None:
+        self._committed.fail(error)
+        self._flushed.fail(error)
+
+    # ---- writing
+
+    def append(self, records: Buffer, required_acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Append as the leader. Raises KafkaError; RecordsRefused where the batch is at fault.
+
+        `records`, if writable, is patched in place (offset, epoch); it is not kept.
+        """
+        role, log = self.role, self.log
+        if not isinstance(role, Leader):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if required_acks == ACKS_ALL and not role.has_enough_replicas(log.config.min_insync_replicas):
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        now_ms = self._host.now_ms()
+        previous_end = log.log_end_offset
+        try:
+            info = log.append_as_leader(records, role.epoch, now_ms=now_ms, origin=origin)
+        except InvalidRecords as error:
+            raise RecordsRefused(error, log.log_start_offset) from error
+        except CorruptBatch as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except LogDirFailure as failure:
+            raise self.offline(failure) from failure
+        if not info.duplicate:
+            if role.followers:
+                role.on_append(previous_end, now_ms)
+            self._after_append(info, log)
+        return info
+
+    def _after_append(self, info: AppendInfo, log: Log) -> None:
+        if info.flush_due:
+            if self._held_from is None:
+                self._held_from = info.first_offset
+            self._host.flush(self)
+        elif log.active_segment is not self._segment:  # rolled: the finished segment may go to the disk
+            self._segment = log.active_segment
+            self._host.flush(self)
+        elif log.config.flush_ms != MAX_LONG and not self._is_flush_timed:
+            self._is_flush_timed = True
+            self._host.flush_within(self, log.config.flush_ms)
+        self._move_high_watermark()
+        self.log_end.fire()
+
+    def on_flushed(self) -> None:
+        """Everything below the log's recovery point is on the disk."""
+        self._is_flush_timed = False
+        point = self.log.recovery_point
+        if self._held_from is not None and point > self._held_from:
+            self._held_from = point if point < self.log.log_end_offset and self.log.flush_due else None
+            if self._held_from is not None:
+                self._host.flush(self)
+            self._move_high_watermark()
+            self._flushed.reached(self._own_end)
+
+    @property
+    def _own_end(self) -> int:
+        """Below it, this replica holds its records as firmly as its configuration asks."""
+        return self.log.log_end_offset if self._held_from is None else self._held_from
+
+    def outcome(self, offset: int, acks: int) -> ErrorCode | None:
+        """How a produce with `acks` ends whose records lie below `offset`; None while it has to wait."""
+        role = self.role
+        if not isinstance(role, Leader):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if acks != ACKS_ALL:
+            return ErrorCode.NONE if self._held_from is None or offset <= self._held_from else None
+        if self.log.high_watermark < offset:
+            return None
+        return role.outcome_when_committed(self.log.config.min_insync_replicas)
+
+    def when_acknowledged(self, offset: int, acks: int, callback: WaitCallback) -> OffsetWaiter:
+        """Call back once `outcome` is known, or with the error that ends this leadership."""
+        return (self._committed if acks == ACKS_ALL else self._flushed).add(offset, callback)
+
+    def when_committed(self, offset: int, callback: WaitCallback) -> OffsetWaiter:
+        """Call back once the high watermark reaches `offset`, or with the error that ends this leadership."""
+        return self._committed.add(offset, callback)
+
+    def _move_high_watermark(self) -> None:
+        """Commit what may be committed, and wake who waited for it."""
+        role, log = self.role, self.log
+        if not isinstance(role, Leader):
+            return
+        mark = log.log_end_offset if self._held_from is None else self._held_from
+        if role.followers:
+            mark = role.high_watermark(log.high_watermark, mark, self._commit_terms())
+        if log.advance_high_watermark(mark):
+            self._committed.reached(mark)
+            self.marks.fire()
+
+    def _commit_terms(self) -> CommitTerms:
+        host = self._host
+        return CommitTerms(
+            self.log.config.min_insync_replicas, host.now_ms(), host.lag_time_max_ms, host.is_isr_eligible
+        )
+
+    def configure(self, config: LogConfig) -> None:
+        """Take a new configuration; it may allow to commit what could not be before."""
+        self.log.config = config
+        self._move_high_watermark()
+
+    # ---- followers
+
+    def on_follower_fetch(self, fetch: FollowerFetch) -> ErrorCode:
+        """Take note of how far a follower has come; what that commits is committed. Raises KafkaError if another broker
+        leads."""
+        host = self._host
+        registered = host.registered_epoch(fetch.broker_id)
+        error = self.leader_role.on_follower_fetch(fetch, self.log.log_end_offset, host.now_ms(), registered)
+        if error is ErrorCode.NONE:
+            self._move_high_watermark()
+            self._trimmed.reached(self.low_watermark())
+        return error
+
+    # ---- trimming
+
+    def low_watermark(self) -> int:
+        """Below it, no live replica has records. Raises KafkaError if another broker leads."""
+        return self.leader_role.low_watermark(self.log.log_start_offset, self._host.is_alive)
+
+    def delete_records(self, offset: int) -> int:
+        """Raise the log start to `offset` (-1: to the high watermark); returns where it was asked to be.
+
+        Raises KafkaError: POLICY_VIOLATION, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER.
+        """
+        assert self.leader_role
+        if not self.log.config.is_deleting:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        target = self.log.high_watermark if offset == -1 else offset
+        if not 0 <= target <= self.log.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if self.log.maybe_increment_log_start_offset(target):
+            self.on_log_start_moved()
+        return target
+
+    def when_trimmed(self, offset: int, callback: WaitCallback) -> OffsetWaiter:
+        """Call back once the low watermark reaches `offset`, or with an error if this replica goes away."""
+        return self._trimmed.add(offset, callback)
+
+    def on_log_start_moved(self) -> None:
+        """Deletion or retention moved the start of the log."""
+        if self.is_leader:
+            self._trimmed.reached(self.low_watermark())
+        self.marks.fire()

@@ -1,0 +1,239 @@
+"""The data plane of one broker in memory: partitions over a memory file system, a manual loop and a manual clock.
+
+The language of the tests of partitions and of the APIs that read and write them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from itertools import count
+from typing import Generic, TypeVar, cast
+
+from broker.api.context import RequestContext
+from broker.metadata.image import MetadataImage
+from broker.metadata.loader import MetadataLoader, RecordBatch
+from broker.metadata.partition import UNASSIGNED_DIRECTORY
+from broker.metadata.records import MetadataRecord
+from broker.net.request import ConnectionInfo, Request
+from broker.runtime.fetch_sessions import FetchSessions
+from broker.runtime.log_flusher import LogFlusher
+from broker.runtime.log_store import LogStore
+from broker.runtime.metadata_cache import MetadataCache
+from broker.runtime.partition import Partition
+from broker.runtime.partitions import Partitions
+from broker.runtime.waiters import Deadlines
+from protocol.headers import RequestHeader
+from protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from protocol.primitives import Uuid
+from protocol.records.builder import Record, build_batch
+from storage.cleaner import LogCleaner
+from storage.config import LogConfig
+from storage.files import FileSystem
+from storage.log import Log
+from storage.log_dirs import LogDir, LogDirs
+from storage.removals import PendingRemovals
+from tests.support.clock import ManualClock
+from tests.support.inline_io import InlineIo
+from tests.support.manual_loop import ManualLoop
+from tests.support.memory_files import MemoryFileSystem, checked
+
+LISTENER = "PLAINTEXT"
+BROKER_ID = 1
+DIRECTORY = "/data"
+
+A = TypeVar("A")
+
+
+def topic_id(number: int) -> Uuid:
+    return Uuid(bytes([0xBB]) + number.to_bytes(15, "big"))
+
+
+def directory_id(path: str) -> Uuid:
+    return Uuid(bytes([0xDD]) + path.encode().rjust(15, b"\0"))
+
+
+def batch(
+    *values: bytes,
+    timestamp: int = 1_700_000_000_000,
+    codec: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """A producer's batch with a record for each value."""
+    records = [Record(timestamp, b"key", value) for value in values or (b"value",)]
+    return bytearray(
+        build_batch(
+            records,
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+        )
+    )
+
+
+class DataPlane:
+    """Broker 1 alone, or among others that exist in the metadata only."""
+
+    def __init__(
+        self, *, directories: Sequence[str] = (DIRECTORY,), fs: MemoryFileSystem | None = None, slots: int = 10
+    ) -> None:
+        self.loop = ManualLoop()
+        self.clock = ManualClock()
+        self.memory = fs or MemoryFileSystem()
+        self.fs: FileSystem = checked(self.memory)
+        self.io = InlineIo(self.loop)
+        self.deadlines = Deadlines(self.loop)
+        self.failed_directories: list[str] = []
+        self.log_dirs = LogDirs.open(self.fs, directories, self._on_directory_failure)
+        ids = iter([directory_id(path) for path in directories])
+        self.log_dirs.adopt("test-cluster", BROKER_ID, lambda: next(ids))
+        self.default_config = LogConfig(message_timestamp_after_max_ms=2**63 - 1)
+        self.configs: dict[str, LogConfig] = {}
+        self.log_dirs.load(self._config_of_topic, now_ms=self.clock.now_ms())
+        self.removals = PendingRemovals(self.fs)
+        self.cleaner = LogCleaner(self.fs, dedupe_buffer_bytes=1_000_000, make_durable=self.log_dirs.make_durable)
+        self.store = LogStore(self.log_dirs, self.cleaner, self.removals, self.io, self.clock, delete_delay_ms=60_000)
+        self.flusher = LogFlusher(self.io, self.deadlines)
+        self.metadata = MetadataCache()
+        self.partitions = Partitions(
+            BROKER_ID,
+            self.store,
+            self.flusher,
+            self.clock,
+            self.metadata,
+            lambda image, topic: self._config_of_topic(topic),
+            lag_time_max_ms=30_000,
+        )
+        session_ids = count(1)
+        self.sessions = FetchSessions(slots, lambda: next(session_ids))
+        self._loader = MetadataLoader()
+        self._topics = count(1)
+        self.register_broker(BROKER_ID)
+
+    def _config_of_topic(self, topic: str) -> LogConfig:
+        return self.configs.get(topic, self.default_config)
+
+    def _on_directory_failure(self, directory: LogDir, lost: Sequence[Log]) -> None:
+        self.failed_directories.append(directory.path)
+        self.loop.call_soon(self.partitions.on_directory_failed, directory, lost)
+
+    # ---- metadata
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    def apply(self, *records: MetadataRecord) -> None:
+        """Commit records of the metadata log."""
+        first = self._loader.state.last_offset + 1
+        publication = self._loader.load(
+            [RecordBatch(first, first + len(records) - 1, 1, self.clock.now_ms(), list(records))]
+        )
+        for publisher in (self.metadata, self.partitions):
+            publisher.on_metadata(publication.delta, publication.image)
+        self.loop.run_soon()
+
+    def register_broker(self, broker: int, *, fenced: bool = False, epoch: int = 1) -> None:
+        endpoint = BrokerEndpoint(name=LISTENER, host=f"host-{broker}", port=9000 + broker, security_protocol=0)
+        self.apply(
+            RegisterBrokerRecord(
+                broker_id=broker, broker_epoch=epoch, end_points=[endpoint], rack=f"rack-{broker}", fenced=fenced
+            )
+        )
+
+    def create_topic(
+        self,
+        name: str = "t",
+        partitions: int = 1,
+        *,
+        replicas: Sequence[int] = (BROKER_ID,),
+        isr: Sequence[int] | None = None,
+        leader: int = BROKER_ID,
+        config: LogConfig | None = None,
+        directory: Uuid = UNASSIGNED_DIRECTORY,
+    ) -> Uuid:
+        """A topic whose partitions are all alike; returns its id."""
+        if config is not None:
+            self.configs[name] = config
+        identity = topic_id(next(self._topics))
+        self.apply(
+            TopicRecord(name=name, topic_id=identity),
+            *(
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=identity,
+                    replicas=list(replicas),
+                    isr=list(isr or replicas),
+                    leader=leader,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[directory] * len(replicas),
+                )
+                for index in range(partitions)
+            ),
+        )
+        return identity
+
+    def delete_topic(self, identity: Uuid) -> None:
+        self.apply(RemoveTopicRecord(topic_id=identity))
+
+    def elect(self, identity: Uuid, leader: int, *, index: int = 0) -> None:
+        """A new leader epoch."""
+        self.apply(PartitionChangeRecord(topic_id=identity, partition_id=index, leader=leader))
+
+    def change_isr(self, identity: Uuid, *isr: int, index: int = 0) -> None:
+        self.apply(PartitionChangeRecord(topic_id=identity, partition_id=index, isr=list(isr)))
+
+    # ---- partitions
+
+    def partition(self, topic: str = "t", index: int = 0) -> Partition:
+        return self.partitions.by_name[topic].partitions[index]
+
+    def produce(self, *values: bytes, topic: str = "t", index: int = 0) -> int:
+        """Append a batch as a client would; returns its base offset."""
+        return self.partition(topic, index).append(batch(*values), 1).first_offset
+
+    # ---- requests
+
+    def context(self, version: int, *, client_id: str = "client") -> RequestContext:
+        connection = ConnectionInfo("connection", LISTENER, "127.0.0.1", 50_000)
+        header = RequestHeader(0, version, 1, client_id)
+        request = Request(header, memoryview(b""), connection, self.clock.now_ms())
+        return RequestContext(version, client_id, connection, request)
+
+    def advance_ms(self, milliseconds: int) -> None:
+        """Let time pass for everybody."""
+        self.clock.advance_ms(milliseconds)
+        self.loop.advance(milliseconds / 1000)
+
+
+class Answer(Generic[A]):
+    """What a handler returned: now, or in a future."""
+
+    def __init__(self, returned: A | Awaitable[A] | None) -> None:
+        self._returned = returned
+
+    @property
+    def is_waiting(self) -> bool:
+        return isinstance(self._returned, asyncio.Future) and not self._returned.done()
+
+    @property
+    def value(self) -> A:
+        if isinstance(self._returned, asyncio.Future):
+            return cast(A, self._returned.result())
+        return cast(A, self._returned)
+
+    def cancel(self) -> None:
+        """The peer goes away."""
+        assert isinstance(self._returned, asyncio.Future)
+        self._returned.cancel()
