@@ -1,0 +1,43 @@
+"""Every command there is or will be: where it lives, and one line about it. Data alone, read before any import."""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """`module` and `attribute` of the click command, below `broker.cli`."""
+
+    module: str
+    attribute: str
+    about: str
+
+
+COMMANDS: dict[str, Command] = {
+    "start": Command("start", "start", "Run a node."),
+    "cluster": Command("cluster", "cluster", "Run a local cluster, one process per node."),
+    "storage": Command("storage", "storage", "Format log directories, or show what is in them."),
+    "topics": Command("topics", "topics", "Create, delete, list, describe or extend topics."),
+    "configs": Command("configs", "configs", "Describe or alter configurations."),
+    "consumer-groups": Command(
+        "consumer_groups", "consumer_groups", "Describe groups, reset and delete their offsets."
+    ),
+    "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
+    "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
+    "broker-api-versions": Command("broker_api_versions", "broker_api_versions", "Show which APIs each broker serves."),
+    "dump-log": Command("dump_log", "dump_log", "Print the content of log, index and snapshot files."),
+    "console-producer": Command("console_producer", "console_producer", "Send lines from standard input."),
+    "console-consumer": Command("console_consumer", "console_consumer", "Print records to standard output."),
+}
+
+NOT_LANDED: dict[str, str] = {
+    "acls": "Access control lists",
+    "transactions": "Transactions",
+    "reassign-partitions": "Reassignment of partitions",
+    "leader-election": "Leader election on demand",
+    "features": "Feature levels",
+    "metadata-quorum": "Quorum administration",
+    "metadata-shell": "The metadata shell",
+    "remote": "Tiered storage",
+    "perf-producer": "The producer benchmark",
+    "perf-consumer": "The consumer benchmark",
+}
+"""Commands that the program will have, and what is missing for each."""

@@ -1,0 +1,193 @@
+"""Reads records of given partitions from their leaders, in order, from given positions on.
+
+A poll asks every leader at once and then gathers the answers. Whole batches come back, so records below the position
+are skipped; with read_committed, so are those of aborted transactions (listed in the answer, KIP-98).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.cli.offset_reset import TopicPartition
+from broker.cli.offsets import LATEST, by_topic, list_offsets
+from broker.client import Client, raise_for
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.primitives import Buffer
+from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
+from protocol.records.control import ControlType, read_marker
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from protocol.records.reader import FullRecord, iter_records
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+LAST_VERSION_WITH_NAMES = 12
+"""From 13 on Fetch names topics by id."""
+
+FULL_FETCH_EPOCH = -1
+"""No fetch session: every request stands for itself."""
+
+MOVED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """`reset` is EARLIEST or LATEST: where to go on when a position does not exist; None refuses."""
+
+    reset: int | None = LATEST
+    isolation_level: int = READ_UNCOMMITTED
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 << 20
+    partition_max_bytes: int = 1 << 20
+
+
+class Fetched(NamedTuple):
+    partition: TopicPartition
+    header: BatchHeader
+    record: FullRecord
+
+
+class Fetcher:
+    """Positions and leaders of the partitions being read. `positions` may be looked at and changed between polls."""
+
+    def __init__(self, client: Client, settings: FetchSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._leaders: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions from these offsets on, and no others. EARLIEST and LATEST are looked up."""
+        self._leaders = {}
+        self.positions = {partition: offset for partition, offset in positions.items() if offset >= 0}
+        special = {partition: offset for partition, offset in positions.items() if offset < 0}
+        self.positions |= self._client.retrying(
+            lambda: list_offsets(self._client, special, isolation_level=self._settings.isolation_level)
+        )
+
+    def poll(self, max_wait_ms: int | None = None) -> Iterator[Fetched]:
+        """Records of one round, waiting up to `max_wait_ms` for the first. A position moves past a record once it has
+        been yielded, so that a reader may stop anywhere. Raises KafkaError, ClientError.
+        """
+        wait_ms = self._settings.max_wait_ms if max_wait_ms is None else max_wait_ms
+        for partition, data in self._client.retrying(lambda: self._round(wait_ms)):
+            yield from self._records(partition, data)
+
+    def _round(self, wait_ms: int) -> list[tuple[TopicPartition, PartitionData]]:
+        if self._leaders.keys() != self.positions.keys():
+            self._find_leaders()
+        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for partition, leader in self._leaders.items():
+            by_leader[leader].append(partition)
+        leaders, self._leaders = self._leaders, {}
+        for node, partitions in by_leader.items():
+            self._client.node(node, "fetch").send(self._request(partitions, wait_ms), highest=LAST_VERSION_WITH_NAMES)
+        answers = []
+        moved = False
+        for node in by_leader:
+            timeout_ms = wait_ms + self._client.config.request_timeout_ms
+            response = self._client.node(node, "fetch").receive(FetchResponse, timeout_ms)
+            raise_for(response.error_code, f"fetch from broker {node}")
+            for topic in response.responses:
+                for data in topic.partitions:
+                    moved = moved or data.error_code in MOVED
+                    answers.append((TopicPartition(topic.topic, data.partition_index), data))
+        if not moved:
+            self._leaders = leaders
+        return [(partition, data) for partition, data in answers if self._is_readable(partition, data)]
+
+    def _request(self, partitions: list[TopicPartition], wait_ms: int) -> FetchRequest:
+        settings = self._settings
+        return FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            isolation_level=settings.isolation_level,
+            session_epoch=FULL_FETCH_EPOCH,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=p.partition,
+                            fetch_offset=self.positions[p],
+                            partition_max_bytes=settings.partition_max_bytes,
+                        )
+                        for p in group
+                    ],
+                )
+                for topic, group in by_topic(partitions).items()
+            ],
+        )
+
+    def _find_leaders(self) -> None:
+        topics = self._client.leaders({partition.topic for partition in self.positions})
+        known = {
+            TopicPartition(name, p.partition_index): p.leader_id for name, t in topics.items() for p in t.partitions
+        }
+        for partition in self.positions:
+            if partition not in known:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}.")
+        self._leaders = {partition: known[partition] for partition in self.positions}
+
+    def _is_readable(self, partition: TopicPartition, data: PartitionData) -> bool:
+        """False for a partition to be asked again, elsewhere or from elsewhere. Raises KafkaError for other errors."""
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.reset is not None:
+            self.positions |= list_offsets(self._client, {partition: self._settings.reset})
+            return False
+        if data.error_code in MOVED:
+            return False
+        raise_for(data.error_code, str(partition))
+        return data.records is not None
+
+    def _records(self, partition: TopicPartition, data: PartitionData) -> Iterator[Fetched]:
+        batches: Buffer = data.records or b""
+        aborted = _Aborted(data) if self._settings.isolation_level == READ_COMMITTED else None
+        try:
+            for position, header in iter_headers(batches):
+                if not crc_is_valid(batches, position, header.size):
+                    raise MalformedBatch(f"the checksum of the batch at offset {header.base_offset} does not hold")
+                if not header.is_control and not (aborted and aborted.holds(header)):
+                    for record in iter_records(batches, position):
+                        if record.offset >= self.positions[partition]:
+                            self.positions[partition] = record.offset + 1
+                            yield Fetched(partition, header, record)
+                elif aborted is not None and header.is_control:
+                    aborted.end(header, batches, position)
+                self.positions[partition] = max(self.positions[partition], header.next_offset)
+        except (MalformedBatch, MalformedRecords) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {error}") from error
+
+
+class _Aborted:
+    """Which producers' batches to drop, while walking through an answer in order of offsets."""
+
+    def __init__(self, data: PartitionData) -> None:
+        transactions = data.aborted_transactions or []
+        self._coming = sorted(((t.first_offset, t.producer_id) for t in transactions), reverse=True)
+        self._open: set[int] = set()
+
+    def holds(self, header: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction."""
+        while self._coming and self._coming[-1][0] <= header.last_offset:
+            self._open.add(self._coming.pop()[1])
+        return header.is_transactional and header.producer_id in self._open
+
+    def end(self, header: BatchHeader, batches: Buffer, position: int) -> None:
+        """A marker ends its producer's transaction."""
+        marker = read_marker(batches, position)
+        if marker is not None and marker[0] is ControlType.ABORT:
+            self._open.discard(header.producer_id)

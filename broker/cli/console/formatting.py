@@ -1,0 +1,124 @@
+"""Records as lines, by the rules of Kafka's DefaultMessageFormatter. Bytes in, bytes out."""
+
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.cli.console.properties import is_true, separator
+from broker.cli.failure import CommandFailed
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, TimestampType
+from protocol.records.reader import FullRecord
+
+Deserializer = Callable[[bytes], bytes]
+
+
+def _packed(layout: str) -> Deserializer:
+    unpack = struct.Struct(layout).unpack
+    return lambda data: str(unpack(data)[0]).encode()
+
+
+def _raw(data: bytes) -> bytes:
+    return data
+
+
+DESERIALIZERS: dict[str, Deserializer] = {
+    "StringDeserializer": _raw,
+    "ByteArrayDeserializer": _raw,
+    "BytesDeserializer": _raw,
+    "ShortDeserializer": _packed(">h"),
+    "IntegerDeserializer": _packed(">i"),
+    "LongDeserializer": _packed(">q"),
+    "FloatDeserializer": _packed(">f"),
+    "DoubleDeserializer": _packed(">d"),
+    "UUIDDeserializer": lambda data: str(uuid.UUID(data.decode())).encode(),
+}
+"""By the last part of Kafka's class names."""
+
+_PRINTED = ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
+_KEYS = frozenset(
+    {f"print.{part}" for part in _PRINTED}
+    | {f"{part}.deserializer" for part in ("key", "value", "headers", "header")}
+    | {"key.separator", "line.separator", "headers.separator", "null.literal"}
+)
+
+
+def deserializer(name: str | None) -> Deserializer:
+    """The deserializer of a Kafka class name, bytes as they are without one. Raises CommandFailed."""
+    short = "ByteArrayDeserializer" if name is None else name.rpartition(".")[2]
+    if short not in DESERIALIZERS:
+        raise CommandFailed(f"{name} is not there; known are {', '.join(DESERIALIZERS)}.")
+    return DESERIALIZERS[short]
+
+
+@dataclass(frozen=True, slots=True)
+class LineWriter:
+    """What of a record is printed, and what stands between and behind."""
+
+    printed: frozenset[str]
+    key_separator: bytes
+    line_separator: bytes
+    headers_separator: bytes
+    null_literal: bytes
+    key: Deserializer
+    value: Deserializer
+    header: Deserializer
+
+    @classmethod
+    def from_properties(cls, properties: dict[str, str]) -> "LineWriter":
+        """Raises CommandFailed."""
+        unknown = properties.keys() - _KEYS
+        if unknown:
+            raise CommandFailed(f"unknown property {min(unknown)}; known are {', '.join(sorted(_KEYS))}.")
+        return cls(
+            printed=frozenset(part for part in _PRINTED if is_true(properties, f"print.{part}", part == "value")),
+            key_separator=separator(properties, "key.separator", "\t"),
+            line_separator=separator(properties, "line.separator", "\n"),
+            headers_separator=separator(properties, "headers.separator", ","),
+            null_literal=properties.get("null.literal", "null").encode(),
+            key=deserializer(properties.get("key.deserializer")),
+            value=deserializer(properties.get("value.deserializer")),
+            header=deserializer(properties.get("headers.deserializer", properties.get("header.deserializer"))),
+        )
+
+    def line(self, partition: int, header: BatchHeader, record: FullRecord) -> bytes:
+        """The record as it is printed, with its line end. Raises CommandFailed when a deserializer cannot read it."""
+        try:
+            cells = [self._cell(part, partition, header, record) for part in _PRINTED if part in self.printed]
+        except (struct.error, ValueError) as error:
+            raise CommandFailed(f"the record at offset {record.offset} of partition {partition}: {error}.") from error
+        return self.key_separator.join(cells) + self.line_separator
+
+    def _cell(self, part: str, partition: int, header: BatchHeader, record: FullRecord) -> bytes:
+        match part:
+            case "timestamp":
+                return _timestamp(header, record.timestamp)
+            case "partition":
+                return b"Partition:%d" % partition
+            case "offset":
+                return b"Offset:%d" % record.offset
+            case "epoch":
+                return b"Epoch:NOT_PRESENT" if header.leader_epoch < 0 else b"Epoch:%d" % header.leader_epoch
+            case "headers":
+                return self._headers(record)
+            case "key":
+                return self._content(record.key, self.key)
+            case _:
+                return self._content(record.value, self.value)
+
+    def _headers(self, record: FullRecord) -> bytes:
+        if not record.headers:
+            return b"NO_HEADERS"
+        return self.headers_separator.join(
+            name.encode() + b":" + self._content(value, self.header) for name, value in record.headers
+        )
+
+    def _content(self, data: bytes | None, read: Deserializer) -> bytes:
+        return self.null_literal if data is None else read(data)
+
+
+def _timestamp(header: BatchHeader, timestamp: int) -> bytes:
+    if timestamp == NO_TIMESTAMP:
+        return b"NO_TIMESTAMP"
+    name = b"LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else b"CreateTime"
+    return b"%s:%d" % (name, timestamp)

@@ -1,0 +1,220 @@
+"""Membership of a group by the classic protocol, with the range assignor and eager rebalancing.
+
+A member joins, gets its partitions, sends heartbeats between polls, and joins again when told to. There is no thread:
+whoever polls calls `keep_alive` at least once per heartbeat interval, and a consumer that stops polling falls out of
+the group, as it should.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.cli.console.range_assignor import assign_ranges
+from broker.cli.group_view import CONSUMER_PROTOCOL, VERSION_BYTES, read_assignment
+from broker.cli.offset_reset import TopicPartition
+from broker.cli.offsets import LAST_VERSION_WITH_NAMES, by_topic, check_commit, commit_request, committed_offsets
+from broker.client import Client, ClientError, Connection, raise_for
+from protocol.compiler import decode, encode_bytes
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.messages.common_records import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.offset_commit import OffsetCommitResponse
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+RANGE = "range"
+PROTOCOL_VERSION = 1
+"""Of subscriptions and assignments: what an eager assignor needs."""
+
+JOIN_GRACE_MS = 5_000
+PURPOSE = "group"
+
+JOIN_AGAIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """Times in ms, with Kafka's defaults for consumers."""
+
+    group: str
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 3_000
+
+
+class Member:
+    """One member of one group."""
+
+    def __init__(
+        self, client: Client, settings: MemberSettings, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._monotonic = monotonic
+        self._member_id = ""
+        self._generation = -1
+        self._heartbeat_due = 0.0
+
+    def join(self, topics: Sequence[str]) -> list[TopicPartition]:
+        """Joins, however often the group is disturbed meanwhile, and returns what this member is to read."""
+        while True:
+            try:
+                return self._client.retrying(lambda: self._join(topics))
+            except KafkaError as error:
+                if error.code not in JOIN_AGAIN:
+                    raise
+                self._forget_unless(error.code is ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that the group has committed for `partitions`, where it has any."""
+        offsets = self._client.retrying(lambda: committed_offsets(self._client, self._settings.group))
+        return {partition: offsets[partition][0] for partition in partitions if partition in offsets}
+
+    def keep_alive(self) -> bool:
+        """Sends a heartbeat when one is due. False: the group rebalances, join again."""
+        if self._monotonic() < self._heartbeat_due:
+            return True
+        self._heartbeat_due = self._monotonic() + self._settings.heartbeat_interval_ms / 1000
+        code = self._client.retrying(self._heartbeat)
+        if code in JOIN_AGAIN:
+            self._forget_unless(code is ErrorCode.REBALANCE_IN_PROGRESS)
+            return False
+        return True
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commits as this member. False: the group has moved on, and what was read may be read again by another."""
+        if not offsets:
+            return True
+        try:
+            self._client.retrying(lambda: self._commit(offsets))
+        except KafkaError as error:
+            if error.code not in JOIN_AGAIN:
+                raise
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Gives the partitions back at once. A member with an instance id keeps them until its session ends."""
+        if not self._member_id or self._settings.instance_id is not None:
+            return
+        request = LeaveGroupRequest(group_id=self._settings.group, members=[MemberIdentity(self._member_id)])
+        try:
+            coordinator = self._coordinator()
+            if coordinator.version_of(LeaveGroupRequest.API_KEY) < 3:
+                request = LeaveGroupRequest(group_id=self._settings.group, member_id=self._member_id)
+            coordinator.call(request, LeaveGroupResponse)
+        except (ClientError, KafkaError):
+            return  # the session will end by itself
+        self._forget_unless(False)
+
+    def _forget_unless(self, still_known: bool) -> None:
+        if not still_known:
+            self._member_id, self._generation = "", -1
+
+    def _coordinator(self) -> Connection:
+        return self._client.coordinator(self._settings.group, purpose=PURPOSE)
+
+    def _join(self, topics: Sequence[str]) -> list[TopicPartition]:
+        coordinator = self._coordinator()
+        joined = self._ask_to_join(coordinator, topics)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = joined.member_id
+            joined = self._ask_to_join(coordinator, topics)
+        raise_for(joined.error_code, f"group {self._settings.group!r}")
+        self._member_id, self._generation = joined.member_id, joined.generation_id
+        is_leader = joined.leader == joined.member_id and not joined.skip_assignment
+        assignments = self._assignments(joined.members) if is_leader else []
+        request = SyncGroupRequest(
+            group_id=self._settings.group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._settings.instance_id,
+            protocol_type=CONSUMER_PROTOCOL,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        synced = coordinator.call(request, SyncGroupResponse, timeout_ms=self._patience_ms)
+        raise_for(synced.error_code, f"group {self._settings.group!r}")
+        self._heartbeat_due = self._monotonic() + self._settings.heartbeat_interval_ms / 1000
+        return read_assignment(synced.assignment)
+
+    @property
+    def _patience_ms(self) -> int:
+        """How long the group may take to gather."""
+        return self._settings.rebalance_timeout_ms + JOIN_GRACE_MS
+
+    def _ask_to_join(self, coordinator: Connection, topics: Sequence[str]) -> JoinGroupResponse:
+        subscription = ConsumerProtocolSubscription(topics=sorted(topics))
+        request = JoinGroupRequest(
+            group_id=self._settings.group,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            rebalance_timeout_ms=self._settings.rebalance_timeout_ms,
+            member_id=self._member_id,
+            group_instance_id=self._settings.instance_id,
+            protocol_type=CONSUMER_PROTOCOL,
+            protocols=[JoinGroupRequestProtocol(RANGE, _versioned(encode_bytes(subscription, PROTOCOL_VERSION)))],
+        )
+        return coordinator.call(request, JoinGroupResponse, timeout_ms=self._patience_ms)
+
+    def _assignments(self, members: Sequence[JoinGroupResponseMember]) -> list[SyncGroupRequestAssignment]:
+        """The leader's work: everybody's share."""
+        subscriptions = {member.member_id: _subscribed(member.metadata) for member in members}
+        wanted = sorted({topic for topics in subscriptions.values() for topic in topics})
+        counts = {topic.name or "": len(topic.partitions) for topic in self._client.metadata(wanted).topics}
+        return [
+            SyncGroupRequestAssignment(member, _encoded_assignment(partitions))
+            for member, partitions in assign_ranges(subscriptions, counts).items()
+        ]
+
+    def _heartbeat(self) -> ErrorCode:
+        request = HeartbeatRequest(
+            group_id=self._settings.group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._settings.instance_id,
+        )
+        code = ErrorCode(self._coordinator().call(request, HeartbeatResponse).error_code)
+        if code not in JOIN_AGAIN:
+            raise_for(code, f"group {self._settings.group!r}")
+        return code
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        request = commit_request(self._settings.group, offsets, generation=self._generation, member_id=self._member_id)
+        request.group_instance_id = self._settings.instance_id
+        check_commit(self._coordinator().call(request, OffsetCommitResponse, highest=LAST_VERSION_WITH_NAMES))
+
+
+def _versioned(body: bytes) -> bytes:
+    return PROTOCOL_VERSION.to_bytes(VERSION_BYTES, "big") + body
+
+
+def _subscribed(metadata: bytes) -> list[str]:
+    """The topics of a member's subscription; none if it makes no sense, so that the others can go on."""
+    version = min(
+        int.from_bytes(metadata[:VERSION_BYTES], "big", signed=True), ConsumerProtocolSubscription.MAX_VERSION
+    )
+    try:
+        return decode(ConsumerProtocolSubscription, metadata, version, VERSION_BYTES)[0].topics
+    except DecodeError:
+        return []
+
+
+def _encoded_assignment(partitions: Sequence[TopicPartition]) -> bytes:
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignmentTopicPartition(topic, [p.partition for p in group])
+            for topic, group in by_topic(partitions).items()
+        ]
+    )
+    return _versioned(encode_bytes(assignment, PROTOCOL_VERSION))

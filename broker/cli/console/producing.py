@@ -1,0 +1,172 @@
+"""Records to batches to brokers: gathers per partition, sends one batch per partition and request, retries safely.
+
+One request per broker is under way at a time, so that order holds; with acks=all the broker recognises a batch that
+is sent twice by producer id and sequence (KIP-98). Batches are retried byte for byte.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.cli.console.partitioner import partition_of_key
+from broker.client import Client, raise_for
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, next_sequence
+from protocol.records.builder import Record, build_batch
+from protocol.records.compression import Codec
+
+ALL = -1
+RECORD_OVERHEAD_BYTES = 20
+LAST_VERSION_WITH_NAMES = 12
+"""From 13 on Produce names topics by id."""
+
+WORTH_WAITING_FOR = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""A topic about to be created, replicas about to come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """`acks` is -1 (all), 0 or 1; `batch_bytes` closes a batch."""
+
+    topic: str
+    acks: int = ALL
+    codec: Codec = Codec.NONE
+    batch_bytes: int = 16_384
+    timeout_ms: int = 30_000
+    idempotent: bool = True
+
+
+@dataclass(slots=True)
+class _Open:
+    """The batch of a partition that still grows."""
+
+    records: list[Record] = field(default_factory=list)
+    size: int = 0
+
+
+class Producer:
+    """Sends records to one topic. `send` may wait for the broker when a batch is full; `flush` waits for all."""
+
+    def __init__(self, client: Client, settings: ProducerSettings, rng: random.Random) -> None:
+        self._client = client
+        self._settings = settings
+        self._leaders: list[int] = []
+        self._open: defaultdict[int, _Open] = defaultdict(_Open)
+        self._sequences: defaultdict[int, int] = defaultdict(int)
+        self._producer_id = NO_PRODUCER_ID
+        self._producer_epoch = NO_PRODUCER_EPOCH
+        self._sticky = rng.randrange(MAX_SEQUENCE)
+
+    def start(self) -> None:
+        """Finds the topic, which the broker may create for the asking, and gets a producer id."""
+        self._client.retrying(self._find_leaders, WORTH_WAITING_FOR)
+        if self._settings.acks == ALL and self._settings.idempotent:
+            self._client.retrying(self._get_producer_id)
+
+    def send(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+    ) -> None:
+        """Adds a record to the batch of its partition. Raises KafkaError, ClientError."""
+        count = len(self._leaders)
+        partition = self._sticky % count if key is None else partition_of_key(key, count)
+        batch = self._open[partition]
+        size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        size += sum(len(name) + len(content or b"") + 2 for name, content in headers)
+        if batch.records and batch.size + size > self._settings.batch_bytes:
+            self.flush()
+            if key is None:
+                self._sticky += 1
+                partition = self._sticky % count
+            batch = self._open[partition]
+        batch.records.append(Record(timestamp_ms, key, value, headers))
+        batch.size += size
+
+    def flush(self) -> None:
+        """Sends everything gathered and waits until it is acknowledged. Raises KafkaError, ClientError."""
+        pending = {partition: self._built(partition, batch.records) for partition, batch in self._open.items()}
+        self._open.clear()
+        if pending:
+            self._client.retrying(lambda: self._deliver(pending), WORTH_WAITING_FOR)
+
+    def _built(self, partition: int, records: Sequence[Record]) -> bytes:
+        sequence = NO_SEQUENCE
+        if self._producer_id != NO_PRODUCER_ID:
+            sequence = self._sequences[partition]
+            self._sequences[partition] = next_sequence(sequence, len(records))
+        return build_batch(
+            records,
+            codec=self._settings.codec,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=sequence,
+        )
+
+    def _deliver(self, pending: dict[int, bytes]) -> None:
+        """Sends to every leader, then gathers the answers; what is acknowledged leaves `pending`.
+
+        Raises KafkaError for the first partition refused, having looked at all of them.
+        """
+        if not self._leaders:
+            self._find_leaders()
+        by_leader: defaultdict[int, list[int]] = defaultdict(list)
+        for partition in pending:
+            by_leader[self._leaders[partition]].append(partition)
+        leaders, self._leaders = self._leaders, []
+        answered = self._settings.acks != 0
+        for node, partitions in by_leader.items():
+            self._client.node(node).send(
+                self._request({p: pending[p] for p in partitions}), highest=LAST_VERSION_WITH_NAMES, answered=answered
+            )
+        failure: KafkaError | None = None
+        for node in by_leader if answered else ():
+            response = self._client.node(node).receive(ProduceResponse)
+            failure = self._settle(pending, response) or failure
+        if failure is not None:
+            raise failure
+        self._leaders = leaders
+
+    def _settle(self, pending: dict[int, bytes], response: ProduceResponse) -> KafkaError | None:
+        failure = None
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    del pending[answer.index]
+                    continue
+                try:
+                    raise_for(answer.error_code, f"{self._settings.topic}-{answer.index}", answer.error_message)
+                except KafkaError as error:
+                    failure = error
+        return failure
+
+    def _request(self, batches: dict[int, bytes]) -> ProduceRequest:
+        data = [PartitionProduceData(partition, batch) for partition, batch in sorted(batches.items())]
+        return ProduceRequest(
+            acks=self._settings.acks,
+            timeout_ms=self._settings.timeout_ms,
+            topic_data=[TopicProduceData(name=self._settings.topic, partition_data=data)],
+        )
+
+    def _find_leaders(self) -> None:
+        topic = self._client.leaders([self._settings.topic], auto_create=True)[self._settings.topic]
+        self._leaders = [p.leader_id for p in sorted(topic.partitions, key=lambda p: p.partition_index)]
+
+    def _get_producer_id(self) -> None:
+        if not self._client.any().serves(ApiKey.INIT_PRODUCER_ID):
+            return
+        response = self._client.call(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._settings.timeout_ms),
+            InitProducerIdResponse,
+        )
+        raise_for(response.error_code, "producer id")
+        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch

@@ -1,0 +1,352 @@
+"""`ottla console-consumer`: Kafka's kafka-console-consumer.
+
+Without --group it reads all partitions by itself; with --group it is a member of the group and commits as it goes.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import click
+
+from broker.cli.cluster_view import topic_pattern
+from broker.cli.console.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, Fetcher, FetchSettings
+from broker.cli.console.formatting import LineWriter
+from broker.cli.console.membership import Member, MemberSettings
+from broker.cli.console.properties import gather, is_true, number
+from broker.cli.failure import CommandFailed
+from broker.cli.offset_reset import TopicPartition
+from broker.cli.offsets import EARLIEST, LATEST
+from broker.cli.options import DEFAULT_BOOTSTRAP
+from broker.cli.session import session
+from broker.client import Client
+from protocol.errors import ErrorCode
+
+STANDARD_FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
+ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+NEW_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is read, and from where. `partition` None: all; `start` counts where nothing is committed."""
+
+    topic: str | None
+    include: str | None
+    partition: int | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """When to stop. None: never."""
+
+    max_messages: int | None
+    timeout_ms: int | None
+
+
+@click.command("console-consumer", short_help="Print records to standard output.")
+@click.option("--topic", metavar="TOPIC", help="The topic to read.")
+@click.option("--include", metavar="REGEX", help="Read all topics that match, instead of one.")
+@click.option(
+    "--bootstrap-server",
+    metavar="HOST:PORT[,…]",
+    default=DEFAULT_BOOTSTRAP,
+    show_default=True,
+    help="Any brokers of the cluster.",
+)
+@click.option("--from-beginning", is_flag=True, help="Start at the earliest record, where nothing is committed.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Read this partition only.")
+@click.option("--offset", metavar="N|earliest|latest", help="Where to start in --partition. [default: latest]")
+@click.option("--group", metavar="GROUP", help="Read as a member of this group.")
+@click.option("--max-messages", type=click.IntRange(min=0), metavar="N", help="Stop after so many records.")
+@click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="Stop when nothing came for so long.")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(list(ISOLATION)),
+    default="read_uncommitted",
+    show_default=True,
+    help="Whether records of open and aborted transactions are left out.",
+)
+@click.option(
+    "--property",
+    "--formatter-property",
+    "properties",
+    multiple=True,
+    metavar="K=V",
+    help="What is printed: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key,"
+    " print.value, key.separator, line.separator, headers.separator, null.literal, key.deserializer ….",
+)
+@click.option("--formatter-config", metavar="FILE", type=click.Path(), help="The same in a file.")
+@click.option(
+    "--formatter",
+    default=STANDARD_FORMATTERS[0],
+    metavar="CLASS",
+    help="DefaultMessageFormatter or NoOpMessageFormatter.",
+)
+@click.option("--key-deserializer", metavar="CLASS", help="How keys are read: StringDeserializer, LongDeserializer ….")
+@click.option("--value-deserializer", metavar="CLASS", help="How values are read.")
+@click.option(
+    "--consumer-property",
+    "--command-property",
+    "consumer_properties",
+    multiple=True,
+    metavar="K=V",
+    help="Properties of the consumer: group.id, auto.offset.reset, fetch.max.bytes, session.timeout.ms ….",
+)
+@click.option(
+    "--consumer.config",
+    "--command-config",
+    "consumer_config",
+    metavar="FILE",
+    type=click.Path(),
+    help="The same in a file.",
+)
+@click.option("--skip-message-on-error", is_flag=True, help="Leave out records that cannot be printed.")
+def console_consumer(
+    topic: str | None,
+    include: str | None,
+    bootstrap_server: str,
+    from_beginning: bool,
+    partition: int | None,
+    offset: str | None,
+    group: str | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    isolation_level: str,
+    properties: tuple[str, ...],
+    formatter_config: str | None,
+    formatter: str,
+    key_deserializer: str | None,
+    value_deserializer: str | None,
+    consumer_properties: tuple[str, ...],
+    consumer_config: str | None,
+    skip_message_on_error: bool,
+) -> None:
+    """Print records of topics, one per line (kafka-console-consumer)."""
+    consumer = gather(consumer_config, consumer_properties, "--consumer-property")
+    group = group or consumer.get("group.id")
+    start = _start(offset, from_beginning, consumer)
+    _check(topic, include, partition, offset, group, from_beginning)
+    shown = gather(formatter_config, properties, "--property")
+    shown |= {} if key_deserializer is None else {"key.deserializer": key_deserializer}
+    shown |= {} if value_deserializer is None else {"value.deserializer": value_deserializer}
+    printer = _Printer(LineWriter.from_properties(shown), _is_silent(formatter), skip_message_on_error)
+    settings = FetchSettings(
+        reset=start if start < 0 else LATEST,
+        isolation_level=ISOLATION[consumer.get("isolation.level", isolation_level)],
+        max_wait_ms=number(consumer, "fetch.max.wait.ms", 500),
+        min_bytes=number(consumer, "fetch.min.bytes", 1),
+        max_bytes=number(consumer, "fetch.max.bytes", 50 << 20),
+        partition_max_bytes=number(consumer, "max.partition.fetch.bytes", 1 << 20),
+    )
+    source = _Source(topic, include, partition, start)
+    limits = _Limits(max_messages, timeout_ms)
+    try:
+        with _interruptible(), session(bootstrap_server, None, {"client.id": "console-consumer"} | consumer) as client:
+            fetcher = Fetcher(client, settings)
+            reader = (
+                _Alone(client, fetcher, source)
+                if group is None
+                else _InGroup(client, fetcher, source, _member_settings(group, consumer), consumer)
+            )
+            _consume(reader, fetcher, printer, limits)
+    finally:
+        printer.finish()
+
+
+def _check(
+    topic: str | None,
+    include: str | None,
+    partition: int | None,
+    offset: str | None,
+    group: str | None,
+    beginning: bool,
+) -> None:
+    if (topic is None) == (include is None):
+        raise click.UsageError("Exactly one of the following arguments is required: --topic, --include")
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic.")
+    if partition is None and offset is not None:
+        raise click.UsageError("The partition is required when offset is specified.")
+    if partition is not None and group is not None:
+        raise click.UsageError("--group and --partition cannot be specified together.")
+    if beginning and offset is not None:
+        raise click.UsageError("--from-beginning and --offset cannot be specified together.")
+
+
+def _start(offset: str | None, from_beginning: bool, consumer: dict[str, str]) -> int:
+    """An offset, EARLIEST or LATEST. Raises UsageError."""
+    if offset is None:
+        reset = consumer.get("auto.offset.reset", "latest")
+        return EARLIEST if from_beginning or reset == "earliest" else LATEST
+    special = {"earliest": EARLIEST, "latest": LATEST}.get(offset.lower())
+    if special is not None:
+        return special
+    if not offset.isdigit():
+        raise click.UsageError(f"--offset {offset}: write a number, earliest or latest.")
+    return int(offset)
+
+
+def _is_silent(formatter: str) -> bool:
+    name = formatter.rpartition(".")[2]
+    if name not in STANDARD_FORMATTERS:
+        raise CommandFailed(f"--formatter {formatter} is not there; known are {', '.join(STANDARD_FORMATTERS)}.")
+    return name == "NoOpMessageFormatter"
+
+
+def _member_settings(group: str, consumer: dict[str, str]) -> MemberSettings:
+    return MemberSettings(
+        group=group,
+        instance_id=consumer.get("group.instance.id"),
+        session_timeout_ms=number(consumer, "session.timeout.ms", 45_000),
+        rebalance_timeout_ms=number(consumer, "max.poll.interval.ms", 300_000),
+        heartbeat_interval_ms=number(consumer, "heartbeat.interval.ms", 3_000),
+    )
+
+
+class _Printer:
+    """Standard output, and how much went there."""
+
+    def __init__(self, writer: LineWriter, silent: bool, skip_errors: bool) -> None:
+        self._writer = writer
+        self._silent = silent
+        self._skip_errors = skip_errors
+        self.count = 0
+
+    def print(self, fetched: Fetched) -> None:
+        try:
+            line = self._writer.line(fetched.partition.partition, fetched.header, fetched.record)
+        except CommandFailed as error:
+            if not self._skip_errors:
+                raise
+            click.echo(f"Error: {error.message}", err=True)
+            return
+        self.count += 1
+        if not self._silent:
+            sys.stdout.buffer.write(line)
+
+    def flush(self) -> None:
+        sys.stdout.buffer.flush()
+
+    def finish(self) -> None:
+        click.echo(f"Processed a total of {self.count} messages", err=True)
+
+
+class _Alone:
+    """Reads whole topics, or one partition, without a group."""
+
+    def __init__(self, client: Client, fetcher: Fetcher, source: _Source) -> None:
+        partitions = _partitions(client, source)
+        fetcher.assign(dict.fromkeys(partitions, source.start))
+
+    def tend(self) -> None:
+        """Nothing to do between polls."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class _InGroup:
+    """Reads what a group assigns, and commits what was printed: every so often, before a rebalance, at the end."""
+
+    def __init__(
+        self, client: Client, fetcher: Fetcher, source: _Source, settings: MemberSettings, consumer: dict[str, str]
+    ) -> None:
+        self._fetcher = fetcher
+        self._start = source.start
+        self._topics = sorted({partition.topic for partition in _partitions(client, source)})
+        self._member = Member(client, settings)
+        self._commits = is_true(consumer, "enable.auto.commit", True)
+        self._interval = number(consumer, "auto.commit.interval.ms", 5_000) / 1000
+        self._commit_due = time.monotonic() + self._interval
+        self._committed: dict[TopicPartition, int] = {}
+        self._join()
+
+    def tend(self) -> None:
+        """Heartbeats and commits as they fall due; joins again when the group rebalances."""
+        if time.monotonic() >= self._commit_due:
+            self._commit()
+        if not self._member.keep_alive():
+            self._commit()
+            self._join()
+
+    def close(self) -> None:
+        self._commit()
+        self._member.leave()
+
+    def _join(self) -> None:
+        assigned = self._member.join(self._topics)
+        committed = self._member.committed(assigned)
+        self._fetcher.assign({partition: committed.get(partition, self._start) for partition in assigned})
+        self._committed = dict(committed)
+
+    def _commit(self) -> None:
+        self._commit_due = time.monotonic() + self._interval
+        moved = {p: offset for p, offset in self._fetcher.positions.items() if self._committed.get(p) != offset}
+        if self._commits and self._member.commit(moved):
+            self._committed |= moved
+
+
+def _partitions(client: Client, source: _Source) -> list[TopicPartition]:
+    """Raises CommandFailed when a pattern or a partition does not exist."""
+    if source.include is not None:
+        try:
+            pattern = topic_pattern(source.include)
+        except ValueError as error:
+            raise CommandFailed(str(error)) from error
+        topics = [topic for topic in client.metadata().topics if pattern.fullmatch(topic.name or "")]
+    else:
+        name = source.topic or ""
+        topics = list(client.retrying(lambda: client.leaders([name], auto_create=True), NEW_TOPIC).values())
+    found = [TopicPartition(t.name or "", p.partition_index) for t in topics for p in t.partitions]
+    if source.partition is None:
+        return found
+    chosen = [partition for partition in found if partition.partition == source.partition]
+    if not chosen:
+        raise CommandFailed(f"topic {source.topic} has no partition {source.partition}.")
+    return chosen
+
+
+def _consume(reader: "_Alone | _InGroup", fetcher: Fetcher, printer: _Printer, limits: _Limits) -> None:
+    """Polls until a limit is reached or somebody interrupts; either way what was printed is committed."""
+    try:
+        idle_since = time.monotonic()
+        while limits.max_messages is None or printer.count < limits.max_messages:
+            before = printer.count
+            for fetched in fetcher.poll() if fetcher.positions else _nothing():
+                printer.print(fetched)
+                if printer.count == limits.max_messages:
+                    break
+            printer.flush()
+            if printer.count > before:
+                idle_since = time.monotonic()
+            elif limits.timeout_ms is not None and (time.monotonic() - idle_since) * 1000 >= limits.timeout_ms:
+                return
+            reader.tend()
+    finally:
+        reader.close()
+
+
+def _nothing() -> Iterator[Fetched]:
+    """A member without partitions waits as long as a poll would, and goes on with its heartbeats."""
+    time.sleep(0.1)
+    return iter(())
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does: with commits and a word to the group."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

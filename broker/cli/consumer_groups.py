@@ -1,0 +1,279 @@
+"""`ottla consumer-groups`: Kafka's kafka-consumer-groups. Wires options to what the sibling modules do."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+
+from broker.cli.failure import CommandFailed
+from broker.cli.group_offsets import delete_offsets, reset_offsets
+from broker.cli.group_report import Detail, describe_members, describe_offsets, describe_states, print_list
+from broker.cli.group_view import Group, describe_group, list_groups
+from broker.cli.offset_reset import How, ResetError, Specification, parse_datetime_ms, parse_duration_ms
+from broker.cli.options import client_options, forbid, json_option, one_action
+from broker.cli.output import print_json
+from broker.cli.session import session
+from broker.client import Client
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+DRY_RUN_WARNING = "WARN: No action will be performed as the --execute option is missing."
+ANY = "*"
+"""The value of --state and --type when they are given without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Which groups an action is about."""
+
+    names: tuple[str, ...]
+    all_groups: bool
+
+    def resolve(self, client: Client) -> list[str]:
+        return sorted(group.group_id for group in list_groups(client)) if self.all_groups else list(self.names)
+
+
+@click.command("consumer-groups", short_help="Describe groups, reset and delete their offsets.")
+@click.option("--list", "list_", is_flag=True, help="List groups.")
+@click.option("--describe", is_flag=True, help="Show offsets and lag, members or state of groups.")
+@click.option("--delete", is_flag=True, help="Delete groups that have no members.")
+@click.option("--reset-offsets", is_flag=True, help="Set the offsets of groups that have no members.")
+@click.option("--delete-offsets", is_flag=True, help="Forget offsets of a group.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group; may be repeated.")
+@click.option("--all-groups", is_flag=True, help="All groups.")
+@click.option("--offsets", is_flag=True, help="With --describe: offsets and lag (the default).")
+@click.option("--members", is_flag=True, help="With --describe: the members.")
+@click.option(
+    "--state",
+    is_flag=False,
+    flag_value=ANY,
+    metavar="[STATE,…]",
+    help="With --describe: the state. With --list: show states, or only groups in these.",
+)
+@click.option(
+    "--type",
+    "type_",
+    is_flag=False,
+    flag_value=ANY,
+    metavar="[TYPE,…]",
+    help="With --list: show types, or only groups of these (classic, consumer).",
+)
+@click.option("--verbose", is_flag=True, help="With --describe: epochs and assignments too.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,…]", help="Topics, or partitions of them.")
+@click.option("--all-topics", is_flag=True, help="With --reset-offsets: every topic the group has offsets for.")
+@click.option("--to-offset", type=int, metavar="N", help="Reset to this offset.")
+@click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset.")
+@click.option("--to-latest", is_flag=True, help="Reset to the latest offset.")
+@click.option("--to-current", is_flag=True, help="Reset to the committed offset, or the latest where there is none.")
+@click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first record from then on.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first record of the time just past.")
+@click.option("--shift-by", type=int, metavar="N", help="Move by so many offsets, back if negative.")
+@click.option("--from-file", metavar="FILE", type=click.Path(), help="Reset to the offsets of a CSV file.")
+@click.option("--dry-run", is_flag=True, help="Show what --reset-offsets would do.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--export", is_flag=True, help="Print the offsets as CSV.")
+@click.option("--timeout", type=click.IntRange(min=1), metavar="MS", help="How long to wait for an answer.")
+@client_options
+@json_option
+def consumer_groups(
+    list_: bool,
+    describe: bool,
+    delete: bool,
+    reset_offsets: bool,
+    delete_offsets: bool,
+    groups: tuple[str, ...],
+    all_groups: bool,
+    offsets: bool,
+    members: bool,
+    state: str | None,
+    type_: str | None,
+    verbose: bool,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_offset: int | None,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    from_file: str | None,
+    dry_run: bool,
+    execute: bool,
+    export: bool,
+    timeout: int | None,
+    bootstrap_server: str,
+    command_config: str | None,
+    as_json: bool,
+) -> None:
+    """Describe groups, reset and delete their offsets (kafka-consumer-groups)."""
+    flags = {
+        "list": list_,
+        "describe": describe,
+        "delete": delete,
+        "reset-offsets": reset_offsets,
+        "delete-offsets": delete_offsets,
+    }
+    action = one_action(flags)
+    chosen = _Groups(groups, all_groups)
+    _check(action, chosen, offsets or members or state is not None)
+    if action != "reset-offsets":
+        forbid({"execute": execute, "export": export, "dry-run": dry_run, "from-file": from_file}, "--reset-offsets")
+    work: Callable[[Client], None]
+    match action:
+        case "list":
+            work = _listing(state, type_, as_json)
+        case "describe":
+            detail = Detail.of(offsets=offsets, members=members, state=state is not None)
+            work = _describing(chosen, detail, verbose, as_json)
+        case "delete":
+            work = _deleting(chosen)
+        case "delete-offsets":
+            work = _deleting_offsets(chosen, topics)
+        case _:
+            specification = _specification(
+                {
+                    How.TO_OFFSET: to_offset,
+                    How.TO_EARLIEST: to_earliest or None,
+                    How.TO_LATEST: to_latest or None,
+                    How.TO_CURRENT: to_current or None,
+                    How.SHIFT_BY: shift_by,
+                    How.FROM_FILE: from_file,
+                },
+                to_datetime,
+                by_duration,
+            )
+            work = _resetting(chosen, specification, topics, all_topics, from_file, execute, dry_run, export, as_json)
+    overrides = {} if timeout is None else {"default.api.timeout.ms": str(timeout)}
+    with session(bootstrap_server, command_config, overrides) as client:
+        try:
+            client.retrying(lambda: work(client))
+        except ResetError as error:
+            raise CommandFailed(str(error)) from error
+
+
+def _check(action: str, groups: _Groups, details: bool) -> None:
+    if groups.names and groups.all_groups:
+        raise click.UsageError("--group and --all-groups exclude each other.")
+    if action != "list" and not (groups.names or groups.all_groups):
+        raise click.UsageError(f"--{action} needs --group or --all-groups.")
+    if action == "list" and (groups.names or groups.all_groups):
+        raise click.UsageError("--list takes no --group.")
+    if action not in ("list", "describe") and details:
+        raise click.UsageError("--offsets, --members and --state go only with --describe.")
+
+
+def _listing(state: str | None, type_: str | None, as_json: bool) -> Callable[[Client], None]:
+    states = [] if state in (None, ANY) else [_state_name(part) for part in (state or "").split(",")]
+    types = [] if type_ in (None, ANY) else [part.strip().capitalize() for part in (type_ or "").split(",")]
+    return lambda client: print_list(
+        list_groups(client, states, types), with_type=type_ is not None, with_state=state is not None, as_json=as_json
+    )
+
+
+_STATES = {
+    name.lower(): name
+    for name in ("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
+}
+
+
+def _state_name(text: str) -> str:
+    name = _STATES.get(text.strip().lower())
+    if name is None:
+        raise click.UsageError(f"--state {text.strip()}: a state is one of {', '.join(_STATES.values())}.")
+    return name
+
+
+def _describing(groups: _Groups, detail: Detail, verbose: bool, as_json: bool) -> Callable[[Client], None]:
+    def describe(client: Client) -> None:
+        described: list[Group] = [describe_group(client, name) for name in groups.resolve(client)]
+        for group in described:
+            if not group.members and not as_json:
+                click.echo(f"\nConsumer group '{group.id}' has no active members.", err=True)
+        report = {Detail.OFFSETS: describe_offsets, Detail.MEMBERS: describe_members, Detail.STATE: describe_states}
+        documents = [report[detail](client, group, verbose, as_json) for group in described]
+        if as_json:
+            print_json(documents)
+
+    return describe
+
+
+def _deleting(groups: _Groups) -> Callable[[Client], None]:
+    def delete(client: Client) -> None:
+        deleted, failed = [], []
+        for name in groups.resolve(client):
+            response = client.coordinator(name).call(DeleteGroupsRequest(groups_names=[name]), DeleteGroupsResponse)
+            code = ErrorCode(response.results[0].error_code)
+            if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                raise KafkaError(code)
+            if code:
+                failed.append(f"Group '{name}' could not be deleted due to: {code.message}")
+            else:
+                deleted.append(name)
+        names = ", ".join(f"'{name}'" for name in deleted)
+        if failed:
+            if deleted:
+                click.echo(f"These consumer groups were deleted successfully: {names}")
+            raise CommandFailed(
+                "Deletion of some consumer groups failed:\n" + "\n".join(f"* {text}" for text in failed)
+            )
+        click.echo(f"Deletion of requested consumer groups ({names}) was successful.")
+
+    return delete
+
+
+def _deleting_offsets(groups: _Groups, topics: tuple[str, ...]) -> Callable[[Client], None]:
+    if len(groups.names) != 1 or not topics:
+        raise click.UsageError("--delete-offsets needs one --group and at least one --topic.")
+    return lambda client: delete_offsets(client, groups.names[0], topics)
+
+
+def _specification(
+    given: dict[How, int | str | bool | None], to_datetime: str | None, by_duration: str | None
+) -> Specification:
+    """The one specification. Raises UsageError for none or several."""
+    chosen = [(how, value) for how, value in given.items() if value is not None]
+    try:
+        if to_datetime is not None:
+            chosen.append((How.BY_TIME, parse_datetime_ms(to_datetime)))
+        if by_duration is not None:
+            chosen.append((How.BY_TIME, int(time.time() * 1000) - parse_duration_ms(by_duration)))
+    except ResetError as error:
+        raise click.UsageError(str(error)) from error
+    if len(chosen) != 1:
+        raise click.UsageError(
+            "--reset-offsets needs exactly one of --to-offset, --to-earliest, --to-latest, --to-current,"
+            " --to-datetime, --by-duration, --shift-by and --from-file."
+        )
+    how, value = chosen[0]
+    return Specification(how, value if isinstance(value, int) and not isinstance(value, bool) else 0)
+
+
+def _resetting(
+    groups: _Groups,
+    specification: Specification,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    from_file: str | None,
+    execute: bool,
+    dry_run: bool,
+    export: bool,
+    as_json: bool,
+) -> Callable[[Client], None]:
+    if execute and dry_run:
+        raise click.UsageError("--execute and --dry-run exclude each other.")
+    if from_file is None and all_topics == bool(topics):
+        raise click.UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
+    if not execute and not dry_run:
+        click.echo(DRY_RUN_WARNING, err=True)
+    return lambda client: reset_offsets(
+        client,
+        groups.resolve(client),
+        specification,
+        topics=None if all_topics else topics,
+        file=from_file,
+        execute=execute,
+        export=export,
+        as_json=as_json,
+    )

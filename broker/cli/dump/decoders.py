@@ -1,0 +1,182 @@
+"""What keys and values of internal topics mean: one decoder per option of the command.
+
+A decoder turns a record into (key, payload), each text or JSON or None for "print nothing". What does not decode is
+said in the payload, and the dump goes on: the file at hand may be the one that is broken.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import NamedTuple, TypeAlias
+
+from broker.cli.dump.message_json import Json, message_json
+from protocol.compiler import decode
+from protocol.errors import DecodeError
+from protocol.messages import Message
+from protocol.messages.common_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from protocol.primitives import decode_uvarint
+from protocol.records.reader import FullRecord
+from protocol.schema import snake_case
+
+Shown: TypeAlias = str | Json | None
+TOMBSTONE = "<DELETE>"
+TYPE_BYTES = 2
+FRAME_VERSION = 1
+CONSUMER_PROTOCOL = "consumer"
+
+
+class Decoded(NamedTuple):
+    key: Shown
+    payload: Shown
+
+
+Decoder: TypeAlias = Callable[[FullRecord], Decoded]
+
+
+def shown_text(value: Shown) -> str:
+    """Text as it is, JSON as Kafka prints it: without spaces."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode_text(record: FullRecord) -> Decoded:
+    """Keys and values as UTF-8, with replacement characters for what is none."""
+    return Decoded(_utf8(record.key), _utf8(record.value))
+
+
+def _utf8(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def cluster_metadata_decoder() -> Decoder:
+    """Records of `__cluster_metadata` and its snapshots."""
+    from protocol.messages import metadata_records
+
+    return _framed(_classes(metadata_records, "Record"), _upper_name)
+
+
+def remote_log_metadata_decoder() -> Decoder:
+    """Records of `__remote_log_metadata`."""
+    from protocol.messages import storage_records
+
+    return _framed(_classes(storage_records, "Record"), lambda message_class: message_class.__name__)
+
+
+def offsets_decoder() -> Decoder:
+    """Records of `__consumer_offsets`."""
+    from protocol.messages import group_records
+
+    decode_typed = _typed(_classes(group_records, "Key"), _classes(group_records, "Value"))
+
+    def decode_record(record: FullRecord) -> Decoded:
+        decoded = decode_typed(record)
+        if isinstance(decoded.payload, dict):
+            _open_members(decoded.payload)
+        return decoded
+
+    return decode_record
+
+
+def _open_members(payload: Json) -> None:
+    """In classic groups of consumers the members' subscriptions and assignments are messages themselves."""
+    data = payload["data"]
+    if not isinstance(data, dict) or data.get("protocolType") != CONSUMER_PROTOCOL:
+        return
+    for member in data["members"]:
+        member["subscription"] = _opened(ConsumerProtocolSubscription, member["subscription"])
+        member["assignment"] = _opened(ConsumerProtocolAssignment, member["assignment"])
+
+
+def _opened(message_class: type[Message], text: str) -> object:
+    """The message in base64 `text`, or `text` itself if it holds none."""
+    data = base64.b64decode(text)
+    version = min(int.from_bytes(data[:TYPE_BYTES], "big", signed=True), message_class.MAX_VERSION)
+    try:
+        message, _ = decode(message_class, data, version, TYPE_BYTES)
+    except DecodeError:
+        return text
+    return message_json(message, version)
+
+
+def transaction_log_decoder() -> Decoder:
+    """Records of `__transaction_state`."""
+    from protocol.messages import transaction_records
+
+    return _typed(_classes(transaction_records, "Key"), _classes(transaction_records, "Value"))
+
+
+def share_group_state_decoder() -> Decoder:
+    """Records of `__share_group_state`."""
+    from protocol.messages import share_records
+
+    return _typed(_classes(share_records, "Key"), _classes(share_records, "Value"))
+
+
+def _classes(module: ModuleType, suffix: str) -> dict[int, type[Message]]:
+    """The message classes of a module whose names end in `suffix`, by their record type."""
+    return {
+        value.API_KEY: value
+        for name, value in vars(module).items()
+        if name.endswith(suffix) and hasattr(value, "SCHEMA") and value.API_KEY >= 0
+    }
+
+
+def _upper_name(message_class: type[Message]) -> str:
+    return snake_case(message_class.__name__).upper()
+
+
+def _framed(classes: Mapping[int, type[Message]], name: Callable[[type[Message]], str]) -> Decoder:
+    """Values that carry frame version, type and version in front (KIP-631)."""
+
+    def decode_record(record: FullRecord) -> Decoded:
+        key = _utf8(record.key)
+        if record.value is None:
+            return Decoded(key, TOMBSTONE)
+        try:
+            message, version = _read_frame(record.value, classes)
+        except DecodeError as error:
+            return Decoded(key, f"Error at {record.offset}, skipping. {error}")
+        return Decoded(key, {"type": name(type(message)), "version": version, "data": message_json(message, version)})
+
+    return decode_record
+
+
+def _read_frame(value: bytes, classes: Mapping[int, type[Message]]) -> tuple[Message, int]:
+    frame_version, position = decode_uvarint(value, 0)
+    if frame_version != FRAME_VERSION:
+        raise DecodeError(f"frame version {frame_version} is not {FRAME_VERSION}")
+    type_number, position = decode_uvarint(value, position)
+    version, position = decode_uvarint(value, position)
+    if type_number not in classes:
+        raise DecodeError(f"record type {type_number} is unknown")
+    message, _ = decode(classes[type_number], value, version, position)
+    return message, version
+
+
+def _typed(keys: Mapping[int, type[Message]], values: Mapping[int, type[Message]]) -> Decoder:
+    """Keys that begin with the record's type, and values that begin with their version, as int16."""
+
+    def decode_record(record: FullRecord) -> Decoded:
+        if record.key is None:
+            return Decoded(None, TOMBSTONE if record.value is None else _utf8(record.value))
+        number = int.from_bytes(record.key[:TYPE_BYTES], "big", signed=True)
+        if number not in keys:
+            return Decoded({"type": str(number), "data": "unknown"}, "unknown")
+        return Decoded(_prefixed("type", number, keys[number], 0, record.key), _value(values[number], record.value))
+
+    return decode_record
+
+
+def _value(message_class: type[Message], value: bytes | None) -> Shown:
+    if value is None:
+        return TOMBSTONE
+    version = int.from_bytes(value[:TYPE_BYTES], "big", signed=True)
+    return _prefixed("version", version, message_class, version, value)
+
+
+def _prefixed(label: str, number: int, message_class: type[Message], version: int, data: bytes) -> Json:
+    try:
+        message, _ = decode(message_class, data, version, TYPE_BYTES)
+    except DecodeError as error:
+        return {label: str(number), "data": f"unreadable: {error}"}
+    return {label: str(number), "data": message_json(message, version)}

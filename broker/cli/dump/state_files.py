@@ -1,0 +1,76 @@
+"""The small files around a log: producer snapshots, and the text files of checkpoints and properties."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import BinaryIO
+
+from broker.cli.dump.batches import optional_long
+from broker.cli.dump.entries import DumpError, Entry, Line, Row
+from protocol.records.compiled import crc32c
+
+SNAPSHOT_VERSION = 1
+NONE = -1
+MAX_SEQUENCE = 2**31 - 1
+
+_HEADER = Struct(">hI")
+_COUNT = Struct(">i")
+_PRODUCER = Struct(">qhiqiqiq")
+
+
+def dump_producer_snapshot(file: BinaryIO, name: str) -> Iterator[Entry]:
+    """The producers of a `.snapshot`, and whether its checksum holds. Raises DumpError when it is none."""
+    head = file.read(_HEADER.size)
+    count_bytes = file.read(_COUNT.size)
+    if len(head) + len(count_bytes) < _HEADER.size + _COUNT.size:
+        raise DumpError(f"{name} is too short for a producer snapshot.")
+    version, expected = _HEADER.unpack(head)
+    if version != SNAPSHOT_VERSION:
+        raise DumpError(f"{name} has the version {version} of producer snapshots; only {SNAPSHOT_VERSION} is known.")
+    (count,) = _COUNT.unpack(count_bytes)
+    crc = crc32c(count_bytes)
+    for index in range(count):
+        data = file.read(_PRODUCER.size)
+        if len(data) < _PRODUCER.size:
+            raise DumpError(f"{name} ends after {index} of {count} producers.")
+        crc = crc32c(data, crc)
+        yield _producer(data)
+    if crc != expected:
+        yield Line(f"{name} is corrupt: its checksum is {expected}, that of its content {crc}", "error")
+
+
+class _Producer(Row):
+    """A row whose text writes the open transaction as Java does, and whose JSON keeps the number."""
+
+    def text(self) -> str:
+        first = self.values["currentTxnFirstOffset"]
+        shown = optional_long(first if isinstance(first, int) else None)
+        return Row(self.kind, self.values | {"currentTxnFirstOffset": shown}).text()
+
+
+def _producer(data: bytes) -> Entry:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first = _PRODUCER.unpack(data)
+    values: dict[str, object] = {
+        "producerId": producer_id,
+        "producerEpoch": epoch,
+        "coordinatorEpoch": coordinator_epoch,
+        "currentTxnFirstOffset": None if first == NONE else first,
+        "lastTimestamp": timestamp,
+    }
+    if last_sequence != NONE:
+        values |= {
+            "firstSequence": (last_sequence - delta) & MAX_SEQUENCE,
+            "lastSequence": last_sequence,
+            "lastOffset": last_offset,
+            "offsetDelta": delta,
+            "timestamp": timestamp,
+        }
+    return _Producer("producer", values)
+
+
+def dump_text(file: BinaryIO, name: str) -> Iterator[Entry]:
+    """The lines of a file that is text already. Raises DumpError when it is not."""
+    for line in file:
+        try:
+            yield Line(line.decode("utf-8").rstrip("\n"), "line")
+        except UnicodeDecodeError as error:
+            raise DumpError(f"{name} is not text.") from error

@@ -1,0 +1,97 @@
+"""`ottla COMMAND …`: finds the command, runs it, and turns whatever happens into an exit code.
+
+0 is success, 1 a failure told in one sentence on stderr, 2 wrong usage. No traceback reaches a user, unless
+OTTLA_TRACEBACK is set in the environment.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import cast
+
+import click
+
+from broker.cli.catalogue import COMMANDS, NOT_LANDED
+from broker.cli.failure import CommandFailed
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+HELP_WIDTH = 110
+
+
+class _LazyGroup(click.Group):
+    """Imports a command when it is looked up; its one-line help comes from the catalogue."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in NOT_LANDED:
+            return _refusal(cmd_name)
+        if cmd_name not in COMMANDS:
+            return None
+        entry = COMMANDS[cmd_name]
+        return cast(click.Command, getattr(import_module(f"broker.cli.{entry.module}"), entry.attribute))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.about) for name, command in COMMANDS.items()])
+
+
+def _refusal(name: str) -> click.Command:
+    """A command that says it is not there yet, whatever options it is given."""
+
+    @click.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    def refuse() -> None:
+        raise CommandFailed(f"{NOT_LANDED[name]}: `ottla {name}` has not landed in this version yet.")
+
+    return refuse
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH})
+@click.version_option(package_name="ottla", message="%(prog)s %(version)s")
+def cli() -> None:
+    """A Kafka-compatible broker, and the tools that go with it."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and returns the exit code; standard streams carry everything else."""
+    try:
+        result = cli.main(list(arguments), prog_name="ottla", standalone_mode=False)
+        sys.stdout.flush()
+    except click.UsageError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        _complain(error.format_message())
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _silenced()
+    except Exception as error:
+        if os.environ.get("OTTLA_TRACEBACK"):
+            raise
+        _complain(f"{type(error).__name__}: {error} (a bug in ottla: OTTLA_TRACEBACK=1 shows where it happened)")
+        return EXIT_FAILURE
+    return result if isinstance(result, int) else 0
+
+
+def _complain(sentence: str) -> None:
+    click.echo(f"Error: {sentence}", err=True)
+
+
+def _silenced() -> int:
+    """The reader of our output went away (`| head`); what is still buffered must not fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_FAILURE
+
+
+def main() -> None:
+    """Entry point of the program."""
+    sys.exit(run(sys.argv[1:]))

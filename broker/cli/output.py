@@ -1,0 +1,45 @@
+"""How commands print: Kafka's plain text where scripts read it, tables where a person looks on, JSON when asked.
+
+Plain text is what the kafka-*.sh tools print, column widths included. A terminal gets the same columns as a table.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+
+
+def print_json(document: object) -> None:
+    """One JSON document: indented on a terminal, on one line for programs."""
+    click.echo(json.dumps(document, indent=2 if is_terminal() else None, ensure_ascii=False))
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def print_columns(headings: Sequence[str], rows: Iterable[Sequence[object]], formats: Sequence[str]) -> None:
+    """Rows under headings; `formats` are `str.format` cells such as "{:<15}", joined by single spaces."""
+    if is_terminal():
+        _print_table(headings, rows)
+        return
+    for row in (headings, *rows):
+        click.echo(" ".join(cell.format(str(value)) for cell, value in zip(formats, row, strict=True)))
+
+
+def _print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row))
+    Console(highlight=False, markup=False).print(table)
+
+
+def width_of(values: Iterable[object], least: int) -> int:
+    """The width of a column that holds all of `values` and is at least `least` wide."""
+    return max([least, *(len(str(value)) for value in values)])

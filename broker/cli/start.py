@@ -1,0 +1,80 @@
+"""`ottla start`: Kafka's kafka-server-start. Reads the configuration, says what is odd about it, and runs the node.
+
+Imported at every start, so it imports little: what only the node needs comes with `broker.app`.
+"""
+
+import os
+
+import click
+
+from broker.cli.failure import CommandFailed
+from broker.config.errors import ConfigError
+from broker.config.load import load_config
+from broker.logs import EventLog, LogFormat, configure_logging
+from storage.errors import StorageError
+
+_LOG = EventLog("ottla.start")
+
+
+@click.command("start", short_help="Run a node.")
+@click.argument("config_file", required=False, metavar="[CONFIG.properties]")
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that beats file and environment."
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How events are logged.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+    default="INFO",
+    show_default=True,
+    help="Which events are logged.",
+)
+def start(config_file: str | None, overrides: tuple[str, ...], log_format: LogFormat, log_level: str) -> int:
+    """Run a node until it is told to stop. Without a configuration: one node for everything on 127.0.0.1:9092, with
+    its data in ./data."""
+    configure_logging(log_format, log_level)
+    try:
+        config, warnings = load_config(config_file, overrides, os.environ)
+    except ConfigError as error:
+        raise CommandFailed(error.sentence) from error
+    for warning in warnings:
+        _LOG.warning(warning)
+    import uvloop
+
+    from broker.app import run
+
+    try:
+        uvloop.run(run(config))
+    except KeyboardInterrupt:
+        return 0
+    except BaseExceptionGroup as group:
+        raise _failure(_first_leaf(group)) from group
+    except Exception as error:
+        raise _failure(error) from error
+    return 0
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    """What went wrong first, inside however many task groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _failure(error: BaseException) -> CommandFailed:
+    """One sentence for errors of the operator's world; a bug is also logged with where it happened."""
+    if isinstance(error, ConfigError):
+        return CommandFailed(error.sentence)
+    if isinstance(error, StorageError):
+        return CommandFailed(str(error))
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f"{error.filename}: "
+        return CommandFailed(f"{where}{error.strerror or error}.")
+    _LOG.error("The node failed", error)
+    return CommandFailed(f"The node failed: {type(error).__name__}: {error}")

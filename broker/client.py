@@ -1,0 +1,460 @@
+"""A small blocking client over `protocol`: for the command line and for batch jobs. Any message, to any node.
+
+Owns connections, the agreement on versions, and finding the right node: any broker, a leader, a coordinator. It does
+not interpret answers beyond that: callers build requests, read responses, and decide what an error code means to
+them. How a socket is opened is a seam (`OpenSocket`), where TLS and SASL will enter. Nothing here may be imported by
+the node itself.
+"""
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from protocol.api_keys import API_BY_KEY, ApiKey
+from protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
+from protocol.framing import SIZE_BYTES, frame_size
+from protocol.headers import decode_response, encode_request
+from protocol.messages import Message
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+SOFTWARE_NAME = "ottla-client"
+SOFTWARE_VERSION = "0.1.0"
+DEFAULT_PORT = 9092
+MAX_RESPONSE_BYTES = 1 << 30
+"""What one answer may weigh: "HTTP" read as a size is 1.2 GB."""
+
+READ_CHUNK_BYTES = 1 << 20
+"""A frame's buffer grows by this much, so that a lying size costs what was really sent."""
+
+GROUP_COORDINATOR = 0
+TRANSACTION_COORDINATOR = 1
+
+TRANSIENT: frozenset[ErrorCode] = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Codes that `Client.retrying` sits out. The protocol calls more of them retriable (an unknown topic, a rebalance),
+but a person who misspelt a topic should hear of it at once.
+"""
+
+_INT16 = Struct(">h")
+
+
+class ClientError(Exception):
+    """Something failed that one sentence explains to a person."""
+
+
+class ConnectionLost(ClientError):
+    """The node could not be reached, went silent, or closed the connection; another try may succeed."""
+
+
+class Unsupported(ClientError):
+    """The node and this client have no version of the API in common, or the version cannot say what was asked."""
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Endpoint":
+        """ "host:port", "[v6]:port" or "host" (port 9092). Raises ClientError."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or (host.count(":") and not host.startswith("[")):
+            host, port = text.strip(), str(DEFAULT_PORT)
+        host = host.strip("[]")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ClientError(f"{text.strip()!r} is not an address: write HOST:PORT.")
+        return cls(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Times in ms. `api_timeout_ms` bounds an operation with its retries, `request_timeout_ms` one request."""
+
+    bootstrap: tuple[Endpoint, ...]
+    client_id: str = SOFTWARE_NAME
+    security_protocol: str = "PLAINTEXT"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+
+    @classmethod
+    def parse(cls, bootstrap: str, properties: Mapping[str, str] | None = None) -> "ClientConfig":
+        """From "h:p,h:p" and a client's properties, of which the keys that Kafka's clients share are honoured.
+
+        Raises ClientError for an address or a number that is none.
+        """
+        given = properties or {}
+        endpoints = tuple(Endpoint.parse(part) for part in bootstrap.split(",") if part.strip())
+        if not endpoints:
+            raise ClientError("no server is named: write --bootstrap-server HOST:PORT.")
+        return cls(
+            bootstrap=endpoints,
+            client_id=given.get("client.id", SOFTWARE_NAME),
+            security_protocol=given.get("security.protocol", "PLAINTEXT").upper(),
+            connect_timeout_ms=_positive(given, "socket.connection.setup.timeout.ms", 10_000),
+            request_timeout_ms=_positive(given, "request.timeout.ms", 30_000),
+            api_timeout_ms=_positive(given, "default.api.timeout.ms", 60_000),
+            retry_backoff_ms=_positive(given, "retry.backoff.ms", 100),
+            retry_backoff_max_ms=_positive(given, "retry.backoff.max.ms", 1_000),
+        )
+
+
+def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key, str(default)).strip()
+    if not text.isdigit() or int(text) == 0:
+        raise ClientError(f"{key}={text} is not a positive number.")
+    return int(text)
+
+
+OpenSocket = Callable[[Endpoint, ClientConfig], socket.socket]
+"""Opens a connection ready for Kafka frames, or raises OSError or ClientError."""
+
+
+def open_socket(endpoint: Endpoint, config: ClientConfig) -> socket.socket:
+    """A TCP connection, for the one security protocol there is so far."""
+    if config.security_protocol != "PLAINTEXT":
+        raise ClientError(f"security.protocol={config.security_protocol} has not landed yet: only PLAINTEXT has.")
+    opened = socket.create_connection(endpoint, config.connect_timeout_ms / 1000)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+class _Awaited(NamedTuple):
+    correlation_id: int
+    version: int
+
+
+class Connection:
+    """One connection to one node. Requests may be sent ahead; answers are received in the order of the requests."""
+
+    def __init__(self, endpoint: Endpoint, config: ClientConfig, opened: socket.socket) -> None:
+        self.endpoint = endpoint
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.api_versions = ApiVersionsResponse()
+        self._config = config
+        self._socket = opened
+        self._awaited: deque[_Awaited] = deque()
+        self._next_correlation_id = 0
+
+    @classmethod
+    def open(cls, endpoint: Endpoint, config: ClientConfig, opener: OpenSocket = open_socket) -> "Connection":
+        """Connects and agrees on versions. Raises ConnectionLost."""
+        try:
+            connection = cls(endpoint, config, opener(endpoint, config))
+        except OSError as error:
+            raise ConnectionLost(f"cannot connect to {endpoint}: {_reason(error)}.") from error
+        try:
+            connection._agree_on_versions()
+        except ClientError:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def version_of(self, api_key: int, highest: int | None = None) -> int:
+        """The highest version that both sides know, not above `highest`. Raises Unsupported."""
+        known = API_BY_KEY[api_key]
+        theirs = self.versions.get(api_key)
+        if theirs is None:
+            raise Unsupported(f"{self.endpoint} does not serve {known.name}.")
+        version = min(known.max_version, theirs[1], known.max_version if highest is None else highest)
+        if version < max(known.min_version, theirs[0]):
+            raise Unsupported(
+                f"{self.endpoint} serves {known.name} {theirs[0]} to {theirs[1]},"
+                f" and this program needs {known.min_version} to {known.max_version}."
+            )
+        return version
+
+    def serves(self, api_key: int) -> bool:
+        return api_key in self.versions
+
+    def send(self, request: Message, *, highest: int | None = None, answered: bool = True) -> int:
+        """Sends without waiting; `answered` False is for the requests that get no answer (acks=0).
+
+        Returns the version used. Raises ConnectionLost or Unsupported.
+        """
+        version = self.version_of(request.API_KEY, highest)
+        self._write(request, version)
+        if answered:
+            self._awaited.append(_Awaited(self._next_correlation_id, version))
+        self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        return version
+
+    def receive(self, response_type: type[R], timeout_ms: int | None = None) -> R:
+        """The answer to the oldest request not yet answered. Raises ConnectionLost."""
+        awaited = self._awaited.popleft()
+        frame = self._read_frame(self._config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        try:
+            correlation_id, response = decode_response(response_type, awaited.version, frame)
+        except DecodeError as error:
+            raise self._lost(f"sent an answer that does not parse ({error})") from error
+        if correlation_id != awaited.correlation_id:
+            raise self._lost("answered another request than the one it was asked")
+        return response
+
+    def call(
+        self, request: Message, response_type: type[R], *, highest: int | None = None, timeout_ms: int | None = None
+    ) -> R:
+        """Sends and waits for the answer. Raises ConnectionLost or Unsupported."""
+        self.send(request, highest=highest)
+        return self.receive(response_type, timeout_ms)
+
+    def _agree_on_versions(self) -> None:
+        response = self._ask_versions(ApiVersionsRequest.MAX_VERSION)
+        if response is None:
+            response = self._ask_versions(0)
+        if response is None or response.error_code:
+            raise self._lost("does not say which versions it serves")
+        self.api_versions = response
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    def _ask_versions(self, version: int) -> ApiVersionsResponse | None:
+        """None when the node does not know this version of ApiVersions: it then answers in version 0 (KIP-511)."""
+        self._write(ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION), version)
+        self._next_correlation_id += 1
+        frame = self._read_frame(self._config.connect_timeout_ms)
+        if len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION:
+            return None
+        try:
+            return decode_response(ApiVersionsResponse, version, frame)[1]
+        except DecodeError as error:
+            raise self._lost("does not speak the Kafka protocol") from error
+
+    def _write(self, request: Message, version: int) -> None:
+        try:
+            chunks = encode_request(request, version, self._next_correlation_id, self._config.client_id)
+        except EncodeError as error:
+            name = API_BY_KEY[request.API_KEY].name
+            raise Unsupported(
+                f"{self.endpoint} serves {name} up to {version}, which cannot say this: {error}."
+            ) from error
+        try:
+            self._socket.settimeout(self._config.request_timeout_ms / 1000)
+            self._socket.sendall(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        except OSError as error:
+            raise self._lost(f"took no request ({_reason(error)})") from error
+
+    def _read_frame(self, timeout_ms: int) -> memoryview:
+        deadline = time.monotonic() + timeout_ms / 1000
+        try:
+            size = frame_size(self._read_exactly(SIZE_BYTES, deadline), 0, MAX_RESPONSE_BYTES)
+        except DecodeError as error:
+            raise self._lost("does not speak the Kafka protocol") from error
+        return memoryview(self._read_exactly(size, deadline))
+
+    def _read_exactly(self, size: int, deadline: float) -> bytearray:
+        data = bytearray(min(size, READ_CHUNK_BYTES))
+        filled = 0
+        while filled < size:
+            if filled == len(data):
+                data += bytes(min(size - filled, len(data)))
+            filled += self._read_into(memoryview(data)[filled:], deadline)
+        return data
+
+    def _read_into(self, room: memoryview, deadline: float) -> int:
+        try:
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            count = self._socket.recv_into(room)
+        except TimeoutError as error:
+            raise self._lost("did not answer in time") from error
+        except OSError as error:
+            raise self._lost(f"broke the connection ({_reason(error)})") from error
+        if count == 0:
+            raise self._lost("closed the connection")
+        return count
+
+    def _lost(self, what: str) -> ConnectionLost:
+        """Closes: after any of these the stream of answers is not to be trusted."""
+        self.close()
+        return ConnectionLost(f"{self.endpoint} {what}.")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (error.strerror or str(error) or type(error).__name__).rstrip(".")
+
+
+class Client:
+    """Connections to the nodes of one cluster, opened when first needed. Not for use by several threads."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        opener: OpenSocket = open_socket,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.config = config
+        self._opener = opener
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._bootstrap: Connection | None = None
+        self._endpoints: dict[int, Endpoint] = {}
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._reached = False
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops all connections and what is known of the nodes; the next call starts from the bootstrap servers."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._endpoints.clear()
+        if self._bootstrap is not None:
+            self._bootstrap.close()
+            self._bootstrap = None
+
+    def any(self) -> Connection:
+        """A connection to the first bootstrap server that answers. Raises ConnectionLost when none does."""
+        if self._bootstrap is None:
+            self._bootstrap = self._first_that_answers()
+        return self._bootstrap
+
+    def _first_that_answers(self) -> Connection:
+        failures = []
+        for endpoint in self.config.bootstrap:
+            try:
+                connection = Connection.open(endpoint, self.config, self._opener)
+            except ConnectionLost as error:
+                failures.append(str(error).rstrip("."))
+            else:
+                self._reached = True
+                return connection
+        raise ConnectionLost("; ".join(failures) + ".")
+
+    def node(self, node_id: int, purpose: str = "") -> Connection:
+        """A connection to a broker by its id. `purpose` keeps apart those that must not wait for one another.
+
+        Raises ConnectionLost, and KafkaError(BROKER_NOT_AVAILABLE) for an id that no live broker has.
+        """
+        connection = self._connections.get((node_id, purpose))
+        if connection is None:
+            if node_id not in self._endpoints:
+                self.metadata([])
+            endpoint = self._endpoints.get(node_id)
+            if endpoint is None:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker with the id {node_id}.")
+            connection = self._connections[node_id, purpose] = Connection.open(endpoint, self.config, self._opener)
+        return connection
+
+    def call(self, request: Message, response_type: type[R], *, highest: int | None = None) -> R:
+        """Asks any broker. Raises ConnectionLost, Unsupported."""
+        return self.any().call(request, response_type, highest=highest)
+
+    def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> MetadataResponse:
+        """Metadata of `topics` (None: of all), with the live brokers, whose addresses are remembered."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        response = self.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create), MetadataResponse)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        self._endpoints = {broker.node_id: Endpoint(broker.host, broker.port) for broker in response.brokers}
+        return response
+
+    def leaders(self, topics: Iterable[str], *, auto_create: bool = False) -> dict[str, MetadataResponseTopic]:
+        """The topics by name. Raises KafkaError for one that has an error, or a partition without leader."""
+        response = self.metadata(topics, auto_create=auto_create)
+        for topic in response.topics:
+            raise_for(topic.error_code, f"topic {topic.name!r}")
+            for partition in topic.partitions:
+                if partition.leader_id < 0:
+                    raise_for(
+                        partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE,
+                        f"{topic.name}-{partition.partition_index}",
+                    )
+        return {topic.name: topic for topic in response.topics if topic.name is not None}
+
+    def coordinator(self, key: str, kind: int = GROUP_COORDINATOR, purpose: str = "") -> Connection:
+        """A connection to the coordinator of a group or transactional id. Raises KafkaError as its finder answers."""
+        request = FindCoordinatorRequest(key_type=kind)
+        if self.any().version_of(ApiKey.FIND_COORDINATOR) >= 4:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        response = self.call(request, FindCoordinatorResponse)
+        if response.coordinators:
+            found = response.coordinators[0]
+            raise_for(found.error_code, f"group {key!r}", found.error_message)
+            node_id, endpoint = found.node_id, Endpoint(found.host, found.port)
+        else:
+            raise_for(response.error_code, f"group {key!r}", response.error_message)
+            node_id, endpoint = response.node_id, Endpoint(response.host, response.port)
+        self._endpoints.setdefault(node_id, endpoint)
+        return self.node(node_id, purpose)
+
+    def retrying(self, attempt: Callable[[], T], also: frozenset[ErrorCode] = frozenset()) -> T:
+        """The result of `attempt`, tried again after lost connections and transient errors until the API timeout.
+
+        Between tries everything known of the cluster is forgotten, so that new leaders and coordinators are found.
+        Raises what the last try raised. A cluster that was never reached is not waited for: the address is wrong, or
+        nobody is at home, and a person should hear of it at once.
+        """
+        deadline = self._monotonic() + self.config.api_timeout_ms / 1000
+        backoff_ms = self.config.retry_backoff_ms
+        while True:
+            try:
+                return attempt()
+            except (ConnectionLost, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code not in TRANSIENT | also:
+                    raise
+                if not self._reached or self._monotonic() + backoff_ms / 1000 >= deadline:
+                    raise
+            self.forget()
+            self._sleep(backoff_ms / 1000)
+            backoff_ms = min(2 * backoff_ms, self.config.retry_backoff_max_ms)
+
+
+def raise_for(code: int, subject: str, message: str | None = None) -> None:
+    """Raises KafkaError for any code but 0, with the broker's own words where it sent some."""
+    if code:
+        known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise KafkaError(known, message or f"{subject}: {known.message}")
