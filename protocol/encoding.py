@@ -5,7 +5,9 @@ Shape of what is written, for `encode(m, out, chunks)`:
 - `out` is a bytearray that may hold something already (a header); everything is appended to it. A large buffer, such as
   records, is not copied: `out` and the buffer go to `chunks`, and a new `out` begins.
 - Fixed-width values next to one another, and the length that follows them, become one `pack`.
-- A field that this version lacks must have its default, unless it is ignorable: information is never dropped silently.
+- A field that this version lacks must have its default, unless it is ignorable: what a client or a record says is never
+  dropped silently. Responses are different: a handler answers as fully as it can, and an old client is told what its
+  version has room for; otherwise every handler would have to know the history of its own response.
 - Tagged fields are written when they differ from their default, each through a buffer of its own, for its size.
 """
 
@@ -55,7 +57,7 @@ class _Encoder:
         )
 
     def _struct(self, struct: StructSpec, name: str) -> None:
-        for field in struct.fields:
+        for field in struct.fields if self._layout.spec.kind != "response" else ():
             if not self._layout.present(field) and not field.ignorable:
                 self._refuse_unless_default(field, f"{name}.{field.attribute}")
         for field in self._layout.inline_of(struct):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from broker.metrics.family import Family, Sample, counter, gauge
+from broker.metrics.family import Family, Sample, gauge
 
 Number: TypeAlias = Callable[[], float]
 
@@ -35,8 +35,6 @@ def replica_families(
     under_min_isr_partition_count: Number,
     at_min_isr_partition_count: Number,
     offline_replica_count: Number,
-    isr_shrinks: Number,
-    isr_expands: Number,
 ) -> list[Family]:
     """ReplicaManager: the replicas on this node."""
     return [
@@ -58,8 +56,6 @@ def replica_families(
             at_min_isr_partition_count,
         ),
         gauge(f"{_REPLICAS}offlinereplicacount", "Replicas here that are offline", offline_replica_count),
-        counter(f"{_REPLICAS}isrshrinks_total", "Times a replica fell out of sync", isr_shrinks),
-        counter(f"{_REPLICAS}isrexpands_total", "Times a replica came back in sync", isr_expands),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a hostile peer or a mistaken operator gets: the protocol's error or a clear sentence, and nobody else suffers."""
+"""What a hostile peer or a mistaken operator gets: the protocol's error or a clear sentence, nobody else suffers."""
 
 import contextlib
 import random

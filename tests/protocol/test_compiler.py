@@ -24,6 +24,11 @@ from protocol.messages.fetch import (
 )
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -110,3 +115,10 @@ def test_functions_are_compiled_once() -> None:
     assert compiler.decoder(HeartbeatRequest, 3) is compiler.decoder(HeartbeatRequest, 3)
     assert compiler.encoder(HeartbeatRequest, 3) is compiler.encoder(HeartbeatRequest, 3)
     assert "<encode HeartbeatRequest v3>" in linecache.cache
+
+
+def test_a_response_leaves_out_what_an_old_version_has_no_room_for() -> None:
+    full = ListOffsetsPartitionResponse(partition_index=1, offset=7, leader_epoch=3)
+    response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [full])])
+    decoded, _end = compiler.decode(ListOffsetsResponse, compiler.encode_bytes(response, 2), 2)
+    assert decoded.topics[0].partitions == [ListOffsetsPartitionResponse(partition_index=1, offset=7, leader_epoch=-1)]

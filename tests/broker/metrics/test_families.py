@@ -114,8 +114,6 @@ class TestNode:
                 under_min_isr_partition_count=fixed(4),
                 at_min_isr_partition_count=fixed(5),
                 offline_replica_count=fixed(6),
-                isr_shrinks=fixed(7),
-                isr_expands=fixed(8),
             ),
             *controller_families(
                 active_controller_count=fixed(1),
@@ -137,8 +135,6 @@ class TestNode:
             "kafka_server_replicamanager_underminisrpartitioncount": 4,
             "kafka_server_replicamanager_atminisrpartitioncount": 5,
             "kafka_server_replicamanager_offlinereplicacount": 6,
-            "kafka_server_replicamanager_isrshrinks_total": 7,
-            "kafka_server_replicamanager_isrexpands_total": 8,
             "kafka_controller_kafkacontroller_activecontrollercount": 1,
             "kafka_controller_kafkacontroller_activebrokercount": 2,
             "kafka_controller_kafkacontroller_fencedbrokercount": 3,

@@ -1,0 +1,89 @@
+"""The answer to a request that failed as a whole: the error in every place where its response has room for one.
+
+Handlers answer expected failures themselves, item by item. What is left comes here: a `KafkaError` that a handler let
+through, or a fault of ours. Which part of the request an error belongs to is read off the two message classes: a list
+of the response whose elements carry an error mirrors the list of the request that it answers. Reflection is slow and
+does not matter here.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages import Message
+
+_SAME_FIELD = {"partition_index": "partition", "group_id": "group"}
+
+
+def error_response(response_class: type[Message], request: Message, code: ErrorCode, text: str | None) -> Message:
+    """A response to `request` that says `code` (and `text`, where there is room) about everything that was asked."""
+    response = response_class()
+    _fill(response, request, code, text)
+    return response
+
+
+def _fill(answer: Any, asked: Any, code: ErrorCode, text: str | None) -> None:
+    cls: type = type(answer)
+    for name, element in _shape(cls).items():
+        if name == "error_code":
+            answer.error_code = int(code)
+        elif name == "error_message":
+            answer.error_message = text
+        elif element is not None:
+            setattr(answer, name, [_mirror(element, item, code, text) for item in _items(asked, name)])
+        elif (value := getattr(asked, name, getattr(asked, _SAME_FIELD.get(name, name), None))) is not None:
+            setattr(answer, name, value)
+
+
+def _mirror(element: type, item: object, code: ErrorCode, text: str | None) -> object:
+    answer = element()
+    if dataclasses.is_dataclass(item):
+        _fill(answer, item, code, text)
+        return answer
+    _fill(answer, None, code, text)
+    kind = type(item)
+    first = next(f.name for f in dataclasses.fields(element) if f.type is kind and f.name != "error_code")
+    setattr(answer, first, item)
+    return answer
+
+
+def _items(asked: object, name: str) -> Sequence[object]:
+    """The request's list that the response's list `name` answers: its namesake, else the first that is not empty."""
+    if asked is None:
+        return ()
+    lists = {
+        f.name: value
+        for f in dataclasses.fields(typing.cast(Any, asked))
+        if isinstance(value := getattr(asked, f.name), list)
+    }
+    return lists.get(name) or next((value for value in lists.values() if value), ())
+
+
+@cache
+def _shape(cls: type) -> dict[str, type | None]:
+    """Plain fields of a message class (mapped to None), and lists whose elements carry an error (to their class)."""
+    shape: dict[str, type | None] = {}
+    for name, hint in typing.get_type_hints(cls).items():
+        element = _list_element(hint)
+        if element is not None and _carries_error(element):
+            shape[name] = element
+        elif hint in (int, str, bytes, str | None) or getattr(hint, "__supertype__", None) is bytes:
+            shape[name] = None
+    return shape
+
+
+def _list_element(hint: object) -> type | None:
+    if isinstance(hint, types.UnionType):
+        return next((found for part in typing.get_args(hint) if (found := _list_element(part)) is not None), None)
+    if typing.get_origin(hint) is not list:
+        return None
+    (element,) = typing.get_args(hint)
+    return element if isinstance(element, type) and dataclasses.is_dataclass(element) else None
+
+
+def _carries_error(cls: type) -> bool:
+    return any(name == "error_code" or element is not None for name, element in _shape(cls).items())

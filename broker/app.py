@@ -1,0 +1,363 @@
+"""The composition root: builds a node from its parts, starts them in order, and stops them in the order reversed.
+
+Order of a start, and why. Ports are taken first, so that a mistake in them costs nothing. Directories are locked and
+checked before anything is read. The metadata log is replayed before partition logs are opened, because it says which of
+them belong here. Then the broker registers; requests are served once the controller lets it (KIP-631). Health is served
+from the beginning, since a long recovery is when people look.
+
+Everything that runs is a task of one group: when one fails, the node stops, and `run` raises what it failed with.
+"""
+
+import asyncio
+import contextlib
+import gc
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from typing import Any
+
+from broker.api.dispatch import Dispatcher
+from broker.api.routes import Services, broker_routes
+from broker.clock import SystemClock
+from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
+from broker.http.routes import node_routes
+from broker.http.server import HttpServer
+from broker.logs import EventLog
+from broker.metadata.cluster_image import Endpoint
+from broker.metadata.features import SUPPORTED_FEATURES
+from broker.metrics.exposition import Exposition
+from broker.metrics.loop_lag import LoopLag
+from broker.metrics.requests import RequestMetrics
+from broker.net.limits import NetLimits
+from broker.net.listening import Listener
+from broker.net.request import Answer, Dispatch, Request
+from broker.net.server import Server
+from broker.node.data import DataPart, build_data, load_logs
+from broker.node.directories import NodeDirectories, open_directories
+from broker.node.metadata import MetadataPart, build_metadata
+from broker.node.metrics import node_families
+from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes, LocalControllerChannel
+from broker.runtime.fetch_sessions import FetchSessions
+from broker.runtime.io_thread import IoThread
+from broker.runtime.log_store import DirectoryFailures
+from broker.runtime.logger_levels import LoggerLevels
+from broker.runtime.producer_ids import LocalBlockSource, ProducerIds
+from broker.runtime.quorum import KRAFT_VERSION
+from storage.files import OsFileSystem
+from storage.formatting import random_id
+from storage.log import Log
+from storage.log_dirs import LogDir
+
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+DRAIN_TIMEOUT_S = 10.0
+
+# Pure-Python threads (recovery, the IO thread's own bytecode) hold the interpreter this long at most before the loop
+# gets it back; the default of 5 ms would be the tail latency of every request.
+SWITCH_INTERVAL_S = 0.0005
+
+_log = EventLog("ottla")
+
+
+async def run(config: BrokerConfig) -> None:
+    """Run a node until SIGINT or SIGTERM. Raises what made it fail (StorageError, ListenError, ConfigError, …)."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _check_served(config)
+    async with asyncio.TaskGroup() as tasks, _stop_signal() as stop:
+        node = Node(config, tasks)
+        try:
+            await node.start()
+            await node.run_until(stop)
+        finally:
+            await node.stop()
+
+
+def _check_served(config: BrokerConfig) -> None:
+    """Refuse a configuration that asks for what this version does not do. Raises ConfigError."""
+    for listener in config.client_listeners:
+        if listener.protocol != "PLAINTEXT":
+            raise ConfigError(
+                "listener.security.protocol.map", f"{listener.protocol} listeners have not landed in this version yet"
+            )
+    if not (config.is_broker and config.is_controller):
+        raise ConfigError("process.roles", "only combined nodes (broker,controller) have landed in this version yet")
+    if [voter.id for voter in config.voters] not in ([], [config.node_id]):
+        raise ConfigError("controller.quorum.voters", "quorums of several nodes have not landed in this version yet")
+
+
+@contextlib.asynccontextmanager
+async def _stop_signal() -> AsyncIterator[asyncio.Event]:
+    """An event that SIGINT or SIGTERM sets."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+class Node:
+    """One combined node. `start`, then `run_until`, then `stop`, which also cleans up after a start that failed."""
+
+    def __init__(self, config: BrokerConfig, tasks: asyncio.TaskGroup) -> None:
+        self._config = config
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._started_at = time.monotonic()
+        self._clock = SystemClock()
+        self._fs = OsFileSystem()
+        self._io = IoThread(self._loop)
+        self._failure: asyncio.Future[None] = self._loop.create_future()
+        self._failures = DirectoryFailures(self._loop)
+        self._all_directories: Sequence[LogDir] = ()
+        self._lifecycle: BrokerLifecycle | None = None
+        self._incarnation_id = random_id()
+        self._lag = LoopLag(self._loop)
+        self._dispatch_to: Dispatch | None = None
+        self._requests = RequestMetrics(self._clock.monotonic_ms)
+        self._background: set[asyncio.Task[None]] = set()
+        self._undo = contextlib.AsyncExitStack()
+        self._not_ready = "the node is starting"
+
+    # ---- starting
+
+    async def start(self) -> None:
+        """Bring the node into service; returns when clients are served."""
+        self._undo.push_async_callback(self._io.stop)
+        directories = await asyncio.to_thread(open_directories, self._fs, self._config, self._failures)
+        self._undo.callback(directories.unlock_metadata)
+        self._all_directories = directories.log_dirs.directories
+        self._failures.listen(self._on_directory_failed)
+        server = self._open_ports()
+        metadata = await self._start_metadata(directories)
+        data = await self._start_data(directories, metadata)
+        lifecycle = self._join(directories, metadata, server, data)
+        await self._start_http(server, metadata, data, lifecycle)
+        await lifecycle.wait_caught_up()
+        lifecycle.become_ready()
+        await lifecycle.wait_unfenced()
+        self._serve(server, metadata, data, lifecycle)
+
+    def _open_ports(self) -> Server:
+        listeners = [Listener(each.name, each.host, each.port) for each in self._config.client_listeners]
+        server = Server(self._dispatch, _limits(self._config), listeners, clock=self._clock)
+        server.open()
+        return server
+
+    async def _start_metadata(self, directories: NodeDirectories) -> MetadataPart:
+        metadata = await asyncio.to_thread(
+            build_metadata,
+            self._fs,
+            self._config,
+            directories,
+            self._incarnation_id,
+            self._clock,
+            self._io,
+            self._loop,
+            self._spawn,
+            self._fail,
+        )
+        self._undo.callback(metadata.close)
+        metadata.quorum.start()
+        await self._unless_failed(metadata.driver.wait_active())
+        return metadata
+
+    async def _start_data(self, directories: NodeDirectories, metadata: MetadataPart) -> DataPart:
+        self._not_ready = "logs are being loaded"
+        log_dirs, image = directories.log_dirs, metadata.cache.image
+        await asyncio.to_thread(load_logs, log_dirs, metadata.config, image, self._clock.now_ms())
+        data = build_data(
+            self._fs, metadata.config, log_dirs, self._failures, metadata.cache, self._clock, self._io, self._loop
+        )
+        metadata.driver.add_publisher(data.partitions)
+        metadata.driver.add_publisher(data.groups)
+        self._spawn(data.tasks.run())
+        self._spawn(data.groups.run())
+        return data
+
+    def _join(
+        self, directories: NodeDirectories, metadata: MetadataPart, server: Server, data: DataPart
+    ) -> BrokerLifecycle:
+        lifecycle = BrokerLifecycle(
+            self._identity(directories, server),
+            LocalControllerChannel(metadata.driver),
+            clock=self._clock,
+            times=LifecycleTimes(
+                self._config.broker_heartbeat_interval_ms,
+                self._config.broker_session_timeout_ms,
+                self._config.initial_broker_registration_timeout_ms,
+            ),
+        )
+        metadata.driver.add_publisher(lifecycle)
+        self._lifecycle = lifecycle
+        self._not_ready = "the broker is not registered yet"
+        self._spawn(lifecycle.run())
+        self._undo.push_async_callback(self._leave, data, lifecycle)
+        self._dispatch_to = self._build_dispatcher(directories, metadata, data, lifecycle)
+        return lifecycle
+
+    def _identity(self, directories: NodeDirectories, server: Server) -> BrokerIdentity:
+        return BrokerIdentity(
+            broker_id=self._config.node_id,
+            cluster_id=directories.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=self._endpoints(server),
+            features=SUPPORTED_FEATURES,
+            directories=tuple(directory.id for directory in directories.log_dirs.online),
+            rack=self._config.broker_rack,
+            previous_epoch=directories.log_dirs.previous_broker_epoch,
+        )
+
+    def _endpoints(self, server: Server) -> dict[str, Endpoint]:
+        """What to advertise, with the ports that were picked where 0 was asked for."""
+        bound = server.addresses
+        return {
+            each.name: Endpoint(
+                each.host or bound[each.name][0],
+                each.port or bound[each.name][1],
+                SECURITY_PROTOCOL_IDS[each.protocol],
+            )
+            for each in self._config.advertised_listeners
+        }
+
+    def _build_dispatcher(
+        self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
+    ) -> Dispatcher:
+        config = self._config
+        ids = LocalBlockSource(metadata.driver, lifecycle, config.node_id)
+        services = Services(
+            cluster_id=directories.cluster_id,
+            node_id=config.node_id,
+            kraft_version=KRAFT_VERSION,
+            config=metadata.config.get,
+            clock=self._clock,
+            loop=self._loop,
+            deadlines=data.deadlines,
+            io=self._io,
+            metadata=metadata.cache,
+            controller=metadata.driver,
+            active_controller=metadata.active_controller,
+            topic_creator=metadata.topics if config.auto_create_topics_enable else None,
+            create_internal_topic=metadata.topics.ensure_internal_topic,
+            partitions=data.partitions,
+            log_dirs=directories.log_dirs,
+            fs=self._fs,
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
+            groups=data.groups,
+            producer_ids=ProducerIds(ids),
+            loggers=LoggerLevels(),
+        )
+        return Dispatcher(broker_routes(services), self._clock, self._requests)
+
+    def _dispatch(self, request: Request) -> Answer | Awaitable[Answer]:
+        assert self._dispatch_to is not None, "requests are served from `_serve` on"
+        return self._dispatch_to(request)
+
+    async def _start_http(
+        self, server: Server, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
+    ) -> None:
+        place = self._config.http_listener
+        if place is None:
+            return
+        families = node_families(server, metadata, data, lifecycle, self._requests, self._lag)
+        routes = node_routes(not_ready_because=self._not_ready_because, render_metrics=Exposition(families).render)
+        http = HttpServer(routes, place.host, place.port)
+        http.open()
+        await http.start()
+        self._undo.callback(http.close)
+        _log.info("HTTP is served", url=f"http://{http.address[0]}:{http.address[1]}")
+
+    def _serve(self, server: Server, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle) -> None:
+        server.start()
+        self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
+        self._undo.push_async_callback(lifecycle.shut_down, controlled=self._config.controlled_shutdown_enable)
+        self._not_ready = ""
+        # What a start leaves behind lives as long as the node: full collections need not look at it again.
+        gc.collect()
+        gc.freeze()
+        for name, (host, port) in server.addresses.items():
+            _log.info("Listening", listener=name, address=f"{host}:{port}")
+        took_ms = int((time.monotonic() - self._started_at) * 1000)
+        _log.info(f"[KafkaServer id={self._config.node_id}] started", took_ms=took_ms)
+
+    # ---- running
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set; raise when the node cannot go on."""
+        await self._unless_failed(stop.wait())
+        _log.info("Stopping", node=self._config.node_id)
+        self._not_ready = "the node is stopping"
+
+    async def _unless_failed(self, awaited: Coroutine[Any, Any, Any]) -> None:
+        """Wait for something, or raise the failure that comes before it."""
+        task: asyncio.Future[Any] = asyncio.ensure_future(awaited)
+        try:
+            await asyncio.wait({task, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            task.cancel()
+        if self._failure.done():
+            self._failure.result()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something in the background until it ends or the node stops."""
+        task = self._tasks.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _on_directory_failed(self, directory: LogDir, lost: Sequence[Log]) -> None:
+        """The others go on, unless it was the metadata's or the last one: then the node cannot."""
+        assert directory.failure is not None
+        is_last = not any(each.is_online for each in self._all_directories)
+        if directory.path == self._config.metadata_log_dir or is_last:
+            self._fail(directory.failure)
+        elif self._lifecycle is not None:
+            self._lifecycle.on_directory_failure(directory.id)
+
+    def _not_ready_because(self) -> str | None:
+        return self._not_ready or None
+
+    # ---- stopping
+
+    async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:
+        """End what lives on the logs, then flush and close them, with the marker of a clean shutdown."""
+        data.groups.close()
+        for task in tuple(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        data.deadlines.close()
+        await asyncio.to_thread(data.log_dirs.close, broker_epoch=lifecycle.epoch)
+
+    async def stop(self) -> None:
+        """Undo what was started, in the order reversed."""
+        self._lag.stop()
+        await self._undo.aclose()
+        if not self._failure.done():
+            self._failure.cancel()
+
+
+def _limits(config: BrokerConfig) -> NetLimits:
+    return NetLimits(
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        queued_max_requests=config.queued_max_requests,
+        queued_max_request_bytes=config.queued_max_request_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        socket_send_buffer_bytes=config.socket_send_buffer_bytes,
+        socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
+    )
+
+
+def _pick_session_id() -> int:
+    return random.randrange(1, 2**31)

@@ -1,0 +1,159 @@
+"""The data side of a node: logs on disk, partitions made of them, groups that live on some, and their upkeep."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.clock import Clock
+from broker.config.broker_config import BrokerConfig
+from broker.groups.config import GroupConfig
+from broker.groups.shard import GroupShard
+from broker.metadata.image import MetadataImage
+from broker.runtime.dynamic_config import DynamicConfig
+from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
+from broker.runtime.hosted_shard import WriteLimits
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.log_flusher import LogFlusher
+from broker.runtime.log_store import DirectoryFailures, LogStore
+from broker.runtime.log_tasks import LogTaskIntervals, LogTasks
+from broker.runtime.metadata_cache import MetadataCache
+from broker.runtime.partition_log import PartitionLog
+from broker.runtime.partitions import Partitions
+from broker.runtime.shard_loader import ShardLoader
+from broker.runtime.shard_runtime import ShardRuntime
+from broker.runtime.waiters import Deadlines
+from protocol.primitives import Uuid
+from protocol.records.compression import Codec
+from storage.checkpoints import TopicPartition
+from storage.cleaner import LogCleaner
+from storage.files import FileSystem
+from storage.log_dirs import LogDirs
+from storage.removals import PendingRemovals
+
+
+@dataclass(frozen=True, slots=True)
+class DataPart:
+    """Built, not started: `tasks.run` and `groups.run` want to be run, `partitions` and `groups` to be published to."""
+
+    log_dirs: LogDirs
+    store: LogStore
+    partitions: Partitions
+    tasks: LogTasks
+    groups: GroupCoordinator
+    deadlines: Deadlines
+
+
+def load_logs(log_dirs: LogDirs, config: DynamicConfig, image: MetadataImage, now_ms: int) -> None:
+    """Open and recover every log that the metadata assigns to this node; set the others aside. Blocks."""
+    broker_id = config.current.node_id
+
+    def is_stray(partition: TopicPartition, topic_id: Uuid | None) -> bool:
+        topic = image.topics.by_id(topic_id) if topic_id is not None else None
+        registration = None if topic is None else topic.partition(partition.partition)
+        return registration is None or broker_id not in registration.replicas
+
+    log_dirs.load(
+        lambda topic: config.log_config(image, topic),
+        now_ms=now_ms,
+        threads_per_directory=config.current.num_recovery_threads_per_data_dir,
+        is_stray=is_stray,
+    )
+
+
+def build_data(
+    fs: FileSystem,
+    config: DynamicConfig,
+    log_dirs: LogDirs,
+    failures: DirectoryFailures,
+    metadata: MetadataCache,
+    clock: Clock,
+    io: BlockingIo,
+    loop: asyncio.AbstractEventLoop,
+) -> DataPart:
+    """Join the parts. Reads the cleaner's checkpoints, which blocks for a moment."""
+    static = config.current
+    deadlines = Deadlines(loop)
+    removals = PendingRemovals(fs)
+    cleaner = LogCleaner(
+        fs,
+        dedupe_buffer_bytes=static.log_cleaner_dedupe_buffer_size,
+        make_durable=log_dirs.make_durable,
+        load_factor=static.log_cleaner_io_buffer_load_factor,
+    )
+    cleaner.load_checkpoints(directory.path for directory in log_dirs.online)
+    store = LogStore(log_dirs, cleaner, removals, io, clock, delete_delay_ms=static.log_segment_delete_delay_ms)
+    store.discard_leftovers()
+    flusher = LogFlusher(io, deadlines)
+    partitions = Partitions(
+        static.node_id,
+        store,
+        flusher,
+        clock,
+        metadata,
+        config.log_config,
+        lag_time_max_ms=static.replica_lag_time_max_ms,
+    )
+    failures.listen(partitions.on_directory_failed)
+    tasks = LogTasks(partitions, log_dirs, cleaner, removals, flusher, io, clock, _intervals(static))
+    groups = _build_groups(static, partitions, metadata, clock, io, loop, deadlines)
+    partitions.add_listener(groups)
+    return DataPart(log_dirs, store, partitions, tasks, groups, deadlines)
+
+
+def _build_groups(
+    config: BrokerConfig,
+    partitions: Partitions,
+    metadata: MetadataCache,
+    clock: Clock,
+    io: BlockingIo,
+    loop: asyncio.AbstractEventLoop,
+    deadlines: Deadlines,
+) -> GroupCoordinator:
+    group_config = _group_config(config)
+    codec = Codec(config.offsets_topic_compression_codec)
+    runtime = ShardRuntime[GroupShard](
+        GROUP_METADATA_TOPIC,
+        lambda: GroupShard(group_config, clock, lambda: str(uuid.uuid4())),
+        lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), io, codec),
+        WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
+        ShardLoader(clock, config.offsets_load_buffer_size),
+        clock,
+        loop,
+        deadlines,
+    )
+    return GroupCoordinator(runtime, group_config, _partition_count(config, metadata), config.node_id, loop)
+
+
+def _partition_count(config: BrokerConfig, metadata: MetadataCache) -> Callable[[], int]:
+    def count() -> int:
+        topic = metadata.image.topics.by_name(GROUP_METADATA_TOPIC)
+        return config.offsets_topic_num_partitions if topic is None else topic.partition_count
+
+    return count
+
+
+def _group_config(config: BrokerConfig) -> GroupConfig:
+    return GroupConfig(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
+        group_coordinator_append_linger_ms=config.group_coordinator_append_linger_ms,
+    )
+
+
+def _intervals(config: BrokerConfig) -> LogTaskIntervals:
+    return LogTaskIntervals(
+        high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,
+        recovery_point_checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+        log_start_checkpoint_ms=config.log_flush_start_offset_checkpoint_interval_ms,
+        retention_check_ms=config.log_retention_check_interval_ms,
+        cleaner_backoff_ms=config.log_cleaner_backoff_ms,
+        producer_expiration_check_ms=config.producer_id_expiration_check_interval_ms,
+        producer_expiration_ms=config.producer_id_expiration_ms,
+    )

@@ -1,0 +1,100 @@
+"""A node's directories at start: locked, checked, and formatted where a node may format itself.
+
+Only a node that is a cluster of its own (`BrokerConfig.lone`), or one that the environment names a cluster for, formats
+by itself; any other refuses to start on unformatted directories and says which command to run.
+"""
+
+import time
+from dataclasses import dataclass
+
+from broker.config.broker_config import BrokerConfig
+from broker.metadata.features import bootstrap_records
+from broker.metadata.records import VersionedRecord
+from broker.metadata.snapshot_codec import InvalidSnapshot, bootstrap_checkpoint, read_snapshot
+from broker.runtime.log_store import OnDirectoryFailure
+from protocol.primitives import Uuid, uuid_to_text
+from storage.errors import StorageError
+from storage.files import FileLock, FileSystem, join, read_file, replace_file
+from storage.formatting import BOOTSTRAP_CHECKPOINT_FILE, is_cluster_id, random_id
+from storage.log_dirs import LogDirs, lock_directory
+from storage.meta_properties import MetaProperties, check_together, read_meta_properties, write_meta_properties
+
+
+class NotFormatted(StorageError):
+    """The node has to be formatted by hand first."""
+
+
+class UnusableBootstrap(StorageError):
+    """`bootstrap.checkpoint` cannot be read."""
+
+
+@dataclass(slots=True)
+class NodeDirectories:
+    """Open and locked. `metadata_lock` is that of a metadata directory outside of `log.dirs`."""
+
+    log_dirs: LogDirs
+    metadata_directory: str
+    metadata_directory_id: Uuid
+    metadata_lock: FileLock | None
+    cluster_id: str
+
+    def unlock_metadata(self) -> None:
+        """Give up the metadata directory's own lock, if it has one."""
+        if self.metadata_lock is not None:
+            self.metadata_lock.release()
+            self.metadata_lock = None
+
+
+def open_directories(fs: FileSystem, config: BrokerConfig, on_failure: OnDirectoryFailure) -> NodeDirectories:
+    """Lock and check everything, and format it if this node may. Blocks.
+
+    Raises StorageError (in use, not formatted, of another node or cluster, corrupt) and OSError.
+    """
+    log_dirs = LogDirs.open(fs, config.log_dirs, on_failure)
+    metadata_directory = config.metadata_log_dir
+    lock = None if metadata_directory in config.log_dirs else lock_directory(fs, metadata_directory)
+    identity = read_meta_properties(fs, metadata_directory) or log_dirs.identity
+    cluster_id = None if identity is None else identity.cluster_id
+    if cluster_id is None:
+        cluster_id = _format(fs, config, metadata_directory)
+    log_dirs.adopt(cluster_id, config.node_id, random_id)
+    own_id = _own_id(fs, metadata_directory, cluster_id, config.node_id)
+    return NodeDirectories(log_dirs, metadata_directory, own_id, lock, cluster_id)
+
+
+def _format(fs: FileSystem, config: BrokerConfig, metadata_directory: str) -> str:
+    """What a new cluster begins with goes to disk before the identity that makes the directory count as formatted."""
+    if config.cluster_id is None and not config.lone:
+        raise NotFormatted(
+            f"The directory {metadata_directory} is not formatted: run `ottla storage format --standalone "
+            f"--cluster-id {uuid_to_text(random_id())} --config FILE` first."
+        )
+    cluster_id = config.cluster_id or uuid_to_text(random_id())
+    if not is_cluster_id(cluster_id):
+        raise NotFormatted(f"CLUSTER_ID is {cluster_id!r}, which is no id: `ottla storage random-uuid` makes one.")
+    checkpoint = bootstrap_checkpoint(bootstrap_records(), int(time.time() * 1000))
+    replace_file(fs, join(metadata_directory, BOOTSTRAP_CHECKPOINT_FILE), checkpoint)
+    return cluster_id
+
+
+def _own_id(fs: FileSystem, directory: str, cluster_id: str, node_id: int) -> Uuid:
+    """The metadata directory's id, which `LogDirs.adopt` has seen to unless it is a directory apart."""
+    found = read_meta_properties(fs, directory)
+    if found is not None:
+        check_together({directory: found}, cluster_id=cluster_id, node_id=node_id)
+        if found.directory_id is not None:
+            return found.directory_id
+    own_id = random_id()
+    write_meta_properties(fs, directory, MetaProperties(cluster_id, node_id, own_id))
+    return own_id
+
+
+def read_bootstrap(fs: FileSystem, metadata_directory: str) -> list[VersionedRecord]:
+    """The records with which an empty metadata log begins: those of `bootstrap.checkpoint`, or the newest level's."""
+    path = join(metadata_directory, BOOTSTRAP_CHECKPOINT_FILE)
+    if not fs.exists(path):
+        return bootstrap_records()
+    try:
+        return [VersionedRecord(record, 0) for record in read_snapshot(read_file(fs, path)).records]
+    except InvalidSnapshot as error:
+        raise UnusableBootstrap(f"{path} cannot be read: {error}.") from error

@@ -1,0 +1,100 @@
+"""Where each of a node's metrics is read. Everything here runs when somebody scrapes, and at no other time."""
+
+from collections.abc import Iterator
+
+from broker.metrics.family import Family
+from broker.metrics.loop_lag import LoopLag
+from broker.metrics.network import network_families
+from broker.metrics.node import (
+    LogFigures,
+    broker_families,
+    controller_families,
+    group_families,
+    log_families,
+    replica_families,
+)
+from broker.metrics.requests import RequestMetrics
+from broker.net.server import Server
+from broker.node.data import DataPart
+from broker.node.metadata import MetadataPart
+from broker.replication.isr import effective_min_isr
+from broker.replication.leader import Leader
+from broker.runtime.broker_lifecycle import BrokerLifecycle
+from broker.runtime.partitions import Partitions
+
+
+def node_families(
+    server: Server,
+    metadata: MetadataPart,
+    data: DataPart,
+    lifecycle: BrokerLifecycle,
+    requests: RequestMetrics,
+    lag: LoopLag,
+) -> list[Family]:
+    """All families of one combined node."""
+    return [
+        *broker_families(broker_state=lambda: lifecycle.state),
+        *requests.families(),
+        *network_families(server.stats, server.backlog),
+        *_replicas(data),
+        *_controller(metadata),
+        *_logs(data),
+        *group_families(
+            group_count=lambda: sum(data.groups.metrics().groups.values()),
+            offset_count=lambda: data.groups.metrics().offsets,
+        ),
+        lag.family(),
+    ]
+
+
+def _replicas(data: DataPart) -> list[Family]:
+    partitions = data.partitions
+    return replica_families(
+        partition_count=lambda: sum(1 for _ in partitions.all()),
+        leader_count=lambda: sum(1 for _ in _led(partitions)),
+        under_replicated_partitions=lambda: sum(_lacks_replicas(role) for role, _ in _led(partitions)),
+        under_min_isr_partition_count=lambda: sum(_isr_surplus(*each) < 0 for each in _led(partitions)),
+        at_min_isr_partition_count=lambda: sum(_isr_surplus(*each) == 0 for each in _led(partitions)),
+        offline_replica_count=lambda: partitions.offline_count,
+    )
+
+
+def _led(partitions: Partitions) -> Iterator[tuple[Leader, int]]:
+    """The partitions led here: the leader's state, and `min.insync.replicas`."""
+    for partition in partitions.all():
+        if partition.is_leader:
+            yield partition.leader_role, partition.log.config.min_insync_replicas
+
+
+def _lacks_replicas(role: Leader) -> bool:
+    return len(role.isr.committed) < len(role.replicas)
+
+
+def _isr_surplus(role: Leader, min_insync_replicas: int) -> int:
+    return len(role.isr.committed) - effective_min_isr(min_insync_replicas, len(role.replicas))
+
+
+def _controller(metadata: MetadataPart) -> list[Family]:
+    driver = metadata.driver
+    return controller_families(
+        active_controller_count=lambda: driver.is_active,
+        active_broker_count=lambda: len(driver.image.brokers.alive()),
+        fenced_broker_count=lambda: sum(broker.fenced for broker in driver.image.brokers.all()),
+        global_topic_count=lambda: len(driver.image.topics),
+        global_partition_count=lambda: driver.image.topics.partition_count,
+        offline_partitions_count=lambda: driver.leaderless_count,
+    )
+
+
+def _logs(data: DataPart) -> list[Family]:
+    def figures() -> Iterator[LogFigures]:
+        for log in data.log_dirs:
+            yield LogFigures(
+                log.topic, log.partition, log.size_bytes, len(log.segments), log.log_start_offset, log.log_end_offset
+            )
+
+    directories = data.log_dirs.directories
+    return log_families(
+        logs=figures,
+        offline_log_directory_count=lambda: sum(not directory.is_online for directory in directories),
+    )
