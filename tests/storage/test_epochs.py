@@ -1,0 +1,108 @@
+"""The leader-epoch cache (KIP-101): against examples, and against a twin that remembers the epoch of every offset."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.checkpoints import EpochStart
+from storage.epochs import EpochEnd, LeaderEpochs
+from storage.files import read_file
+from tests.protocol.profile import more_examples
+from tests.support.memory_files import MemoryFileSystem
+
+
+def cache(*entries: tuple[int, int]) -> LeaderEpochs:
+    return LeaderEpochs(MemoryFileSystem(), "epochs", [EpochStart(*entry) for entry in entries])
+
+
+def test_epochs_end_where_the_next_begins() -> None:
+    epochs = cache((1, 0), (3, 10), (5, 25))
+    assert epochs.end_offset_for(1, 40) == EpochEnd(1, 10)
+    assert epochs.end_offset_for(2, 40) == EpochEnd(1, 10)
+    assert epochs.end_offset_for(3, 40) == EpochEnd(3, 25)
+    assert epochs.end_offset_for(5, 40) == EpochEnd(5, 40)
+
+
+def test_epochs_that_are_not_known_have_no_end() -> None:
+    assert cache((1, 0)).end_offset_for(2, 40) == EpochEnd(-1, -1)
+    assert cache((1, 0)).end_offset_for(-1, 40) == EpochEnd(-1, -1)
+    assert cache().end_offset_for(0, 40) == EpochEnd(-1, -1)
+
+
+def test_an_epoch_before_the_first_known_ends_where_that_begins() -> None:
+    assert cache((4, 7), (5, 9)).end_offset_for(2, 40) == EpochEnd(2, 7)
+
+
+def test_offsets_know_their_epoch() -> None:
+    epochs = cache((1, 5), (3, 10))
+    assert [epochs.epoch_for_offset(offset) for offset in (4, 5, 9, 10, 99)] == [None, 1, 1, 3, 3]
+
+
+def test_the_latest_epoch_is_not_begun_twice() -> None:
+    epochs = cache((1, 5))
+    epochs.assign(1, 8)
+    assert epochs.entries == [(1, 5)]
+    assert epochs.latest_epoch == 1
+
+
+def test_a_new_epoch_drops_what_contradicts_it() -> None:
+    epochs = cache((1, 5), (2, 10), (4, 20))
+    epochs.assign(3, 15)
+    assert epochs.entries == [(1, 5), (2, 10), (3, 15)]
+    epochs.assign(5, 10)
+    assert epochs.entries == [(1, 5), (5, 10)]
+
+
+@pytest.mark.parametrize("entry", [(-1, 0), (0, -1)])
+def test_negative_epochs_and_offsets_are_mistakes(entry: tuple[int, int]) -> None:
+    with pytest.raises(ValueError):
+        cache().assign(*entry)
+
+
+def test_the_start_is_cut_within_an_epoch() -> None:
+    epochs = cache((1, 0), (2, 10), (3, 20))
+    epochs.truncate_from_start(15)
+    assert epochs.entries == [(2, 15), (3, 20)]
+    epochs.truncate_from_start(20)
+    assert epochs.entries == [(3, 20)]
+    epochs.truncate_from_start(5)
+    assert epochs.entries == [(3, 20)]
+
+
+def test_only_changes_are_written() -> None:
+    fs = MemoryFileSystem()
+    epochs = LeaderEpochs.load(fs, "epochs")
+    epochs.save()
+    assert not fs.exists("epochs")
+    epochs.assign(2, 7)
+    epochs.save()
+    assert read_file(fs, "epochs") == b"0\n1\n2 7\n"
+    assert LeaderEpochs.load(fs, "epochs").entries == [(2, 7)]
+    fs.log.clear()
+    epochs.assign(2, 9)
+    epochs.save()
+    assert fs.log == []
+    epochs.clear()
+    epochs.save()
+    assert read_file(fs, "epochs") == b"0\n0\n"
+
+
+@more_examples
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=20), st.integers(0, 60), st.integers(0, 60))
+def test_the_cache_agrees_with_a_list_of_every_offsets_epoch(
+    steps: list[tuple[int, int]], end: int, start: int
+) -> None:
+    epochs, twin, epoch = cache(), list[int](), 0
+    for increment, count in steps:
+        epoch += increment
+        epochs.assign(epoch, len(twin))
+        twin += [epoch] * count
+    end = min(end, len(twin))
+    start = min(start, end)
+    epochs.truncate_from_end(end)
+    if start < end:
+        epochs.truncate_from_start(start)
+    assert [epochs.epoch_for_offset(offset) for offset in range(start, end)] == twin[start:end]
+    for asked in set(twin[start:end]):
+        last = max(offset for offset in range(start, end) if twin[offset] == asked)
+        assert epochs.end_offset_for(asked, end) == EpochEnd(asked, last + 1)

@@ -1,0 +1,669 @@
+"""The log of a partition, as the rest of the node uses it."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from protocol.primitives import Uuid
+from protocol.records.batch import parse_header
+from protocol.records.builder import Record, build_batch
+from protocol.records.control import ControlType, end_transaction_marker
+from protocol.records.reader import iter_all_records
+from storage.config import LogConfig, MessageTimestampType
+from storage.errors import (
+    CorruptBatch,
+    InconsistentTopicId,
+    InvalidRecords,
+    LogDirFailure,
+    OffsetOutOfRange,
+    Rejection,
+    UnexpectedOffset,
+)
+from storage.files import FileSystem, OsFileSystem, read_file
+from storage.log import Log, parse_directory_name
+from storage.producer_state import Origin
+from tests.support.memory_files import MemoryFileSystem
+
+NOW = 1_700_000_000_000
+
+
+def opened(
+    fs: FileSystem,
+    config: LogConfig | None = None,
+    *,
+    clean: bool = True,
+    path: str = "t-0",
+    log_start_offset: int = 0,
+) -> Log:
+    return Log.open(
+        fs,
+        path,
+        config or LogConfig(),
+        now_ms=NOW,
+        clean_shutdown=clean,
+        log_start_offset=log_start_offset,
+        jitter=lambda bound: bound - 1,
+    )
+
+
+def batch(records: int = 1, *, timestamp: int = NOW, size: int = 1, **fields: int) -> bytes:
+    return build_batch([Record(timestamp, b"k", b"v" * size)] * records, **fields)  # type: ignore[arg-type]
+
+
+def append(
+    log: Log, records: int = 1, *, epoch: int = 0, timestamp: int = NOW, size: int = 1, now_ms: int = NOW
+) -> int:
+    """The first offset."""
+    data = batch(records, timestamp=timestamp, size=size)
+    return log.append_as_leader(data, epoch, now_ms=now_ms).first_offset
+
+
+def replicated(base: int, records: int = 1, epoch: int = 0, timestamp: int = NOW) -> bytes:
+    return batch(records, timestamp=timestamp, base_offset=base, leader_epoch=epoch)
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    return MemoryFileSystem()
+
+
+@pytest.fixture
+def log(fs: MemoryFileSystem) -> Log:
+    return opened(fs)
+
+
+# -- append --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_appends_assign_offsets_and_the_leader_epoch(log: Log, kind: type) -> None:
+    append(log, 3)
+    info = log.append_as_leader(kind(bytearray(batch(2))), 7, now_ms=NOW)
+    assert (info.first_offset, info.last_offset, info.duplicate, info.log_append_time_ms) == (3, 4, False, -1)
+    stored = log.read(3, 1000, 5)
+    header = parse_header(stored.data)
+    assert (header.base_offset, header.leader_epoch) == (3, 7)
+    assert [record.offset for _, record in iter_all_records(stored.data)] == [3, 4]
+    assert log.epochs.entries == [(0, 0), (7, 3)]
+    assert log.log_end_offset == 5
+
+
+def test_a_writable_buffer_is_patched_in_place_and_any_other_left_alone(log: Log) -> None:
+    append(log, 5)
+    mine = bytearray(b"frame" + batch())
+    log.append_as_leader(memoryview(mine)[5:], 2, now_ms=NOW)
+    assert parse_header(mine, 5).base_offset == 5
+    data = batch()
+    log.append_as_leader(data, 2, now_ms=NOW)
+    assert parse_header(data).base_offset == 0
+
+
+def test_log_append_time_is_answered(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME))
+    info = log.append_as_leader(batch(timestamp=5), 0, now_ms=NOW + 3)
+    assert info.log_append_time_ms == NOW + 3
+    found = log.offset_of_max_timestamp()
+    assert found is not None
+    assert found.timestamp == NOW + 3
+
+
+def test_a_retried_batch_is_answered_with_its_first_offsets(log: Log) -> None:
+    append(log, 4)
+    sent = batch(3, producer_id=9, producer_epoch=0, base_sequence=0)
+    first = log.append_as_leader(sent, 0, now_ms=NOW)
+    append(log)
+    again = log.append_as_leader(sent, 0, now_ms=NOW)
+    assert (again.first_offset, again.last_offset, again.duplicate) == (first.first_offset, first.last_offset, True)
+    assert log.log_end_offset == 8
+
+
+def test_a_refused_batch_leaves_no_trace(log: Log, fs: MemoryFileSystem) -> None:
+    log.append_as_leader(batch(producer_id=9, producer_epoch=0, base_sequence=0), 0, now_ms=NOW)
+    size = log.size_bytes
+    with pytest.raises(InvalidRecords) as caught:
+        log.append_as_leader(batch(producer_id=9, producer_epoch=0, base_sequence=7), 5, now_ms=NOW)
+    assert caught.value.kind is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+    with pytest.raises(CorruptBatch):
+        log.append_as_leader(batch()[:-1] + b"?", 5, now_ms=NOW)
+    with pytest.raises(InvalidRecords):
+        log.append_as_leader(b"", 5, now_ms=NOW, origin=Origin.COORDINATOR)
+    assert (log.log_end_offset, log.size_bytes, log.epochs.latest_epoch) == (1, size, 0)
+
+
+def test_followers_take_batches_as_they_are_with_gaps(log: Log) -> None:
+    data = replicated(0, 2, 1) + replicated(10, 3, 1) + replicated(13, 1, 4)
+    info = log.append_as_follower(data + replicated(14)[:-1], now_ms=NOW)
+    assert info is not None
+    assert (info.first_offset, info.last_offset) == (0, 13)
+    assert log.epochs.entries == [(1, 0), (4, 13)]
+    assert bytes(log.read(0, 10_000, 14).data) == data
+    assert bytes(log.read(5, 10_000, 14).data) == data[len(replicated(0, 2)) :]
+    assert log.append_as_follower(b"", now_ms=NOW) is None
+
+
+def test_followers_refuse_what_they_have(log: Log) -> None:
+    append(log, 5)
+    with pytest.raises(UnexpectedOffset) as caught:
+        log.append_as_follower(replicated(4, 3), now_ms=NOW)
+    assert (caught.value.expected, caught.value.found) == (5, 4)
+
+
+def test_an_empty_follower_starts_again_at_a_batch_that_straddles_its_end(fs: MemoryFileSystem) -> None:
+    log = opened(fs, log_start_offset=105)
+    log.append_as_follower(replicated(100, 10), now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset) == (100, 110)
+
+
+def test_followers_roll_within_one_append(fs: MemoryFileSystem) -> None:
+    one = replicated(0)
+    log = opened(fs, LogConfig(segment_bytes=3 * len(one)))
+    log.append_as_follower(b"".join(replicated(n, epoch=n // 4) for n in range(10)), now_ms=NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+    assert log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
+
+
+def test_prepared_batches_go_on_at_the_end_with_the_leaders_epoch(log: Log) -> None:
+    log.append_prepared(replicated(0, 2, 3) + replicated(2, 1, 3), 3, now_ms=NOW)
+    assert log.log_end_offset == 3
+    with pytest.raises(UnexpectedOffset):
+        log.append_prepared(replicated(4, epoch=3), 3, now_ms=NOW)
+    with pytest.raises(InvalidRecords):
+        log.append_prepared(replicated(3, epoch=2), 3, now_ms=NOW)
+    with pytest.raises(InvalidRecords):
+        log.append_prepared(b"", 3, now_ms=NOW)
+
+
+# -- roll ----------------------------------------------------------------------------------------------------------
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def test_a_segment_rolls_when_the_next_batch_does_not_fit(fs: MemoryFileSystem) -> None:
+    size = len(batch())
+    log = opened(fs, LogConfig(segment_bytes=2 * size))
+    for _ in range(5):
+        append(log)
+    assert bases(log) == [0, 2, 4]
+    assert fs.list("t-0") == sorted(
+        [f"{base:020d}{suffix}" for base in (0, 2, 4) for suffix in (".index", ".log", ".timeindex")]
+        + [f"{base:020d}.snapshot" for base in (2, 4)]
+    )
+
+
+def test_a_segment_rolls_by_the_time_of_records_with_jitter(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(segment_ms=1000, segment_jitter_ms=101, message_timestamp_after_max_ms=10**9))
+    append(log, timestamp=NOW)
+    append(log, timestamp=NOW + 900)
+    append(log, timestamp=NOW, now_ms=NOW + 10**6)
+    assert bases(log) == [0]
+    append(log, timestamp=NOW + 901)
+    assert bases(log) == [0, 3]
+
+
+def test_a_segment_without_timestamps_rolls_by_the_clock(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(segment_ms=1000))
+    append(log, timestamp=-1)
+    append(log, timestamp=-1, now_ms=NOW + 1000)
+    append(log, timestamp=-1, now_ms=NOW + 1001)
+    assert bases(log) == [0, 2]
+
+
+def test_a_segment_rolls_when_its_index_is_full(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(index_interval_bytes=0, segment_index_bytes=8 * 6))
+    for _ in range(12):
+        append(log)
+    assert bases(log) == [0, 7]
+
+
+def test_a_segment_rolls_when_offsets_outgrow_it(log: Log) -> None:
+    append(log)
+    log.append_as_follower(replicated(2**31 - 1), now_ms=NOW)
+    assert bases(log) == [0]
+    log.append_as_follower(replicated(2**31), now_ms=NOW)
+    assert bases(log) == [0, 2**31]
+
+
+def test_rolling_an_empty_segment_does_nothing(log: Log) -> None:
+    log.roll(NOW)
+    append(log)
+    log.roll(NOW)
+    log.roll(NOW)
+    assert bases(log) == [0, 1]
+
+
+# -- read ----------------------------------------------------------------------------------------------------------
+
+
+def offsets(log: Log, offset: int, max_bytes: int, upper: int, *, min_one: bool = True) -> list[int]:
+    return [r.offset for _, r in iter_all_records(log.read(offset, max_bytes, upper, min_one).data)]
+
+
+def test_reads_give_whole_batches_within_their_limits(log: Log) -> None:
+    for _ in range(4):
+        append(log, 2)
+    size = len(batch(2))
+    assert offsets(log, 0, 10_000, 8) == list(range(8))
+    assert offsets(log, 3, 10_000, 8) == list(range(2, 8))
+    assert offsets(log, 2, 2 * size, 8) == [2, 3, 4, 5]
+    assert offsets(log, 2, 2 * size - 1, 8) == [2, 3]
+    assert offsets(log, 2, size - 1, 8) == [2, 3]
+    assert offsets(log, 2, 0, 8) == [2, 3]
+    assert offsets(log, 2, size - 1, 8, min_one=False) == []
+    assert offsets(log, 2, size, 8, min_one=False) == [2, 3]
+    assert offsets(log, 0, 10_000, 5) == [0, 1, 2, 3]
+    assert offsets(log, 4, 10_000, 5) == []
+    assert offsets(log, 0, size - 1, 1) == []
+
+
+def test_reads_say_where_to_go_on(log: Log) -> None:
+    for _ in range(4):
+        append(log, 2)
+    size = len(batch(2))
+    assert [log.read(o, size, 8).next_offset for o in (0, 1, 4, 7)] == [2, 2, 6, 8]
+    assert log.read(0, 3 * size, 8).next_offset == 6
+    assert log.read(0, 10_000, 5).next_offset == 5
+    assert log.read(8, 1, 8).next_offset == 8
+
+
+def test_the_ends_of_the_log_can_be_asked_for_and_nothing_beyond(log: Log) -> None:
+    append(log, 5)
+    log.advance_high_watermark(5)
+    log.maybe_increment_log_start_offset(2)
+    assert log.read(5, 1000, 5).data == b""
+    assert log.read(3, 1000, 3).data == b""
+    assert offsets(log, 2, 1000, 5) == [0, 1, 2, 3, 4]
+    for offset in (1, 6, -1):
+        with pytest.raises(OffsetOutOfRange) as caught:
+            log.read(offset, 1000, 5)
+        assert (caught.value.offset, caught.value.start, caught.value.end) == (offset, 2, 5)
+
+
+def test_reads_go_on_in_the_next_segment_over_a_gap(log: Log) -> None:
+    append(log, 2)
+    log.roll(NOW)
+    log.append_as_follower(replicated(10), now_ms=NOW)
+    assert offsets(log, 1, 10_000, 11) == [0, 1]
+    assert offsets(log, 2, 10_000, 11) == [10]
+    assert offsets(log, 5, 10_000, 7) == []
+
+
+@pytest.mark.parametrize("size", [10, 3000, 70_000])
+def test_a_reader_that_goes_on_meets_every_batch_once(tmp_path: Path, size: int) -> None:
+    log = opened(OsFileSystem(), LogConfig(segment_bytes=1_000_000), path=str(tmp_path / "t-0"))
+    for _ in range(60):
+        append(log, 1, size=size)
+    for max_bytes in (1, 5000, 150_000, 10**9):
+        offset, found = 0, []
+        while offset < 60:
+            part = log.read(offset, max_bytes, 60)
+            found += [record.offset for _, record in iter_all_records(part.data)]
+            assert part.next_offset > offset
+            offset = part.next_offset
+        assert found == list(range(60))
+    log.close()
+
+
+def test_large_reads_are_views_that_outlive_the_segment(tmp_path: Path) -> None:
+    log = opened(OsFileSystem(), path=str(tmp_path / "t-0"))
+    append(log, 1, size=200_000)
+    found = log.read(0, 10**6, 1)
+    assert isinstance(found.data, memoryview)
+    content = bytes(found.data)
+    log.warm(found)
+    log.truncate_to(0, now_ms=NOW)
+    append(log, 1, size=300_000)
+    assert bytes(found.data) == content
+    log.truncate_fully_and_start_at(50, now_ms=NOW)
+    log.close()
+    assert bytes(found.data) == content
+
+
+def test_cold_reads_say_so(log: Log, fs: MemoryFileSystem) -> None:
+    append(log, 1, size=100)
+    append(log, 1, size=100_000)
+    assert not log.read(0, 10, 2).cold
+    fs.is_cold = True
+    small, large = log.read(0, 10, 2), log.read(1, 10, 2)
+    assert small.cold
+    assert large.cold
+    log.warm(small)
+    assert [r.offset for _, r in iter_all_records(small.data)] == [0]
+
+
+# -- lookups -------------------------------------------------------------------------------------------------------
+
+
+def test_timestamps_find_the_first_record_at_or_after_them(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(segment_bytes=400, index_interval_bytes=100))
+    for n in range(30):
+        log.append_as_leader(
+            build_batch([Record(NOW + 10 * n, None, b"a"), Record(NOW + 10 * n + 5, None, b"b")]), n // 10, now_ms=NOW
+        )
+    assert len(log.segments) > 5
+    for wanted in (0, 1, 5, 6, 10, 155, 156, 295):
+        found = log.offset_for_timestamp(NOW + wanted)
+        assert found is not None
+        assert (found.timestamp - NOW, found.offset) == (-(-wanted // 5) * 5, -(-wanted // 5))
+        assert found.leader_epoch == found.offset // 20
+    assert log.offset_for_timestamp(NOW + 296) is None
+    log.advance_high_watermark(60)
+    log.maybe_increment_log_start_offset(33)
+    found = log.offset_for_timestamp(NOW)
+    assert found is not None
+    assert found.offset == 33
+
+
+def test_the_greatest_timestamp_is_found_where_it_first_occurs(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(segment_bytes=400))
+    assert log.offset_of_max_timestamp() is None
+    for n in (1, 9, 3, 9, 2, 4, 1, 1, 1):
+        append(log, timestamp=NOW + n)
+    found = log.offset_of_max_timestamp()
+    assert found is not None
+    assert (found.timestamp, found.offset) == (NOW + 9, 1)
+
+
+def test_epochs_have_ends(log: Log) -> None:
+    append(log, 3, epoch=1)
+    append(log, 2, epoch=4)
+    assert log.end_offset_for_epoch(1) == (1, 3)
+    assert log.end_offset_for_epoch(3) == (1, 3)
+    assert log.end_offset_for_epoch(4) == (4, 5)
+    assert log.end_offset_for_epoch(5) == (-1, -1)
+    log.assign_epoch(6)
+    assert log.end_offset_for_epoch(4) == (4, 5)
+    assert log.end_offset_for_epoch(6) == (6, 5)
+
+
+# -- transactions --------------------------------------------------------------------------------------------------
+
+
+def transactional(log: Log, producer_id: int, sequence: int) -> int:
+    sent = build_batch(
+        [Record(NOW, b"k", b"v")],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    return log.append_as_leader(sent, 0, now_ms=NOW).first_offset
+
+
+def end(log: Log, producer_id: int, type: ControlType) -> int:
+    sent = end_transaction_marker(type, producer_id, 0, 0, NOW)
+    return log.append_as_leader(sent, 0, now_ms=NOW, origin=Origin.COORDINATOR).first_offset
+
+
+def test_the_last_stable_offset_waits_for_markers_and_their_replication(log: Log) -> None:
+    append(log, 2)
+    transactional(log, 1, 0)
+    transactional(log, 2, 0)
+    append(log)
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == 2
+    end(log, 1, ControlType.COMMIT)
+    assert log.last_stable_offset == 2
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == 3
+    end(log, 2, ControlType.ABORT)
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.high_watermark == 7
+
+
+def test_aborted_transactions_are_listed_for_the_range_that_is_read(fs: MemoryFileSystem) -> None:
+    log = opened(fs)
+    transactional(log, 1, 0)
+    transactional(log, 2, 0)
+    end(log, 1, ControlType.ABORT)
+    log.roll(NOW)
+    end(log, 2, ControlType.ABORT)
+    transactional(log, 1, 1)
+    end(log, 1, ControlType.COMMIT)
+    first, second = (1, 0, 2, 1), (2, 1, 3, 4)
+    assert log.aborted_transactions(0, 6) == [first, second]
+    assert log.aborted_transactions(0, 1) == [first]
+    assert log.aborted_transactions(3, 6) == [second]
+    assert log.aborted_transactions(4, 6) == []
+    log.close()
+    assert opened(fs).aborted_transactions(0, 6) == [first, second]
+
+
+# -- high watermark and log start ----------------------------------------------------------------------------------
+
+
+def test_the_high_watermark_only_rises_and_never_beyond_the_end(log: Log) -> None:
+    append(log, 5)
+    assert log.advance_high_watermark(3)
+    assert not log.advance_high_watermark(2)
+    assert log.advance_high_watermark(99)
+    assert log.high_watermark == 5
+    assert not log.advance_high_watermark(99)
+
+
+def test_the_log_start_rises_up_to_the_high_watermark(log: Log) -> None:
+    append(log, 5, epoch=2)
+    log.advance_high_watermark(4)
+    with pytest.raises(OffsetOutOfRange):
+        log.maybe_increment_log_start_offset(5)
+    assert log.maybe_increment_log_start_offset(3)
+    assert not log.maybe_increment_log_start_offset(3)
+    assert log.epochs.entries == [(2, 3)]
+
+
+# -- truncation ----------------------------------------------------------------------------------------------------
+
+
+def test_truncating_cuts_data_epochs_producers_and_the_high_watermark(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(segment_bytes=300))
+    for n in range(10):
+        sent = batch(producer_id=1, producer_epoch=0, base_sequence=n)
+        log.append_as_leader(sent, n // 4, now_ms=NOW)
+    log.advance_high_watermark(9)
+    assert log.truncate_to(5, now_ms=NOW)
+    assert (log.log_end_offset, log.high_watermark) == (5, 5)
+    assert log.epochs.entries == [(0, 0), (1, 4)]
+    assert log.producers.entries[1].last_sequence == 4
+    assert offsets(log, 4, 1000, 5) == [4]
+    info = log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=5), 9, now_ms=NOW)
+    assert info.first_offset == 5
+    assert not log.truncate_to(6, now_ms=NOW)
+    with pytest.raises(ValueError):
+        log.truncate_to(-1, now_ms=NOW)
+
+
+def test_a_batch_that_straddles_the_cut_goes_whole(log: Log) -> None:
+    append(log, 2)
+    append(log, 5)
+    log.truncate_to(4, now_ms=NOW)
+    assert log.log_end_offset == 4
+    assert offsets(log, 0, 1000, 4) == [0, 1]
+    assert append(log) == 4
+    assert offsets(log, 2, 1000, 5) == [4]
+
+
+def test_truncating_below_the_first_segment_starts_over_there(fs: MemoryFileSystem) -> None:
+    log = opened(fs, log_start_offset=100)
+    append(log, 5)
+    log.truncate_to(40, now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset, bases(log)) == (40, 40, [40])
+
+
+def test_starting_over_leaves_nothing_behind(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(segment_bytes=200))
+    for n in range(6):
+        log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), 3, now_ms=NOW)
+    log.truncate_fully_and_start_at(1000, now_ms=NOW, log_start_offset=990)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (990, 1000, 1000)
+    assert (log.epochs.entries, log.producers.entries, log.size_bytes) == ([], {}, 0)
+    assert [name for name in fs.list("t-0") if name.endswith((".log", ".snapshot"))] == ["00000000000000001000.log"]
+
+
+def test_the_recovery_point_is_lowered_on_disk_before_anything_is_cut(fs: MemoryFileSystem) -> None:
+    seen: list[tuple[int, int]] = []
+    log = Log.open(
+        fs,
+        "t-0",
+        LogConfig(),
+        now_ms=NOW,
+        clean_shutdown=True,
+        before_truncation=lambda log: seen.append((log.recovery_point, log.size_bytes)),
+    )
+    append(log, 2)
+    append(log, 2)
+    size = log.size_bytes
+    log.truncate_to(3, now_ms=NOW)
+    assert seen == []
+    append(log, 2)
+    log.flush()
+    log.truncate_to(2, now_ms=NOW)
+    assert seen == [(2, size)]
+    assert log.recovery_point == 2
+
+
+# -- flush, close, failures ----------------------------------------------------------------------------------------
+
+
+def test_flushing_moves_the_recovery_point_after_everything_below_it_is_synced(fs: MemoryFileSystem) -> None:
+    log = opened(fs)
+    append(log, 3, epoch=1)
+    log.roll(NOW)
+    append(log, 2, epoch=2)
+    fs.log.clear()
+    assert log.flush(NOW + 5) == log.recovery_point == 5
+    assert log.last_flush_ms == NOW + 5
+    synced = {path.rpartition("/")[2] for operation, path in fs.log if operation == "sync"}
+    assert synced == {
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000003.log",
+        "00000000000000000003.snapshot",
+        "leader-epoch-checkpoint.tmp",
+    }
+    assert fs.log[-1] == ("sync_directory", "t-0")
+    fs.log.clear()
+    log.flush()
+    assert fs.log == []
+
+
+def test_flush_messages_makes_a_flush_due(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(flush_messages=3))
+    assert not log.append_as_leader(batch(2), 0, now_ms=NOW).flush_due
+    assert log.append_as_leader(batch(1), 0, now_ms=NOW).flush_due
+    log.flush()
+    assert not log.flush_due
+
+
+def test_a_failed_write_keeps_the_offsets_and_fails_the_log_for_good(log: Log, fs: MemoryFileSystem) -> None:
+    append(log, 2)
+    size = fs.size("t-0/00000000000000000000.log")
+    fs.fail("write", errno.ENOSPC)
+    with pytest.raises(LogDirFailure) as caught:
+        append(log, 3, epoch=5)
+    assert caught.value.cause.errno == errno.ENOSPC
+    assert caught.value.path == "t-0"
+    assert (log.log_end_offset, log.epochs.latest_epoch) == (2, 0)
+    assert fs.size("t-0/00000000000000000000.log") == size
+    for attempt in (lambda: append(log), lambda: log.read(0, 10, 2), log.flush, lambda: log.roll(NOW)):
+        with pytest.raises(LogDirFailure):
+            attempt()
+    log.close()
+    again = opened(fs, clean=False)
+    assert again.log_end_offset == 2
+
+
+def test_a_failed_sync_does_not_move_the_recovery_point(log: Log, fs: MemoryFileSystem) -> None:
+    append(log, 2)
+    fs.fail("sync")
+    with pytest.raises(LogDirFailure):
+        log.flush()
+    assert log.recovery_point == 0
+    with pytest.raises(LogDirFailure):
+        log.flush()
+
+
+def test_a_disk_that_fails_at_opening_is_a_failure_of_the_directory(fs: MemoryFileSystem) -> None:
+    opened(fs).close()
+    fs.fail("list")
+    with pytest.raises(LogDirFailure):
+        opened(fs)
+
+
+def test_a_clean_close_leaves_whole_indexes_a_snapshot_and_nothing_to_recover(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(index_interval_bytes=0))
+    for n in range(5):
+        log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), 0, now_ms=NOW)
+    log.close()
+    assert fs.size("t-0/00000000000000000000.index") == 4 * 8
+    assert fs.size("t-0/00000000000000000000.timeindex") == 12
+    assert fs.exists("t-0/00000000000000000005.snapshot")
+    again = opened(fs)
+    assert again.recovery.scanned_bytes == 0
+    assert again.recovery_point == 5
+    assert again.producers.entries[1].last_sequence == 4
+
+
+# -- identity ------------------------------------------------------------------------------------------------------
+
+
+def test_the_topic_id_is_kept_and_another_refused(fs: MemoryFileSystem) -> None:
+    one, two = Uuid(b"1" * 16), Uuid(b"2" * 16)
+    log = Log.open(fs, "t-0", LogConfig(), now_ms=NOW, clean_shutdown=True, topic_id=one)
+    assert log.topic_id == one
+    assert b"topic_id: MTEx" in read_file(fs, "t-0/partition.metadata")
+    log.close()
+    assert opened(fs).topic_id == one
+    with pytest.raises(InconsistentTopicId):
+        Log.open(fs, "t-0", LogConfig(), now_ms=NOW, clean_shutdown=True, topic_id=two)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("t-0", ("t", 0)),
+        ("a.b-c_d-17", ("a.b-c_d", 17)),
+        ("t-3.0123456789abcdef0123456789abcdef-delete", ("t", 3)),
+        ("t-3.0123456789abcdef0123456789abcdef-future", ("t", 3)),
+        ("a.b-3.0123456789abcdef0123456789abcdef-stray", ("a.b", 3)),
+        ("__cluster_metadata-0", ("__cluster_metadata", 0)),
+    ],
+)
+def test_directory_names_give_topic_and_partition(name: str, expected: tuple[str, int]) -> None:
+    assert parse_directory_name(name) == expected
+
+
+@pytest.mark.parametrize("name", ["t", "-0", "t-", "t-x", "t-3-delete", "", "t-3.x-deleted"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not the name"):
+        parse_directory_name(name)
+
+
+def test_the_configuration_can_be_replaced_while_open(log: Log) -> None:
+    log.config = replace(log.config, max_message_bytes=10)
+    with pytest.raises(InvalidRecords):
+        append(log)
+
+
+# -- retention's and compaction's hand ------------------------------------------------------------------------------
+
+
+def test_detached_segments_are_renamed_and_gone_from_the_log(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(segment_bytes=200))
+    for _ in range(6):
+        append(log)
+    log.advance_high_watermark(6)
+    first = list(log.segments)[:2]
+    log.maybe_increment_log_start_offset(log.segments.end_of(first[1], log.log_end_offset))
+    detached = log.detach_segments(first)
+    assert log.segments.first.base_offset == log.log_start_offset == 4
+    assert [name for name in fs.list("t-0") if name.endswith(".deleted")]
+    for segment in detached:
+        segment.remove_files()
+    assert not [name for name in fs.list("t-0") if name.endswith(".deleted")]
+    assert offsets(log, 4, 1000, 6) == [4, 5]
+    with pytest.raises(AssertionError):
+        log.detach_segments([log.active_segment])

@@ -1,0 +1,216 @@
+"""Which produced batches a log takes (LogValidator, ProduceRequest.validateRecords)."""
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from protocol.records.batch import TimestampType, crc_is_valid, pack_batch, parse_header
+from protocol.records.builder import Record, build_batch
+from protocol.records.compression import Codec
+from protocol.records.control import ControlType, end_transaction_marker
+from protocol.records.reader import iter_records
+from storage.config import CleanupPolicy, CompressionType, LogConfig, MessageTimestampType
+from storage.errors import CorruptBatch, InvalidRecords, Rejection
+from storage.producer_state import Origin
+from storage.validation import MAX_RECORD_ERRORS, admit, verify_replicated
+
+NOW = 1_700_000_000_000
+PLAIN = LogConfig()
+COMPACTED = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+APPEND_TIME = LogConfig(message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME)
+
+
+def batch(*records: Record, **fields: int) -> bytes:
+    return build_batch(records or (Record(NOW, b"k", b"v"),), **fields)  # type: ignore[arg-type]
+
+
+def altered(data: bytes, **fields: int) -> bytes:
+    """The batch with other header fields and a checksum that fits."""
+    return pack_batch(parse_header(data)._replace(**fields), data[61:])
+
+
+def refused(data: bytes, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT) -> InvalidRecords:
+    with pytest.raises(InvalidRecords) as caught:
+        admit(data, config, NOW, origin)
+    return caught.value
+
+
+def test_a_good_batch_is_taken_as_it_is() -> None:
+    data = batch(producer_id=4, producer_epoch=0, base_sequence=0, codec=Codec.ZSTD)
+    (admitted,) = admit(data, PLAIN, NOW, Origin.CLIENT)
+    assert bytes(admitted.batch) == data
+    assert admitted.header == parse_header(data)
+
+
+def test_an_incomplete_batch_at_the_end_is_left_out() -> None:
+    data = batch()
+    assert bytes(admit(data + data[:-1], PLAIN, NOW, Origin.CLIENT)[0].batch) == data
+    assert bytes(admit(data + data[:30], PLAIN, NOW, Origin.CLIENT)[0].batch) == data
+
+
+@pytest.mark.parametrize("data", [b"", batch()[:-1], batch()[:30], batch() + batch()])
+def test_a_client_sends_exactly_one_batch(data: bytes) -> None:
+    assert refused(data).kind is Rejection.INVALID_RECORD
+
+
+def test_a_coordinator_may_send_several() -> None:
+    assert len(admit(batch() + batch(), PLAIN, NOW, Origin.COORDINATOR)) == 2
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_are_refused(magic: int) -> None:
+    data = bytearray(batch())
+    data[16] = magic
+    assert refused(bytes(data)).kind is Rejection.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("position", "value"), [(16, b"\x03"), (16, b"\xff"), (8, struct.pack(">i", 13))])
+def test_what_is_no_batch_is_corrupt(position: int, value: bytes) -> None:
+    data = bytearray(batch())
+    data[position : position + len(value)] = value
+    with pytest.raises(CorruptBatch):
+        admit(data, PLAIN, NOW, Origin.CLIENT)
+
+
+def test_a_wrong_checksum_is_corrupt() -> None:
+    data = bytearray(batch())
+    data[-1] ^= 1
+    with pytest.raises(CorruptBatch, match="checksum"):
+        admit(data, PLAIN, NOW, Origin.CLIENT)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"base_offset": 1},
+        {"record_count": 0},
+        {"record_count": 2},
+        {"last_offset_delta": 1},
+        {"last_offset_delta": -1, "record_count": 0},
+        {"attributes": 0x20},
+        {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1},
+    ],
+)
+def test_headers_that_no_client_may_send_are_refused(fields: dict[str, int]) -> None:
+    assert refused(altered(batch(), **fields)).kind is Rejection.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codecs_are_refused(codec: int) -> None:
+    assert refused(altered(batch(), attributes=codec)).kind is Rejection.UNKNOWN_SERVER_ERROR
+
+
+def test_batches_above_max_message_bytes_are_refused() -> None:
+    data = batch(Record(NOW, None, b"x" * 1000))
+    assert refused(data, LogConfig(max_message_bytes=len(data) - 1)).kind is Rejection.MESSAGE_TOO_LARGE
+    assert admit(data, LogConfig(max_message_bytes=len(data)), NOW, Origin.CLIENT)
+
+
+def test_batches_above_segment_bytes_are_refused() -> None:
+    data = batch(Record(NOW, None, b"x" * 1000))
+    assert refused(data, LogConfig(segment_bytes=len(data) - 1)).kind is Rejection.RECORD_LIST_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_compacted_topic_wants_keys_and_names_each_record_without(codec: Codec) -> None:
+    data = batch(
+        Record(NOW, b"k", b"v"), Record(NOW, None, b"v"), Record(NOW, b"", b"v"), Record(NOW, None, None), codec=codec
+    )
+    refusal = refused(data, COMPACTED)
+    assert refusal.kind is Rejection.INVALID_RECORD
+    assert [index for index, _ in refusal.record_errors] == [1, 3]
+    assert admit(batch(codec=codec), COMPACTED, NOW, Origin.CLIENT)
+
+
+def test_keys_of_coordinators_are_not_looked_at() -> None:
+    assert admit(batch(Record(NOW, None, b"v")), COMPACTED, NOW, Origin.COORDINATOR)
+
+
+def test_the_list_of_bad_records_is_bounded() -> None:
+    data = build_batch([Record(NOW, None, b"v")] * (MAX_RECORD_ERRORS + 5))
+    assert len(refused(data, COMPACTED).record_errors) == MAX_RECORD_ERRORS
+
+
+def test_a_body_that_must_be_opened_and_does_not_parse_is_refused() -> None:
+    assert refused(pack_batch(parse_header(batch()), b"nonsense"), COMPACTED).kind is Rejection.INVALID_RECORD
+
+
+@pytest.mark.parametrize("offset_ms", [-10_001, 5_001])
+def test_timestamps_out_of_bounds_are_refused_record_by_record(offset_ms: int) -> None:
+    config = LogConfig(message_timestamp_before_max_ms=10_000, message_timestamp_after_max_ms=5_000)
+    good, bad = Record(NOW, None, b"good"), Record(NOW + offset_ms, None, b"bad")
+    for records, wrong in (((bad, good), [0]), ((good, bad), [1]) if offset_ms > 0 else ((bad, bad), [0, 1])):
+        refusal = refused(batch(*records), config)
+        assert refusal.kind is Rejection.INVALID_TIMESTAMP
+        assert [index for index, _ in refusal.record_errors] == wrong
+
+
+def test_timestamps_at_the_bounds_and_none_at_all_are_taken() -> None:
+    config = LogConfig(message_timestamp_before_max_ms=10_000, message_timestamp_after_max_ms=5_000)
+    for timestamp in (NOW - 10_000, NOW + 5_000, -1):
+        assert admit(batch(Record(timestamp, None, b"v")), config, NOW, Origin.CLIENT)
+
+
+def test_a_producer_may_not_claim_log_append_time() -> None:
+    refusal = refused(batch(timestamp_type=TimestampType.LOG_APPEND_TIME))
+    assert refusal.kind is Rejection.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_log_append_time_is_stamped_into_the_header(writable: bool) -> None:
+    data = batch(Record(5, None, b"a"), Record(6, None, b"b"))
+    buffer = bytearray(data) if writable else data
+    (admitted,) = admit(buffer, APPEND_TIME, NOW, Origin.CLIENT)
+    assert admitted.header.max_timestamp == parse_header(admitted.batch).max_timestamp == NOW
+    assert admitted.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert crc_is_valid(admitted.batch, 0, len(admitted.batch))
+    assert [record.timestamp for record in iter_records(admitted.batch)] == [NOW, NOW]
+    assert (bytes(buffer) == data) is not writable
+
+
+@pytest.mark.parametrize("source", Codec)
+@pytest.mark.parametrize("target", [c for c in CompressionType if c is not CompressionType.PRODUCER])
+def test_another_codec_is_put_in_the_place_of_the_producers(source: Codec, target: CompressionType) -> None:
+    data = batch(
+        Record(NOW, b"k", b"v" * 100, [("h", b"x")]),
+        Record(NOW - 5, None, None),
+        codec=source,
+        producer_id=3,
+        producer_epoch=1,
+        base_sequence=9,
+    )
+    config = LogConfig(compression_type=target)
+    (admitted,) = admit(data, config, NOW, Origin.CLIENT)
+    header = admitted.header
+    assert header == parse_header(admitted.batch)
+    assert header.codec == config.target_codec
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 9)
+    assert (header.base_timestamp, header.max_timestamp) == (NOW, NOW)
+    found = list(iter_records(admitted.batch))
+    assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in found] == [
+        (0, NOW, b"k", b"v" * 100, [("h", b"x")]),
+        (1, NOW - 5, None, None, []),
+    ]
+
+
+def test_a_recoded_batch_must_fit_too() -> None:
+    data = batch(Record(NOW, None, b"x" * 10_000), codec=Codec.ZSTD)
+    config = LogConfig(compression_type=CompressionType.UNCOMPRESSED, max_message_bytes=5_000)
+    assert refused(data, config).kind is Rejection.MESSAGE_TOO_LARGE
+
+
+def test_markers_are_never_recoded() -> None:
+    marker = end_transaction_marker(ControlType.COMMIT, 1, 0, 0, NOW)
+    config = replace(PLAIN, compression_type=CompressionType.ZSTD)
+    assert bytes(admit(marker, config, NOW, Origin.COORDINATOR)[0].batch) == marker
+
+
+def test_replicas_check_checksums_and_order_only() -> None:
+    one = batch(Record(5, None, b"a"), base_offset=10, leader_epoch=2)
+    two = altered(batch(base_offset=20), record_count=0, last_offset_delta=4, attributes=0x20)
+    assert [admitted.header.base_offset for admitted in verify_replicated(one + two + one[:-1])] == [10, 20]
+    with pytest.raises(CorruptBatch, match="ascend"):
+        verify_replicated(two + one)
+    with pytest.raises(CorruptBatch, match="checksum"):
+        verify_replicated(one[:-1] + b"?")
