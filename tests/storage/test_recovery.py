@@ -1,0 +1,360 @@
+"""What a crash leaves behind, case by case, and what the next start makes of it (LogLoader)."""
+
+import contextlib
+import struct
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from protocol.records.batch import parse_header
+from protocol.records.builder import Record, build_batch
+from protocol.records.control import ControlType, end_transaction_marker
+from storage.config import CleanupPolicy, LogConfig
+from storage.errors import LogDirFailure
+from storage.files import join, read_file, write_file
+from storage.log import Log
+from storage.producer_state import Origin
+from storage.segment import CLEANED_SUFFIX, LogSegment
+from tests.support.memory_files import MemoryFileSystem, Operation
+
+NOW = 1_700_000_000_000
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
+COMPACTED = LogConfig(segment_bytes=400, index_interval_bytes=100, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+DIRECTORY = "t-0"
+
+
+def opened(
+    fs: MemoryFileSystem,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    config: LogConfig = SMALL,
+) -> Log:
+    return Log.open(
+        fs,
+        DIRECTORY,
+        config,
+        now_ms=NOW,
+        clean_shutdown=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+    )
+
+
+def filled(fs: MemoryFileSystem, batches: int = 10, *, clean: bool = True, config: LogConfig = SMALL) -> list[bytes]:
+    """A closed log of one-record batches with a producer, 5 to a segment; their bytes."""
+    log = opened(fs, clean=True, config=config)
+    written = []
+    for n in range(batches):
+        data = bytearray(build_batch([Record(NOW + n, b"k", b"v")], producer_id=1, producer_epoch=0, base_sequence=n))
+        log.append_as_leader(data, n // 4, now_ms=NOW)
+        written.append(bytes(data))
+    log.close(clean=clean)
+    return written
+
+
+def name(base: int, suffix: str = ".log") -> str:
+    return join(DIRECTORY, f"{base:020d}{suffix}")
+
+
+def content(log: Log) -> bytes:
+    return b"".join(segment.file.read(0, segment.size) for segment in log.segments)
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    return MemoryFileSystem()
+
+
+# -- the tail ------------------------------------------------------------------------------------------------------
+
+
+def cut_short(data: bytes) -> bytes:
+    return data[:-1]
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+
+
+def header_only(data: bytes) -> bytes:
+    return data + data[:61]
+
+
+def zeros(data: bytes) -> bytes:
+    return data + bytes(1000)
+
+
+def garbage(data: bytes) -> bytes:
+    return data + b"\xff" * 100
+
+
+@pytest.mark.parametrize(("damage", "lost"), [(cut_short, 1), (flipped, 1), (header_only, 0), (zeros, 0), (garbage, 0)])
+def test_a_damaged_tail_is_cut_at_a_batch(fs: MemoryFileSystem, damage: Callable[[bytes], bytes], lost: int) -> None:
+    written = filled(fs, 7)
+    last = 5
+    write_file(fs, name(last), damage(read_file(fs, name(last))), sync=False)
+    log = opened(fs)
+    assert content(log) == b"".join(written[: 7 - lost])
+    assert log.log_end_offset == 7 - lost
+    assert log.recovery.cut_bytes > 0
+    assert fs.size(name(last)) == log.active_segment.size
+    assert log.producers.entries[1].last_sequence == 6 - lost
+
+
+def test_damage_in_the_middle_ends_the_log_there(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 20)
+    size = len(written[0])
+    data = bytearray(read_file(fs, name(5)))
+    data[2 * size + 65] ^= 1
+    write_file(fs, name(5), data, sync=False)
+    log = opened(fs)
+    assert content(log) == b"".join(written[:7])
+    assert bases(log) == [0, 5]
+    assert log.recovery.removed_segments == [15, 10]
+    assert log.epochs.entries == [(0, 0), (1, 4)]
+    assert not [entry for entry in fs.list(DIRECTORY) if entry > f"{10:020d}" and entry[0] == "0"]
+
+
+def test_what_lies_below_the_recovery_point_is_not_read_again(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 20)
+    size = len(written[0])
+    log = opened(fs, recovery_point=16)
+    assert log.recovery.scanned_bytes == 5 * size
+    assert log.recovery_point == 16
+    log.close()
+    log = opened(fs, recovery_point=15)
+    assert log.recovery.scanned_bytes == 10 * size
+
+
+def test_a_segment_that_never_reached_the_disk_ends_the_log(fs: MemoryFileSystem) -> None:
+    """The next segment's file was there, the end of this one was not: no hole may remain."""
+    written = filled(fs, 12)
+    size = len(written[0])
+    fs.open(name(5)).truncate(3 * size)
+    log = opened(fs, recovery_point=5)
+    assert content(log) == b"".join(written[:8])
+    assert bases(log) == [0, 5]
+
+
+def test_a_gap_that_compaction_left_is_no_hole(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 12, config=COMPACTED)
+    size = len(written[0])
+    data = read_file(fs, name(5))
+    write_file(fs, name(5), data[: 2 * size] + data[3 * size : 4 * size], sync=False)
+    log = opened(fs, recovery_point=5, config=COMPACTED)
+    assert bases(log) == [0, 5, 10]
+    assert log.log_end_offset == 12
+
+
+def test_offsets_that_go_backwards_are_damage(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 7)
+    write_file(fs, name(5), written[5] + written[4], sync=False)
+    assert opened(fs).log_end_offset == 6
+
+
+# -- indexes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("base", [0, 5, 10])
+def test_lost_indexes_are_made_anew(fs: MemoryFileSystem, clean: bool, suffix: str, base: int) -> None:
+    written = filled(fs, 12)
+    entries = read_file(fs, name(base, suffix))
+    fs.remove(name(base, suffix))
+    log = opened(fs, clean=clean, recovery_point=12)
+    assert content(log) == b"".join(written)
+    log.close()
+    if suffix == ".index":
+        assert entries == read_file(fs, name(base, suffix))
+    assert log.producers.entries[1].last_sequence == 11
+    found = log.segments.floor(base)
+    assert found is not None
+    assert found.find(base + 1) == len(written[0])
+
+
+@pytest.mark.parametrize("content", [b"", struct.pack(">ii", 3, 10**6), struct.pack(">ii", -4, 0)])
+def test_an_index_that_cannot_be_the_segments_is_made_anew(fs: MemoryFileSystem, content: bytes) -> None:
+    filled(fs, 12)
+    entries = read_file(fs, name(0, ".index"))
+    write_file(fs, name(0, ".index"), content, sync=False)
+    log = opened(fs, clean=True)
+    assert log.recovery.damaged == [0]
+    assert read_file(fs, name(0, ".index")) == entries
+
+
+def test_kafkas_preallocated_index_loses_its_zeros(fs: MemoryFileSystem) -> None:
+    filled(fs, 12, clean=False)
+    for suffix in (".index", ".timeindex"):
+        data = read_file(fs, name(10, suffix))
+        write_file(fs, name(10, suffix), data + bytes(1200), sync=False)
+    log = opened(fs)
+    log.close()
+    assert [offset for offset, _ in log.active_segment.offset_index] == []
+    assert fs.size(name(10, ".index")) == 0
+    assert fs.size(name(10, ".timeindex")) == 12
+
+
+def test_an_index_without_a_segment_is_removed(fs: MemoryFileSystem) -> None:
+    filled(fs, 3)
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        write_file(fs, name(77, suffix), b"", sync=False)
+    opened(fs, clean=True)
+    assert not [entry for entry in fs.list(DIRECTORY) if entry.startswith(f"{77:020d}")]
+
+
+def test_the_transaction_index_is_rebuilt_for_transactions_that_span_segments(fs: MemoryFileSystem) -> None:
+    log = opened(fs, clean=True)
+    for n in range(4):
+        data = build_batch(
+            [Record(NOW, b"k", b"v")], producer_id=1, producer_epoch=0, base_sequence=n, transactional=True
+        )
+        log.append_as_leader(data, 0, now_ms=NOW)
+        log.roll(NOW)
+    marker = end_transaction_marker(ControlType.ABORT, 1, 0, 0, NOW)
+    log.append_as_leader(marker, 0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.flush()
+    log.close(clean=False)
+    write_file(fs, name(4, ".txnindex"), b"x" * 34, sync=False)
+    again = opened(fs, recovery_point=4)
+    assert again.aborted_transactions(0, 5) == [(1, 0, 4, 5)]
+    assert again.producers.open_transactions == {}
+
+
+# -- unfinished changes --------------------------------------------------------------------------------------------
+
+
+def test_deleted_files_are_removed_but_not_the_metadata_logs(fs: MemoryFileSystem) -> None:
+    filled(fs, 3)
+    for suffix in (".log.deleted", ".snapshot.deleted", "-0000000001.checkpoint.deleted"):
+        write_file(fs, name(50, suffix), b"", sync=False)
+    opened(fs, clean=True)
+    assert [entry for entry in fs.list(DIRECTORY) if "deleted" in entry] == [f"{50:020d}-0000000001.checkpoint.deleted"]
+
+
+def cleaned_segment(fs: MemoryFileSystem, log: Log, base: int, batches: list[bytes]) -> LogSegment:
+    segment = LogSegment.create(fs, DIRECTORY, base, log.config, created_ms=NOW, suffix=CLEANED_SUFFIX)
+    for batch in batches:
+        header = parse_header(batch)
+        segment.append(batch, header.last_offset, header.max_timestamp)
+    segment.finish()
+    return segment
+
+
+@pytest.mark.parametrize("step", range(40))
+def test_a_swap_leaves_either_side_whole_wherever_it_stops(step: int) -> None:
+    """Compaction replaces the first two segments by one with every other batch."""
+    fs = MemoryFileSystem()
+    written = filled(fs, 12, config=COMPACTED)
+    log = opened(fs, clean=True, config=COMPACTED)
+    kept = written[0:10:2]
+    replaced = list(log.segments)[:2]
+    cleaned = cleaned_segment(fs, log, 0, kept)
+    operations: tuple[Operation, ...] = ("rename", "sync_directory", "sync")
+    fs.fail(operations[step % 3], skip=step // 3)
+    with contextlib.suppress(LogDirFailure):
+        log.replace_segments(cleaned, replaced)
+    fs.faults.clear()
+    fs.crash(Random(step))
+    again = opened(fs, recovery_point=12, config=COMPACTED)
+    old, new = b"".join(written), b"".join(kept + written[10:])
+    assert content(again) in ((old, new) if log.failure else (new,))
+    assert [entry for entry in fs.list(DIRECTORY) if entry.endswith((".cleaned", ".swap", ".deleted"))] == []
+    assert again.log_end_offset == 12
+
+
+def test_a_finished_swap_is_read_at_once(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 12, config=COMPACTED)
+    log = opened(fs, clean=True, config=COMPACTED)
+    replaced = list(log.segments)[:2]
+    for segment in log.replace_segments(cleaned_segment(fs, log, 0, written[1:10:2]), replaced):
+        segment.remove_files()
+    assert bases(log) == [0, 10]
+    assert bytes(log.read(0, 10_000, 12).data) == b"".join(written[1:10:2])
+    assert bytes(log.read(10, 10_000, 12).data) == b"".join(written[10:])
+
+
+# -- snapshots, epochs, log start ----------------------------------------------------------------------------------
+
+
+def test_snapshots_above_the_recovery_point_are_not_believed(fs: MemoryFileSystem) -> None:
+    """They may be left from a history that was truncated; the batches are asked instead."""
+    filled(fs, 7)
+    assert fs.exists(name(5, ".snapshot"))
+    other = MemoryFileSystem()
+    filled(other, 3)
+    write_file(fs, name(5, ".snapshot"), read_file(other, name(3, ".snapshot")), sync=False)
+    assert opened(fs, recovery_point=0).producers.entries[1].last_sequence == 6
+
+
+def test_spoilt_snapshots_are_removed_and_an_older_one_taken(fs: MemoryFileSystem) -> None:
+    filled(fs, 12)
+    write_file(fs, name(12, ".snapshot"), b"nonsense", sync=False)
+    write_file(fs, name(10, ".snapshot"), b"", sync=False)
+    log = opened(fs, clean=True)
+    assert log.producers.entries[1].last_sequence == 11
+    assert log.snapshots.offsets == [5]
+
+
+def test_a_clean_log_without_snapshots_has_no_producers(fs: MemoryFileSystem) -> None:
+    filled(fs, 7)
+    for base in (5, 7):
+        fs.remove(name(base, ".snapshot"))
+    assert opened(fs, clean=True).producers.entries == {}
+
+
+def test_a_spoilt_epoch_checkpoint_is_learnt_again(fs: MemoryFileSystem) -> None:
+    filled(fs, 12)
+    write_file(fs, join(DIRECTORY, "leader-epoch-checkpoint"), b"nonsense", sync=False)
+    assert opened(fs, clean=True).epochs.entries == [(0, 0), (1, 4), (2, 8)]
+
+
+def test_epochs_beyond_the_end_are_forgotten(fs: MemoryFileSystem) -> None:
+    filled(fs, 7)
+    write_file(fs, join(DIRECTORY, "leader-epoch-checkpoint"), b"0\n3\n0 0\n1 4\n9 50\n", sync=False)
+    assert opened(fs, clean=True).epochs.entries == [(0, 0), (1, 4)]
+
+
+def test_a_log_that_ends_below_its_start_begins_anew_there(fs: MemoryFileSystem) -> None:
+    filled(fs, 7)
+    log = opened(fs, clean=True, log_start_offset=100)
+    assert (log.log_start_offset, log.log_end_offset, bases(log)) == (100, 100, [100])
+    assert (log.epochs.entries, log.size_bytes) == ([], 0)
+
+
+def test_the_log_starts_at_the_checkpoint_or_the_first_segment(fs: MemoryFileSystem) -> None:
+    filled(fs, 12)
+    log = opened(fs, clean=True, log_start_offset=7)
+    assert (log.log_start_offset, log.epochs.entries) == (7, [(1, 7), (2, 8)])
+    log.close()
+    for suffix in (".log", ".index", ".timeindex"):
+        fs.remove(name(0, suffix))
+    assert opened(fs, clean=True, log_start_offset=3).log_start_offset == 5
+
+
+def test_a_torn_tail_is_found_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
+    """Someone copied the directory while it was written, say."""
+    written = filled(fs, 7)
+    write_file(fs, name(5), read_file(fs, name(5))[:-1], sync=False)
+    assert content(opened(fs, clean=True)) == b"".join(written[:6])
+
+
+def test_foreign_files_are_left_alone(fs: MemoryFileSystem) -> None:
+    filled(fs, 3)
+    for entry in (
+        "quorum-state",
+        "notes.txt",
+        "leader-epoch-checkpoint.tmp",
+        "00000000000000000002-0000000001.checkpoint",
+    ):
+        write_file(fs, join(DIRECTORY, entry), b"mine", sync=False)
+    before = set(fs.list(DIRECTORY))
+    assert opened(fs, clean=True).log_end_offset == 3
+    assert before <= set(fs.list(DIRECTORY))
