@@ -189,31 +189,34 @@ class _Decoder:
     def _fixed_rows(self, struct: StructSpec, rows: str) -> None:
         """Rows of one size, read by `iter_unpack`. Flexible rows are, as long as no tag section holds anything."""
         row = self._out.fresh("r")
-        outer, self._run = self._run, []
-        for field in self._layout.inline_of(struct):
-            self._field(field, f"{row}.{field.attribute}")
-        reads, self._run = self._run, outer
-        flexible = self._layout.flexible
-        codes = "".join(code for code, _ in reads) + "B" * flexible
-        targets = "".join(f"{target}, " for _, target in reads) + "t, " * flexible
-        size = sum(width(code) for code, _ in reads) + flexible
+        codes, targets, size = self._row_reads(struct, row)
         self._out.add(f"stop = pos + n * {size}")
-        if flexible:
-            self._out.add("t = 0")
         pairs = f"zip({rows}, {self._out.iter_struct(codes)}(buf[pos:stop]))"
-        with self._out.block(f"for {row}, ({targets.strip()}) in {pairs}:"):
-            self._defaults(struct, row)
-            if flexible:
-                with self._out.block("if t:"):
-                    self._out.add("break")
-        if not flexible:
+        if not self._layout.flexible:
+            with self._out.block(f"for {row}, ({targets}) in {pairs}:"):
+                self._defaults(struct, row)
             self._out.add("pos = stop")
             return
+        self._out.add("t = 0")
+        with self._out.block(f"for {row}, ({targets}) in {pairs}:"):
+            self._defaults(struct, row)
+            with self._out.block("if t:"):
+                self._out.add("break")
         with self._out.block("if t:"), self._out.block(f"for {row} in {rows}:"):
             self._fields(struct, row)
             self._flush()
         with self._out.block("else:"):
             self._out.add("pos = stop")
+
+    def _row_reads(self, struct: StructSpec, row: str) -> tuple[str, str, int]:
+        """(struct codes, what they are assigned to, size) of a whole row; `t` is the count of its tagged fields."""
+        fields = self._layout.inline_of(struct)
+        codes = [FORMATS[str(field.primitive)] for field in fields]
+        targets = [f"{row}.{field.attribute}" for field in fields]
+        if self._layout.flexible:
+            codes.append("B")
+            targets.append("t")
+        return "".join(codes), ", ".join(targets) + ",", sum(map(width, codes))
 
     def _tag_section(self, struct: StructSpec, name: str) -> None:
         self._read("B", "n")
