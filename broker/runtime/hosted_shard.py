@@ -299,8 +299,9 @@ class HostedShard(Generic[S]):
     def _on_wake(self) -> None:
         self._wake = None
         self._flush()
+        now_ms = max(self._clock.monotonic_ms(), self._wake_ms)  # the loop's clock may ring a tick early
         try:
-            for cause in self.shard.timers.due(self._clock.monotonic_ms()):
+            for cause in self.shard.timers.due(now_ms):
                 operation = Operation(self.shard.on_timer(cause))
                 self._carry_out(operation, lingers=False)
         except BaseException:

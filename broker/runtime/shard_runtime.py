@@ -3,13 +3,14 @@
 | state | how it gets there | what requests get |
 |---|---|---|
 | (no shard) | not led here | NOT_COORDINATOR |
-| LOADING | elected; FAILED and elected again, or found to differ from its log | COORDINATOR_LOAD_IN_PROGRESS |
+| LOADING | elected; FAILED and elected again, or given up by itself | COORDINATOR_LOAD_IN_PROGRESS |
 | ACTIVE | the log is replayed to its end | served |
 | FAILED | the log could not be read or replayed | NOT_COORDINATOR |
 | CLOSED | resigned, replica removed, topic deleted | NOT_COORDINATOR |
 
 Elections come with the partition's leader epoch and only a newer one counts, so news that arrive twice or late change
-nothing. One partition is loaded at a time; an empty one, on the spot.
+nothing. A partition that is led but has no log yet (it is being created) waits in LOADING. One partition is loaded at a
+time; an empty one, on the spot.
 """
 
 import asyncio
@@ -42,22 +43,23 @@ class ShardState(Enum):
 
 
 class _Slot(Generic[S]):
-    """A partition that this node leads, or led. `hosted` is there in ACTIVE alone."""
+    """A partition that this node leads, or led. `hosted` is there in ACTIVE alone, `awaits_log` is for LOADING."""
 
-    __slots__ = ("hosted", "leader_epoch", "partition", "state")
+    __slots__ = ("awaits_log", "hosted", "leader_epoch", "partition", "state")
 
     def __init__(self, partition: int, leader_epoch: int) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.state = ShardState.LOADING
+        self.awaits_log = False
         self.hosted: HostedShard[S] | None = None
 
 
 class ShardRuntime(Generic[S]):
     """Loads and unloads shards with leadership, and brings commands to them.
 
-    `open_log` gives the log of a led partition and raises KafkaError when there is none. `run_loader` must be running
-    as a task of whoever owns this.
+    `open_log` gives the log of a led partition; it raises KafkaError, NOT_LEADER_OR_FOLLOWER when there is none yet.
+    `run_loader` must be running as a task of whoever owns this. `deadlines` may be shared.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class ShardRuntime(Generic[S]):
         loader: ShardLoader,
         clock: Clock,
         loop: Loop,
+        deadlines: Deadlines,
     ) -> None:
         self._topic = topic
         self._new_shard = new_shard
@@ -77,7 +80,7 @@ class ShardRuntime(Generic[S]):
         self._loader = loader
         self._clock = clock
         self._loop = loop
-        self._deadlines = Deadlines(loop)
+        self._deadlines = deadlines
         self._slots: dict[int, _Slot[S]] = {}
         self._to_load: asyncio.Queue[_Slot[S]] = asyncio.Queue()
         self._is_running = True
@@ -97,6 +100,12 @@ class ShardRuntime(Generic[S]):
             elif slot.state is ShardState.FAILED:
                 self._start_loading(slot)
 
+    def log_ready(self, partition: int) -> None:
+        """The partition's log is in service; it may be what an election has been waiting for."""
+        slot = self._slots.get(partition)
+        if slot is not None and slot.awaits_log:
+            self._start_loading(slot)
+
     def resign(self, partition: int, leader_epoch: int | None = None) -> None:
         """Somebody else leads the partition from `leader_epoch` on; None when it is no longer here at all."""
         slot = self._slots.get(partition)
@@ -111,7 +120,6 @@ class ShardRuntime(Generic[S]):
         self._is_running = False
         for partition in list(self._slots):
             self.resign(partition)
-        self._deadlines.close()
 
     def states(self) -> dict[int, ShardState]:
         """The state of each partition led here."""
@@ -157,11 +165,14 @@ class ShardRuntime(Generic[S]):
 
     def _start_loading(self, slot: _Slot[S]) -> None:
         slot.state = ShardState.LOADING
+        slot.awaits_log = False
         try:
             log = self._open_log(slot.partition)
             is_empty = log.start_offset == log.end_offset
         except KafkaError as error:
-            self._fail(slot, error)
+            slot.awaits_log = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if not slot.awaits_log:
+                self._fail(slot, error)
             return
         if is_empty:
             self._activate(slot, self._new_shard(), log, log.end_offset)
@@ -206,7 +217,7 @@ class ShardRuntime(Generic[S]):
             self._loop.call_soon(lambda: self._reload(slot))
 
     def _reload(self, slot: _Slot[S]) -> None:
-        if slot.state is ShardState.FAILED and self._slots.get(slot.partition) is slot:
+        if slot.state is ShardState.FAILED:
             self._start_loading(slot)
 
     def _fail(self, slot: _Slot[S], error: Exception) -> None:
