@@ -24,7 +24,9 @@ from protocol.primitives import Buffer, Uuid, uuid_to_text
 from protocol.records.batch import (
     ATTRIBUTES_POSITION,
     CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
+    parse_header,
     patch,
 )
 from protocol.records.errors import MalformedBatch, MalformedRecords
@@ -54,6 +56,7 @@ from storage.segment import (
     Slice,
 )
 from storage.validation import Admitted, admit, verify_replicated
+from storage.verification import Guard, Verifications
 
 NO_APPEND_TIME = -1
 
@@ -142,6 +145,9 @@ class Log:
         self._names_unsynced = True
         self._unflushed_messages = 0
         self.last_flush_ms = now_ms
+        self._verifications = Verifications()
+        self.verify_transactions = False
+        """Whether a client's transaction may begin here only with a guard (KIP-890)."""
         loaded = LogLoader(
             fs,
             directory,
@@ -254,30 +260,39 @@ class Log:
     # -- append ----------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, batches: Buffer, leader_epoch: int, *, now_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        batches: Buffer,
+        leader_epoch: int,
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        guard: Guard | None = None,
     ) -> AppendInfo:
         """Validates, assigns offsets and writes; one batch from a client, any number from a coordinator.
 
-        `batches`, if writable, is patched in place. A batch that a producer sent before is not written: its first
-        offsets are returned. Raises CorruptBatch, InvalidRecords and LogDirFailure; nothing is written then.
+        `guard` is from `start_verification`. `batches`, if writable, is patched in place. A batch that a producer
+        sent before is not written: its first offsets are returned. Raises CorruptBatch, InvalidRecords and
+        LogDirFailure; nothing is written then.
         """
         admitted = admit(batches, self.config, now_ms, origin)
         if not admitted:
             raise InvalidRecords(Rejection.INVALID_RECORD, "there is no record batch")
         for batch in admitted[1:]:
-            self._check_producer(batch, origin)
-        first = self._append_admitted(admitted[0], leader_epoch, now_ms, origin)
+            self._check_producer(batch, origin, guard)
+        first = self._append_admitted(admitted[0], leader_epoch, now_ms, origin, guard)
         if len(admitted) == 1:
             return first
         for batch in admitted[1:]:
-            last = self._append_admitted(batch, leader_epoch, now_ms, origin)
+            last = self._append_admitted(batch, leader_epoch, now_ms, origin, guard)
         return last._replace(first_offset=first.first_offset)
 
-    def _append_admitted(self, admitted: Admitted, leader_epoch: int, now_ms: int, origin: Origin) -> AppendInfo:
+    def _append_admitted(
+        self, admitted: Admitted, leader_epoch: int, now_ms: int, origin: Origin, guard: Guard | None
+    ) -> AppendInfo:
         header, batch = admitted
         marker: Marker | None = None
         if header.producer_id >= 0:
-            known = self._check_producer(admitted, origin)
+            known = self._check_producer(admitted, origin, guard)
             if isinstance(known, CachedBatch):
                 return self._duplicate(known)
             marker = known
@@ -301,15 +316,36 @@ class Log:
         append_time = header.max_timestamp if self.config.is_log_append_time else NO_APPEND_TIME
         return AppendInfo(first, last, append_time, self.log_start_offset, False, self.flush_due)
 
-    def _check_producer(self, admitted: Admitted, origin: Origin) -> CachedBatch | Marker | None:
+    def _check_producer(self, admitted: Admitted, origin: Origin, guard: Guard | None) -> CachedBatch | Marker | None:
         """The batch that this one repeats, or the marker that it is. Raises InvalidRecords."""
         header = admitted.header
+        if header.producer_id < 0:
+            return None
         if not header.attributes & CONTROL_FLAG:
-            return self.producers.check(header, origin) if header.producer_id >= 0 else None
+            duplicate = self.producers.check(header, origin)
+            if duplicate is None and origin is Origin.CLIENT and self._begins_transaction(header):
+                self._verifications.check(header, guard)
+            return duplicate
         marker = marker_of(header, admitted.batch)
         if marker is not None:
             self.producers.check_marker(header, marker)
         return marker
+
+    def _begins_transaction(self, header: BatchHeader) -> bool:
+        """Whether the coordinator must be asked first, as transaction.partition.verification.enable wants."""
+        if not self.verify_transactions or not header.is_transactional:
+            return False
+        return not self.producers.has_open_transaction(header.producer_id)
+
+    def start_verification(self, batch: Buffer) -> Guard | None:
+        """Before a client's transactional batch is appended: the guard to append it with once the coordinator has
+        confirmed the transaction; None if there is nothing to ask. Raises CorruptBatch.
+        """
+        try:
+            header = parse_header(batch)
+        except MalformedBatch as error:
+            raise CorruptBatch(str(error)) from error
+        return self._verifications.start(header) if self._begins_transaction(header) else None
 
     def _duplicate(self, known: CachedBatch) -> AppendInfo:
         append_time = known.timestamp if self.config.is_log_append_time else NO_APPEND_TIME
@@ -331,6 +367,8 @@ class Log:
         self.log_end_offset = last_offset + 1
 
     def _apply(self, header: BatchHeader, marker: Marker | None) -> None:
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self._verifications.end(header.producer_id)
         aborted = apply_to_producers(self.producers, header, marker)
         if aborted is not None:
             try:
@@ -560,7 +598,10 @@ class Log:
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets idle producers; says how many."""
-        return self.producers.expire(now_ms, expiration_ms)
+        expired = self.producers.expire(now_ms, expiration_ms)
+        for producer_id in expired:
+            self._verifications.end(producer_id)
+        return len(expired)
 
     # -- flush -----------------------------------------------------------------------------------------------------
 
@@ -705,6 +746,7 @@ class Log:
             cleaned.change_suffix("")
             self._fs.sync_directory(self.directory)
             self.segments.add(cleaned)
+            cleaned.next_offset = self.segments.end_of(cleaned, self.log_end_offset)
         return list(replaced)
 
     # -- close -----------------------------------------------------------------------------------------------------

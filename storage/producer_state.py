@@ -219,6 +219,10 @@ class ProducerState:
         if self._unreplicated:
             self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset >= high_watermark]
 
+    def has_open_transaction(self, producer_id: int) -> bool:
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.transaction_start >= 0
+
     @property
     def open_transactions(self) -> dict[int, int]:
         """First offset -> producer id, the oldest first."""
@@ -226,8 +230,8 @@ class ProducerState:
 
     # -- expiry, snapshots -----------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers without open transaction whose last record is old enough; says how many."""
+    def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
+        """Forgets producers without open transaction whose last record is old enough; their ids."""
         expired = [
             entry.producer_id
             for entry in self.entries.values()
@@ -235,7 +239,7 @@ class ProducerState:
         ]
         for producer_id in expired:
             del self.entries[producer_id]
-        return len(expired)
+        return expired
 
     def encode(self) -> bytes:
         """The content of a snapshot file."""

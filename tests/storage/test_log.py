@@ -432,6 +432,33 @@ def test_aborted_transactions_are_listed_for_the_range_that_is_read(fs: MemoryFi
     assert opened(fs).aborted_transactions(0, 6) == [first, second]
 
 
+def test_a_transaction_begins_with_the_guard_of_its_verification_only(log: Log) -> None:
+    """KIP-890: guards are not shared, and an end of the transaction makes them worthless."""
+    log.verify_transactions = True
+    first = batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    second = batch(producer_id=1, producer_epoch=0, base_sequence=1, transactional=True)
+    assert log.start_verification(batch()) is None
+    with pytest.raises(InvalidRecords) as unasked:
+        log.append_as_leader(first, 0, now_ms=NOW)
+    assert unasked.value.kind is Rejection.INVALID_TXN_STATE
+    guard = log.start_verification(second)
+    assert log.start_verification(first) == guard
+    with pytest.raises(InvalidRecords) as reordered:
+        log.append_as_leader(second, 0, now_ms=NOW, guard=guard)
+    assert reordered.value.kind is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+    end(log, 1, ControlType.ABORT)
+    with pytest.raises(InvalidRecords) as late:
+        log.append_as_leader(first, 0, now_ms=NOW, guard=guard)
+    assert late.value.kind is Rejection.INVALID_TXN_STATE
+    guard = log.start_verification(first)
+    log.append_as_leader(first, 0, now_ms=NOW, guard=guard)
+    assert log.start_verification(second) is None
+    log.append_as_leader(second, 0, now_ms=NOW)
+    log.append_as_leader(batch(producer_id=2, producer_epoch=0, base_sequence=0), 0, now_ms=NOW)
+    with pytest.raises(CorruptBatch):
+        log.start_verification(b"short")
+
+
 # -- high watermark and log start ----------------------------------------------------------------------------------
 
 

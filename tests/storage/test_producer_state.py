@@ -175,7 +175,7 @@ def test_idle_producers_are_forgotten_unless_a_transaction_is_open() -> None:
     state = state_after(
         data(timestamp=1000), data(producer_id=8, timestamp=1500), data(producer_id=9, timestamp=0, transactional=True)
     )
-    assert state.expire(now_ms=2000, expiration_ms=1000) == 1
+    assert state.expire(now_ms=2000, expiration_ms=1000) == [7]
     assert sorted(state.entries) == [8, 9]
 
 

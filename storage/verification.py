@@ -1,0 +1,62 @@
+"""Asking the coordinator before a transaction's first batch is written on a partition (KIP-890).
+
+A client that lost its transaction could otherwise leave an open one behind that nothing ends. The first batch of a
+transaction makes an entry with a guard; the caller asks the coordinator whether the partition belongs to the
+transaction, and comes back with the guard. Whatever ends or begins a transaction of that producer meanwhile removes the
+entry, so that a late answer opens nothing.
+"""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import NewType
+
+from protocol.records.batch import NO_SEQUENCE, BatchHeader
+from storage.errors import InvalidRecords, Rejection
+
+Guard = NewType("Guard", int)
+
+
+@dataclass(slots=True)
+class _Entry:
+    guard: Guard
+    lowest_sequence: int
+    epoch: int
+
+
+class Verifications:
+    """The transactions of one log whose first batch waits for the coordinator's word."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+        self._guards = count(1)
+
+    def start(self, header: BatchHeader) -> Guard:
+        """The guard with which this batch's producer must come back."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            entry = _Entry(Guard(next(self._guards)), header.base_sequence, header.producer_epoch)
+            self._entries[header.producer_id] = entry
+        elif header.producer_epoch > entry.epoch:
+            entry.epoch, entry.lowest_sequence = header.producer_epoch, header.base_sequence
+        elif header.producer_epoch == entry.epoch and header.base_sequence < entry.lowest_sequence:
+            entry.lowest_sequence = header.base_sequence
+        return entry.guard
+
+    def check(self, header: BatchHeader, guard: Guard | None) -> None:
+        """Whether the first batch of a transaction may be written. Raises InvalidRecords."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None or entry.guard != guard:
+            raise InvalidRecords(
+                Rejection.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has no verified transaction on this partition",
+            )
+        if header.base_sequence > entry.lowest_sequence != NO_SEQUENCE:
+            raise InvalidRecords(
+                Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence} first, "
+                f"after {entry.lowest_sequence} was seen",
+            )
+
+    def end(self, producer_id: int) -> None:
+        """A transactional batch or marker of the producer was appended, or the producer forgotten."""
+        self._entries.pop(producer_id, None)
