@@ -1,0 +1,299 @@
+"""The broker's life as the controller sees it: register, catch up, be unfenced, send heartbeats, leave in order.
+
+The channel carries the very messages that travel between nodes, so that it makes no difference whether the controller
+is in this process. States and their order are Kafka's: STARTING until the own registration has been read back, RECOVERY
+until logs are recovered and the broker says it is ready, RUNNING once unfenced (KIP-631).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Protocol
+
+from broker.clock import Clock
+from broker.logs import EventLog
+from broker.metadata.cluster_image import Endpoint
+from broker.metadata.delta import MetadataDelta
+from broker.metadata.features import VersionRange
+from broker.metadata.image import MetadataImage
+from broker.runtime.controller_driver import ControllerDriver
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from protocol.primitives import Uuid
+
+STARTING_INTERVAL_MS: Final = 10
+SHUTDOWN_RETRY_MS: Final = 50
+FIRST_RETRY_MS: Final = 100
+CONTROLLED_SHUTDOWN_LIMIT_MS: Final = 300_000
+NO_EPOCH: Final = -1
+
+_log: Final = EventLog("broker.lifecycle")
+
+
+class BrokerState(IntEnum):
+    """Kafka's numbers, as the metric BrokerState shows them."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class ControllerUnavailable(Exception):
+    """No answer came from a controller; it may or may not have acted."""
+
+
+class RegistrationTimedOut(Exception):
+    """No controller took the registration in time; the node must stop."""
+
+
+class ControllerChannel(Protocol):
+    """The way to the active controller. Refusals are error codes in the responses. Raises ControllerUnavailable."""
+
+    async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse: ...
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse: ...
+
+
+class LocalControllerChannel:
+    """To the controller in this process."""
+
+    def __init__(self, driver: ControllerDriver) -> None:
+        self._driver = driver
+
+    async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+        try:
+            return await self._driver.submit(lambda controller, now: controller.register_broker(request, now_ms=now))
+        except KafkaError as error:
+            return BrokerRegistrationResponse(error_code=error.code)
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        try:
+            return await self._driver.submit(lambda controller, now: controller.heartbeat(request, now_ms=now))
+        except KafkaError as error:
+            return BrokerHeartbeatResponse(error_code=error.code)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """What a broker registers as. `incarnation_id` is drawn anew by every process.
+
+    `previous_epoch` is the epoch that a clean shutdown left in the log directories, -1 if it was not clean.
+    """
+
+    broker_id: int
+    cluster_id: str
+    incarnation_id: Uuid
+    listeners: Mapping[str, Endpoint]
+    features: Mapping[str, VersionRange]
+    directories: tuple[Uuid, ...]
+    rack: str | None = None
+    previous_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleTimes:
+    """Kafka's keys broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms."""
+
+    heartbeat_interval_ms: int = 2_000
+    session_timeout_ms: int = 9_000
+    registration_timeout_ms: int = 60_000
+
+
+class BrokerLifecycle:
+    """One broker's membership. `run` does the talking; the other methods say what the broker wants.
+
+    Install it as the last metadata publisher: what it reports as read must have been applied by all the others.
+    """
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        channel: ControllerChannel,
+        *,
+        clock: Clock,
+        times: LifecycleTimes = LifecycleTimes(),
+    ) -> None:
+        self._identity = identity
+        self._channel = channel
+        self._clock = clock
+        self._times = times
+        self.state = BrokerState.NOT_RUNNING
+        self.epoch = NO_EPOCH
+        self._metadata_offset = -1
+        self._offline_directories: dict[Uuid, None] = {}
+        self._want_fence = True
+        self._want_shut_down = False
+        self._wake = asyncio.Event()
+        self._caught_up = asyncio.Event()
+        self._unfenced = asyncio.Event()
+        self._shut_down = asyncio.Event()
+
+    # What the broker wants and waits for
+
+    async def wait_caught_up(self) -> None:
+        """Return when the metadata up to the own registration has been applied."""
+        await self._caught_up.wait()
+
+    def become_ready(self) -> None:
+        """Logs are recovered and requests can be served: ask to be unfenced."""
+        self._want_fence = False
+        self._wake.set()
+
+    async def wait_unfenced(self) -> None:
+        """Return when the controller lets this broker serve."""
+        await self._unfenced.wait()
+
+    def on_directory_failure(self, directory: Uuid) -> None:
+        """A log directory is offline: say so in every heartbeat from now on."""
+        self._offline_directories[directory] = None
+        self._wake.set()
+
+    async def shut_down(self, *, controlled: bool = True) -> None:
+        """Leave the cluster: have leaders moved away first if `controlled` and there is anyone to do it.
+
+        Returns when the controller lets go, or after CONTROLLED_SHUTDOWN_LIMIT_MS; `run` ends as well.
+        """
+        if controlled and self.state is BrokerState.RUNNING:
+            self._become(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+            self._want_shut_down = True
+            self._wake.set()
+            try:
+                async with asyncio.timeout(CONTROLLED_SHUTDOWN_LIMIT_MS / 1000):
+                    await self._shut_down.wait()
+            except TimeoutError:
+                _log.warning("The controller did not let this broker go in time", broker=self._identity.broker_id)
+        self._become(BrokerState.SHUTTING_DOWN)
+        self._shut_down.set()
+        self._wake.set()
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Remember how far this broker has read; the controller waits for it before it unfences anyone."""
+        self._metadata_offset = image.offset
+        if self.state is BrokerState.STARTING and self.epoch != NO_EPOCH:
+            self._wake.set()
+
+    # The conversation
+
+    async def run(self) -> None:
+        """Register and send heartbeats until shut down. Raises RegistrationTimedOut."""
+        if self._shut_down.is_set():  # told to stop before it began
+            return
+        self._become(BrokerState.STARTING)
+        await self._register(self._times.registration_timeout_ms)
+        failures = 0
+        while not self._shut_down.is_set():
+            self._wake.clear()
+            failures = 0 if await self._beat() else failures + 1
+            if not self._shut_down.is_set():
+                await self._pause(self._interval_ms(failures))
+
+    async def _register(self, timeout_ms: float) -> None:
+        """Ask until a controller agrees; a former life of this broker may have to expire first."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        retry_ms = float(FIRST_RETRY_MS)
+        while not self._shut_down.is_set():
+            try:
+                response = await self._channel.register_broker(self._registration())
+                code = ErrorCode(response.error_code)
+            except ControllerUnavailable:
+                code = ErrorCode.BROKER_NOT_AVAILABLE
+            if code is ErrorCode.NONE:
+                self.epoch = response.broker_epoch
+                _log.info("Registered", broker=self._identity.broker_id, epoch=self.epoch)
+                return
+            remaining_ms = deadline_ms - self._clock.monotonic_ms()
+            if remaining_ms <= 0:
+                raise RegistrationTimedOut(f"the controller did not register this broker: {code.message}")
+            _log.info("Registration was refused and will be tried again", reason=code.name, in_ms=int(retry_ms))
+            self._wake.clear()
+            await self._pause(min(retry_ms, remaining_ms))
+            retry_ms = min(retry_ms * 2, self._times.session_timeout_ms)
+
+    async def _beat(self) -> bool:
+        """One heartbeat; whether it was answered in kind."""
+        try:
+            response = await self._channel.heartbeat(self._heartbeat())
+        except ControllerUnavailable:
+            return False
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.STALE_BROKER_EPOCH:
+            # The registration is gone, perhaps by an administrator's hand; this process still is who it was.
+            _log.warning("The controller does not know this broker any more: registering again", epoch=self.epoch)
+            await self._register(float("inf"))
+            return True
+        if code is not ErrorCode.NONE:
+            return False
+        self._follow(response)
+        return True
+
+    def _follow(self, response: BrokerHeartbeatResponse) -> None:
+        if self._want_shut_down:
+            if response.should_shut_down:
+                self._shut_down.set()
+            return
+        if self.state is BrokerState.STARTING and response.is_caught_up:
+            self._become(BrokerState.RECOVERY)
+            self._caught_up.set()
+        if self.state is BrokerState.RECOVERY and not response.is_fenced:
+            self._become(BrokerState.RUNNING)
+            self._unfenced.set()
+
+    def _interval_ms(self, failures: int) -> float:
+        if failures:
+            return float(min(FIRST_RETRY_MS * 2 ** min(failures - 1, 16), self._times.session_timeout_ms))
+        if self._want_shut_down:
+            return SHUTDOWN_RETRY_MS
+        if self.state is BrokerState.STARTING:
+            return STARTING_INTERVAL_MS
+        return float(self._times.heartbeat_interval_ms)
+
+    async def _pause(self, milliseconds: float) -> None:
+        try:
+            async with asyncio.timeout(milliseconds / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _registration(self) -> BrokerRegistrationRequest:
+        identity = self._identity
+        return BrokerRegistrationRequest(
+            broker_id=identity.broker_id,
+            cluster_id=identity.cluster_id,
+            incarnation_id=identity.incarnation_id,
+            listeners=[
+                Listener(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+                for name, each in identity.listeners.items()
+            ],
+            features=[
+                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in sorted(identity.features.items())
+            ],
+            rack=identity.rack,
+            log_dirs=sorted(identity.directories),
+            previous_broker_epoch=identity.previous_epoch,
+        )
+
+    def _heartbeat(self) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
+            broker_id=self._identity.broker_id,
+            broker_epoch=self.epoch,
+            current_metadata_offset=self._metadata_offset,
+            want_fence=self._want_fence,
+            want_shut_down=self._want_shut_down,
+            offline_log_dirs=list(self._offline_directories),
+        )
+
+    def _become(self, state: BrokerState) -> None:
+        if state is not self.state:
+            _log.info(f"Transitioning from {self.state.name} to {state.name}", broker=self._identity.broker_id)
+            self.state = state
