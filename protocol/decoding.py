@@ -16,6 +16,9 @@ from protocol.layout import FORMATS, Layout, width
 from protocol.schema import FieldSpec, MessageSpec, StructSpec
 from protocol.source import Source
 
+FEW_ROWS = 4
+"""Below so many rows, setting up `iter_unpack` costs more than it saves."""
+
 
 def decoder_source(spec: MessageSpec, version: int, names: Mapping[str, str]) -> str:
     """Source that defines `decode(buf, pos) -> (message, position after it)`. `names` maps structs to their classes."""
@@ -187,21 +190,20 @@ class _Decoder:
             self._out.add(f"{rows}.append({row})")
 
     def _fixed_rows(self, struct: StructSpec, rows: str) -> None:
-        """Rows of one size, read by `iter_unpack`. Flexible rows are, as long as no tag section holds anything."""
+        """Rows of one size: by `iter_unpack`, but few of them, or with a tag section that holds something, one by one.
+
+        `t` says whether rows are left to be read one by one; in `iter_unpack` it is a row's count of tagged fields.
+        """
         row = self._out.fresh("r")
         codes, targets, size = self._row_reads(struct, row)
         self._out.add(f"stop = pos + n * {size}")
+        self._out.add(f"t = n < {FEW_ROWS}")
         pairs = f"zip({rows}, {self._out.iter_struct(codes)}(buf[pos:stop]))"
-        if not self._layout.flexible:
-            with self._out.block(f"for {row}, ({targets}) in {pairs}:"):
-                self._defaults(struct, row)
-            self._out.add("pos = stop")
-            return
-        self._out.add("t = 0")
-        with self._out.block(f"for {row}, ({targets}) in {pairs}:"):
+        with self._out.block("if not t:"), self._out.block(f"for {row}, ({targets}) in {pairs}:"):
             self._defaults(struct, row)
-            with self._out.block("if t:"):
-                self._out.add("break")
+            if self._layout.flexible:
+                with self._out.block("if t:"):
+                    self._out.add("break")
         with self._out.block("if t:"), self._out.block(f"for {row} in {rows}:"):
             self._fields(struct, row)
             self._flush()

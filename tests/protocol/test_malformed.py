@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from protocol import compiler
 from protocol.api_keys import API_BY_KEY, request_class
+from protocol.decoding import FEW_ROWS
 from protocol.errors import DecodeError
 from protocol.messages import Message
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -87,20 +88,21 @@ def test_a_tagged_field_whose_size_is_not_its_own() -> None:
         compiler.decode(FetchRequest, encoded[:-5] + bytes.fromhex("03 04 616263"), 12)
 
 
-def test_unknown_tagged_fields_are_skipped() -> None:
+@pytest.mark.parametrize("count", [2, FEW_ROWS, 50])
+def test_unknown_tagged_fields_are_skipped(count: int) -> None:
+    """Also where rows are read in bulk as long as they hold no tags: only the last one here does."""
     directory = Uuid(b"u" * 16)
-    partitions = [
-        FetchPartition(partition=1, high_watermark=5),
-        FetchPartition(partition=2, replica_directory_id=directory),
-    ]
+    partitions = [FetchPartition(partition=index) for index in range(count)]
+    partitions[-1].high_watermark = 5
+    partitions[-1].replica_directory_id = directory
     newest = compiler.encode_bytes(FetchRequest(topics=[FetchTopic(partitions=partitions)]), 18)
     older, end = compiler.decode(FetchRequest, newest, 17)
     assert end == len(newest)
-    assert [p.partition for p in older.topics[0].partitions] == [1, 2]
-    assert older.topics[0].partitions[1].replica_directory_id == directory
+    assert [p.partition for p in older.topics[0].partitions] == list(range(count))
+    assert older.topics[0].partitions[-1] == FetchPartition(partition=count - 1, replica_directory_id=directory)
     oldest, end = compiler.decode(FetchRequest, newest, 16)
     assert end == len(newest)
-    assert oldest.topics[0].partitions == [FetchPartition(partition=1), FetchPartition(partition=2)]
+    assert oldest.topics[0].partitions == [FetchPartition(partition=index) for index in range(count)]
 
 
 @pytest.mark.parametrize(("cls", "version"), all_versions(), ids=lambda value: getattr(value, "__name__", str(value)))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import schemas
 from protocol import compiler
+from protocol.decoding import FEW_ROWS
 from protocol.layout import Layout
 from protocol.messages import Message
 from protocol.schema import INTEGER_BITS, FieldSpec, StructSpec
@@ -119,8 +120,16 @@ class _Builder:
         if self.layout.nullable(field) and self._chooser.integer(0, 3) == 0:
             return None
         if field.array:
-            return [self._single(field, depth + 1) for _ in range(self._chooser.integer(0, 3 if depth == 0 else 2))]
+            return [
+                self._single(field, depth + 1) for _ in range(self._chooser.integer(0, self._longest(field, depth)))
+            ]
         return self._single(field, depth)
+
+    def _longest(self, field: FieldSpec, depth: int) -> int:
+        """Flat rows come in numbers that the decoder reads in bulk, others in few, for they multiply."""
+        if field.struct is not None and self.layout.fixed_width(field.struct):
+            return FEW_ROWS + 2
+        return 3 if depth == 0 else 2
 
     def _single(self, field: FieldSpec, depth: int) -> object:
         choose = self._chooser
