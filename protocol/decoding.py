@@ -238,7 +238,7 @@ class _Decoder:
             self._out.add("n, pos = read_uvarint(buf, pos)")
             self._out.add(f"{stop} = pos + n")
             with self._out.block(f"if {stop} > end:"):
-                self._out.add(self._raise(name, "a tagged field exceeds the buffer"))
+                self._out.add(self._raise("a tagged field", "exceeds the buffer"))
             for index, field in enumerate(tags):
                 with self._out.block(f"{'el' if index else ''}if tag == {field.tag}:"):
                     self._field(field, f"{name}.{field.attribute}", in_tag=True)
@@ -246,7 +246,7 @@ class _Decoder:
             with self._out.block("else:"):
                 self._out.add(f"pos = {stop}")
             with self._out.block(f"if pos != {stop}:"):
-                self._out.add(self._raise(name, "a tagged field has the wrong size"))
+                self._out.add(self._raise("a tagged field", "has the wrong size"))
 
     def _length(self, field: FieldSpec, code: str, reader: str) -> None:
         """Reads a length or count of `field` into `n`, as it stands on the wire: a varint, or else of this `code`."""
