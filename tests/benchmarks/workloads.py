@@ -31,12 +31,14 @@ class Workload(Protocol):
 
 def create_topic(side: Side, name: str) -> None:
     """A topic with one partition, ready for use."""
-    AdminClient({"bootstrap.servers": side.bootstrap}).create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})  # its calls end when it is garbage
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
 
 def delete_topic(side: Side, name: str) -> None:
     """Take the topic away, so that dirty data stays small."""
-    AdminClient({"bootstrap.servers": side.bootstrap}).delete_topics([name])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})
+    admin.delete_topics([name])[name].result(30)
 
 
 def fill(side: Side, topic: str, size: int, count: int) -> None:

@@ -23,8 +23,13 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
     with OttlaNode(tmp_path_factory.mktemp("bad-input")) as running:
-        AdminClient({"bootstrap.servers": running.bootstrap}).create_topics([NewTopic("t", 1)])["t"].result(20)
+        create_topic(running, "t")
         yield running
+
+
+def create_topic(node: OttlaNode, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})  # its calls end when it is garbage
+    admin.create_topics([NewTopic(name, 1)])[name].result(20)
 
 
 def connect(node: OttlaNode) -> socket.socket:
@@ -68,7 +73,7 @@ def test_a_hostile_peer_is_disconnected_and_the_others_go_on(node: OttlaNode, ki
 
 def test_an_unknown_version_of_api_versions_is_answered_with_the_range(node: OttlaNode) -> None:
     with connect(node) as peer:
-        peer.sendall(struct.pack(">ihhih", 10, 18, 99, 77, -1))
+        peer.sendall(struct.pack(">ihhihb", 11, 18, 99, 77, -1, 0))
         (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
         answer = peer.recv(size, socket.MSG_WAITALL)
     correlation, error, count, key, lowest, highest = struct.unpack(">ihihhh", answer[:16])
@@ -109,7 +114,7 @@ def test_a_damaged_batch_gets_the_protocols_error(node: OttlaNode) -> None:
 
 def test_a_topic_named_like_a_path_is_refused_and_leaves_no_trace(node: OttlaNode) -> None:
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        AdminClient({"bootstrap.servers": node.bootstrap}).create_topics([NewTopic("../x", 1)])["../x"].result(20)
+        create_topic(node, "../x")
     assert refused.value.args[0].name() == "TOPIC_EXCEPTION"
     assert not list(node.data.parent.glob("x*"))
 
@@ -139,7 +144,7 @@ def test_a_port_in_use_says_so(node: OttlaNode, tmp_path: Path) -> None:
     ("setting", "word"),
     [
         ("num.partitions=many", "num.partitions"),
-        ("log.retention.ms=-5", "log.retention.ms"),
+        ("log.segment.bytes=5", "log.segment.bytes"),
         ("listeners=PLAINTEXT://nowhere", "listeners"),
         ("log.cleanup.policy=burn", "log.cleanup.policy"),
     ],

@@ -235,7 +235,7 @@ class Kcat:
                 count += 1
                 yield b"%d\t%s\n" % (number, line)
 
-        command = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-K", "\t", "-z", codec, "-X", "enable.idempotence=true"]
+        command = ["kcat", "-P", "-E", "-b", bootstrap, "-t", topic, "-K", "\t", "-z", codec, "-X", "enable.idempotence=true"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert process.stdin is not None
         with process.stdin as pipe:
@@ -246,7 +246,7 @@ class Kcat:
     def read(self, bootstrap: str, topic: str, group: str, expected: int) -> Tally:
         """See `ClientProgram.read`; kcat's balanced consumers as three processes, read in turn."""
         tally = Tally()
-        options = ["-q", "-u", "-f", "%k\t%s\n", "-X", "auto.offset.reset=earliest"]
+        options = ["-E", "-q", "-u", "-f", "%k\t%s\n", "-X", "auto.offset.reset=earliest"]
         command = ["kcat", "-b", bootstrap, *options, "-G", group, topic]
         members = [subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) for _ in range(GROUP_SIZE)]
         try:
