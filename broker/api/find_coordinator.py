@@ -1,0 +1,91 @@
+"""FindCoordinator (key 10), versions 0-6: which broker looks after a group.
+
+0-3 one key, 4+ several (KIP-699). The answer is the leader of the partition of an internal topic that the key
+hashes to, on the listener that the request came in on. The topic is created when somebody asks for the first time;
+that one, and whoever asks while there is no leader, is told COORDINATOR_NOT_AVAILABLE and asks again.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from broker.api.context import RequestContext
+from broker.coordination.partitioner import partition_for
+from broker.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+KEY_LIST_FROM = 4
+NO_NODE_ID = -1
+NO_PORT = -1
+
+
+class CoordinatorType(IntEnum):
+    """What a key names."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+class Node(NamedTuple):
+    """A broker as seen from one listener."""
+
+    id: int
+    host: str
+    port: int
+
+
+class FindCoordinatorHandler:
+    """Answers FindCoordinator.
+
+    `topics` names the internal topic behind each type of coordinator that this broker serves; any other type is
+    INVALID_REQUEST. `create_topic` asks for an internal topic to be created and does not wait for it; it is called
+    again as long as the topic is missing.
+    """
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        topics: Mapping[CoordinatorType, str],
+        create_topic: Callable[[str], None],
+    ) -> None:
+        self._image = image
+        self._topics = topics
+        self._create_topic = create_topic
+
+    def __call__(self, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+        if context.api_version >= KEY_LIST_FROM:
+            keys = request.coordinator_keys
+            return FindCoordinatorResponse(coordinators=[self._find(request.key_type, key, context) for key in keys])
+        found = self._find(request.key_type, request.key, context)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=ErrorCode(found.error_code).message if found.error_code else ErrorCode.NONE.name,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+
+    def _find(self, key_type: int, key: str, context: RequestContext) -> Coordinator:
+        try:
+            node = self._coordinator_or_raise(key_type, key, context.listener)
+        except KafkaError as error:
+            return Coordinator(key=key, node_id=NO_NODE_ID, port=NO_PORT, error_code=error.code)
+        return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
+
+    def _coordinator_or_raise(self, key_type: int, key: str, listener: str) -> Node:
+        image = self._image()
+        name = {int(each): topic for each, topic in self._topics.items()}.get(key_type)
+        if name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        topic = image.topics.by_name(name)
+        if topic is None:
+            self._create_topic(name)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partition = topic.partition(partition_for(key, topic.partition_count))
+        broker = None if partition is None else image.brokers.get(partition.leader)
+        endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener)
+        if broker is None or endpoint is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Node(broker.id, endpoint.host, endpoint.port)

@@ -1,0 +1,29 @@
+"""JoinGroup (key 11), versions 0-9: take part in the next generation of a group.
+
+1+ rebalance timeout; 4+ a newcomer is sent back for its member id (KIP-394); 5+ static members (KIP-345); 7+ protocol
+type, and a null protocol name where there is none; 8+ reason (KIP-800); 9+ SkipAssignment (KIP-814).
+"""
+
+from broker.api.context import RequestContext
+from broker.api.group_caller import caller
+from broker.runtime.group_coordinator import GroupCoordinator
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+NULL_PROTOCOL_NAME_FROM = 7
+
+
+class JoinGroupHandler:
+    """Answers JoinGroup."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    async def __call__(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+        response = await self._groups.join_group(request, caller(context))
+        response.protocol_name = protocol_name(response.protocol_name, context.api_version)
+        return response
+
+
+def protocol_name(name: str | None, api_version: int) -> str | None:
+    """No protocol is "" to old clients, and null to those who can read it."""
+    return name or (None if api_version >= NULL_PROTOCOL_NAME_FROM else "")

@@ -1,0 +1,25 @@
+"""LeaveGroup (key 13), versions 0-5: members leave, or are removed.
+
+0-2 name one member, and its error is the response's; 3+ a list, by member id or by instance alone (KIP-345); 5+
+reasons.
+"""
+
+from broker.api.context import RequestContext
+from broker.runtime.group_coordinator import GroupCoordinator
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+MEMBER_LIST_FROM = 3
+
+
+class LeaveGroupHandler:
+    """Answers LeaveGroup."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    async def __call__(self, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+        if context.api_version >= MEMBER_LIST_FROM:
+            return await self._groups.leave_group(request.group_id, request.members)
+        response = await self._groups.leave_group(request.group_id, [MemberIdentity(member_id=request.member_id)])
+        member_errors = [member.error_code for member in response.members]
+        return LeaveGroupResponse(error_code=response.error_code or next(iter(member_errors), 0))

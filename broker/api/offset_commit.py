@@ -1,0 +1,79 @@
+"""OffsetCommit (key 8), versions 2-10: store how far a group has read.
+
+2-4 a retention time of the client's own; 6+ leader epochs; 7+ static members (KIP-345); 9+ GROUP_ID_NOT_FOUND and
+STALE_MEMBER_EPOCH (KIP-848); 10+ topics by id. What does not exist is refused here, partition by partition; the rest
+goes to the group.
+"""
+
+from collections.abc import Callable
+
+from broker.api.context import RequestContext
+from broker.metadata.image import MetadataImage
+from broker.metadata.topic_image import TopicImage
+from broker.runtime.group_coordinator import GroupCoordinator
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+TOPIC_IDS_FROM = 10
+
+
+class OffsetCommitHandler:
+    """Answers OffsetCommit."""
+
+    def __init__(self, groups: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+        self._groups = groups
+        self._image = image
+
+    async def __call__(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+        known, refused = self._sort_out(request.topics, context.api_version)
+        if not known:
+            return OffsetCommitResponse(topics=refused)
+        request.topics = known
+        response = await self._groups.commit_offsets(request, context.api_version)
+        response.topics = merged(response.topics, refused)
+        return response
+
+    def _sort_out(
+        self, topics: list[OffsetCommitRequestTopic], api_version: int
+    ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
+        """What exists, by name, and the answers for what does not."""
+        by_id = api_version >= TOPIC_IDS_FROM
+        known: list[OffsetCommitRequestTopic] = []
+        refused: list[OffsetCommitResponseTopic] = []
+        for topic in topics:
+            found = self._image().topics.by_id(topic.topic_id) if by_id else self._image().topics.by_name(topic.name)
+            error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            name = topic.name if found is None else found.name
+            existing = [each for each in topic.partitions if _exists(found, each.partition_index)]
+            missing = [
+                OffsetCommitResponsePartition(each.partition_index, error)
+                for each in topic.partitions
+                if not _exists(found, each.partition_index)
+            ]
+            if existing:
+                known.append(OffsetCommitRequestTopic(name, topic.topic_id, existing))
+            if missing:
+                refused.append(OffsetCommitResponseTopic(name, topic.topic_id, missing))
+        return known, refused
+
+
+def merged(
+    topics: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """One entry per topic, whoever answered for its partitions."""
+    by_topic = {(topic.name, topic.topic_id): topic for topic in topics}
+    for topic in refused:
+        answered = by_topic.setdefault((topic.name, topic.topic_id), topic)
+        if answered is not topic:
+            answered.partitions.extend(topic.partitions)
+    return list(by_topic.values())
+
+
+def _exists(topic: TopicImage | None, partition: int) -> bool:
+    return topic is not None and topic.partition(partition) is not None

@@ -1,0 +1,56 @@
+"""OffsetDelete (key 47), version 0: forget how far a group has read some partitions (KIP-496)."""
+
+from collections.abc import Callable
+
+from broker.api.context import RequestContext
+from broker.metadata.image import MetadataImage
+from broker.runtime.group_coordinator import GroupCoordinator
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+class OffsetDeleteHandler:
+    """Answers OffsetDelete. What does not exist is refused here; the rest goes to the group, even if nothing is
+    left.
+    """
+
+    def __init__(self, groups: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+        self._groups = groups
+        self._image = image
+
+    async def __call__(self, request: OffsetDeleteRequest, _context: RequestContext) -> OffsetDeleteResponse:
+        missing = {topic.name: self._missing(topic) for topic in request.topics}
+        known = [OffsetDeleteRequestTopic(topic.name, _without(topic, missing[topic.name])) for topic in request.topics]
+        request.topics = [topic for topic in known if topic.partitions]
+        response = await self._groups.delete_offsets(request)
+        if response.error_code == ErrorCode.NONE:
+            _add_missing(response, missing)
+        return response
+
+    def _missing(self, topic: OffsetDeleteRequestTopic) -> set[int]:
+        found = self._image().topics.by_name(topic.name)
+        asked = {each.partition_index for each in topic.partitions}
+        return asked if found is None else {each for each in asked if found.partition(each) is None}
+
+
+def _without(topic: OffsetDeleteRequestTopic, missing: set[int]) -> list[OffsetDeleteRequestPartition]:
+    return [each for each in topic.partitions if each.partition_index not in missing]
+
+
+def _add_missing(response: OffsetDeleteResponse, missing: dict[str, set[int]]) -> None:
+    answered = {topic.name: topic for topic in response.topics}
+    for name, partitions in missing.items():
+        if partitions:
+            if name not in answered:
+                answered[name] = OffsetDeleteResponseTopic(name)
+                response.topics.append(answered[name])
+            answered[name].partitions.extend(
+                OffsetDeleteResponsePartition(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in sorted(partitions)
+            )

@@ -1,0 +1,123 @@
+"""OffsetFetch (key 9), versions 1-10: how far has a group read?
+
+2+ null topics ask for everything, and errors of the group have a place of their own; 5+ leader epochs; 7+ RequireStable
+(KIP-447); 8+ several groups at once; 9+ member id and epoch (KIP-848); 10+ topics by id.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from broker.api.context import RequestContext
+from broker.metadata.image import MetadataImage
+from broker.runtime.group_coordinator import GroupCoordinator
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUP_ERROR_FROM = 2
+GROUPS_FROM = 8
+TOPIC_IDS_FROM = 10
+
+
+class OffsetFetchHandler:
+    """Answers OffsetFetch."""
+
+    def __init__(self, groups: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+        self._groups = groups
+        self._image = image
+
+    async def __call__(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+        if context.api_version < GROUPS_FROM:
+            group = await self._groups.fetch_offsets(as_group(request), request.require_stable)
+            return as_old_response(group, request, context.api_version)
+        fetch = self._fetch_by_id if context.api_version >= TOPIC_IDS_FROM else self._groups.fetch_offsets
+        if len(request.groups) == 1:
+            return OffsetFetchResponse(groups=[await fetch(request.groups[0], request.require_stable)])
+        fetches = (fetch(group, request.require_stable) for group in request.groups)
+        return OffsetFetchResponse(groups=await asyncio.gather(*fetches))
+
+    async def _fetch_by_id(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+        if request.topics is None:
+            return self._with_ids(await self._groups.fetch_offsets(request, require_stable))
+        unknown = self._name(request.topics)
+        request.topics = [topic for topic in request.topics if topic.name]
+        response = await self._groups.fetch_offsets(request, require_stable)
+        if response.error_code == ErrorCode.NONE:
+            response.topics.extend(map(_unknown_topic, unknown))
+        return response
+
+    def _name(self, topics: list[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
+        """Give the topics the names that their ids stand for; those for which there is none are returned."""
+        for topic in topics:
+            found = self._image().topics.by_id(topic.topic_id)
+            topic.name = "" if found is None else found.name
+        return [topic for topic in topics if not topic.name]
+
+    def _with_ids(self, response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+        """Give the topics their ids; those that no longer exist cannot be named in this version, and are left out."""
+        for topic in response.topics:
+            found = self._image().topics.by_name(topic.name)
+            if found is not None:
+                topic.topic_id = found.id
+        response.topics = [topic for topic in response.topics if any(topic.topic_id)]
+        return response
+
+
+def as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The one group that an old request asks for."""
+    if request.topics is None:
+        return OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
+    topics = [
+        OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in request.topics
+    ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def as_old_response(
+    group: OffsetFetchResponseGroup, request: OffsetFetchRequest, api_version: int
+) -> OffsetFetchResponse:
+    """The answer about one group, in the form of versions before 8."""
+    if group.error_code == ErrorCode.NONE:
+        return OffsetFetchResponse(topics=[_old_topic(topic) for topic in group.topics])
+    if api_version >= GROUP_ERROR_FROM:
+        return OffsetFetchResponse(error_code=group.error_code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                topic.name,
+                [OffsetFetchResponsePartition(each, -1, -1, "", group.error_code) for each in topic.partition_indexes],
+            )
+            for topic in request.topics or []
+        ]
+    )
+
+
+def _old_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        topic.name,
+        [
+            OffsetFetchResponsePartition(
+                each.partition_index, each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code
+            )
+            for each in topic.partitions
+        ],
+    )
+
+
+def _unknown_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(each, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
+            for each in topic.partition_indexes
+        ],
+    )

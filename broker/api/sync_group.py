@@ -1,0 +1,25 @@
+"""SyncGroup (key 14), versions 0-5: fetch the assignment of this generation; the leader brings it along.
+
+3+ static members (KIP-345); 5+ protocol type and name, which must then be given (KIP-559).
+"""
+
+from broker.api.context import RequestContext
+from broker.groups.answers import sync_refused
+from broker.runtime.group_coordinator import GroupCoordinator
+from protocol.errors import ErrorCode
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+PROTOCOL_REQUIRED_FROM = 5
+
+
+class SyncGroupHandler:
+    """Answers SyncGroup."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    async def __call__(self, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+        lacks_protocol = request.protocol_type is None or request.protocol_name is None
+        if lacks_protocol and context.api_version >= PROTOCOL_REQUIRED_FROM:
+            return sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return await self._groups.sync_group(request)

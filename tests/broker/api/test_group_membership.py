@@ -1,0 +1,166 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup as clients of each version see them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from broker.api.heartbeat import HeartbeatHandler
+from broker.api.join_group import JoinGroupHandler
+from broker.api.leave_group import LeaveGroupHandler
+from broker.api.sync_group import SyncGroupHandler
+from broker.groups.caller import java_address
+from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC
+from protocol.compiler import encode_bytes
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.group_stage import GroupStage, context
+
+
+@pytest_asyncio.fixture
+async def stage() -> AsyncIterator[GroupStage]:
+    made = GroupStage()
+    yield made
+    made.close()
+
+
+def join_request(member_id: str = "", group_id: str = "g", session_ms: int = 10_000) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"metadata")],
+    )
+
+
+async def joined(stage: GroupStage, version: int = 9) -> JoinGroupResponse:
+    """One member joins, in as many rounds as its version takes."""
+    handler = JoinGroupHandler(stage.groups)
+    response = await handler(join_request(), context(version))
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        response = await handler(join_request(response.member_id), context(version))
+    assert response.error_code == ErrorCode.NONE
+    return response
+
+
+@pytest.mark.parametrize("version", range(10))
+async def test_a_lone_member_joins_syncs_beats_and_leaves_in_every_version(stage: GroupStage, version: int) -> None:
+    response = await joined(stage, version)
+    assert encode_bytes(response, version)
+    assert (response.generation_id, response.leader, response.protocol_name) == (1, response.member_id, "range")
+    sync = SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id=response.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[SyncGroupRequestAssignment(response.member_id, b"all")],
+    )
+    synced = await SyncGroupHandler(stage.groups)(sync, context(min(version, 5)))
+    assert (synced.error_code, synced.assignment) == (0, b"all")
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=response.member_id)
+    assert HeartbeatHandler(stage.groups)(heartbeat, context(min(version, 4))).error_code == 0
+    leave = LeaveGroupRequest(group_id="g", member_id=response.member_id, members=[MemberIdentity(response.member_id)])
+    left = await LeaveGroupHandler(stage.groups)(leave, context(min(version, 5)))
+    assert left.error_code == 0
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
+async def test_no_protocol_is_empty_to_old_clients_and_null_to_newer_ones(
+    stage: GroupStage, version: int, name: str | None
+) -> None:
+    response = await JoinGroupHandler(stage.groups)(join_request("unknown"), context(version))
+    assert (response.error_code, response.protocol_name) == (ErrorCode.UNKNOWN_MEMBER_ID, name)
+    assert encode_bytes(response, version)
+
+
+@pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
+async def test_a_session_timeout_out_of_bounds_is_refused(stage: GroupStage, session_ms: int) -> None:
+    response = await JoinGroupHandler(stage.groups)(join_request("m", session_ms=session_ms), context(9))
+    assert (response.error_code, response.member_id) == (ErrorCode.INVALID_SESSION_TIMEOUT, "m")
+
+
+async def test_a_group_needs_an_id(stage: GroupStage) -> None:
+    assert (await JoinGroupHandler(stage.groups)(join_request(group_id=""), context(9))).error_code == 24
+    sync = SyncGroupRequest(protocol_type="consumer", protocol_name="range")
+    assert (await SyncGroupHandler(stage.groups)(sync, context(5))).error_code == 24
+    assert HeartbeatHandler(stage.groups)(HeartbeatRequest(), context(4)).error_code == 24
+    assert (await LeaveGroupHandler(stage.groups)(LeaveGroupRequest(), context(5))).error_code == 24
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(4, ErrorCode.UNKNOWN_MEMBER_ID), (5, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
+)
+async def test_from_version_5_sync_must_name_the_protocol(stage: GroupStage, version: int, error: ErrorCode) -> None:
+    response = await SyncGroupHandler(stage.groups)(SyncGroupRequest(group_id="g"), context(version))
+    assert response.error_code == error
+
+
+@pytest.mark.parametrize(("version", "top_level", "members"), [(2, 25, 0), (3, 0, 1)])
+async def test_before_version_3_the_error_of_the_leaver_is_the_responses(
+    stage: GroupStage, version: int, top_level: int, members: int
+) -> None:
+    request = LeaveGroupRequest(group_id="g", member_id="unknown", members=[MemberIdentity("unknown")])
+    response = await LeaveGroupHandler(stage.groups)(request, context(version))
+    assert (response.error_code, len(response.members)) == (top_level, members)
+    assert encode_bytes(response, version) is not None
+
+
+async def test_who_does_not_lead_the_partition_is_not_the_coordinator() -> None:
+    stage = GroupStage(elected=False)
+    assert (await JoinGroupHandler(stage.groups)(join_request("m"), context(9))).error_code == 16
+    assert HeartbeatHandler(stage.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 16
+    leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity("m")])
+    assert (await LeaveGroupHandler(stage.groups)(leave, context(5))).error_code == 16
+    stage.close()
+
+
+async def test_while_the_group_is_loaded_heartbeats_are_answered_kindly() -> None:
+    stage = GroupStage(elected=False)
+    for log in stage.logs:
+        log.add([(b"\x00\x63", b"")])
+    stage.create_topics(**{GROUP_METADATA_TOPIC: 2})
+    assert (await JoinGroupHandler(stage.groups)(join_request("m"), context(9))).error_code == 14
+    assert HeartbeatHandler(stage.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 0
+    stage.close()
+
+
+async def test_losing_leadership_sends_parked_members_away(stage: GroupStage) -> None:
+    first = await joined(stage)
+    newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
+    parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))
+    await asyncio.sleep(0)
+    stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1), 1: (2, 1)})
+    assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=first.member_id)
+    assert HeartbeatHandler(stage.groups)(heartbeat, context(4)).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_client_that_goes_away_while_parked_disturbs_nobody(stage: GroupStage) -> None:
+    first = await joined(stage)
+    newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
+    parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))
+    await asyncio.sleep(0)
+    parked.cancel()
+    again = await JoinGroupHandler(stage.groups)(join_request(first.member_id), context(9))
+    assert (again.generation_id, len(again.members)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("127.0.0.1", "/127.0.0.1"),
+        ("::1", "/0:0:0:0:0:0:0:1"),
+        ("fe80::ab:1", "/fe80:0:0:0:0:0:ab:1"),
+        ("::ffff:10.0.0.1", "/10.0.0.1"),
+        ("somewhere", "/somewhere"),
+    ],
+)
+def test_addresses_are_written_as_java_writes_them(host: str, text: str) -> None:
+    assert java_address(host) == text
