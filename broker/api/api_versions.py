@@ -1,0 +1,76 @@
+"""ApiVersions (key 18), versions 0-4: what this listener serves, computed from the table of routes; features.
+
+Served to anybody. A version we do not know is answered in version 0 with our range (`unsupported`), and the software
+name and version that a client gives are kept with its connection (KIP-511, KIP-584).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.api.context import RequestContext
+from broker.api.metadata_source import MetadataSource
+from broker.api.route import Route
+from broker.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_NAMES_SOFTWARE: Final = 3
+# Decoders of older clients fail on a feature whose lowest level is 0.
+_ALLOWS_MINIMUM_ZERO: Final = 4
+
+
+class ApiVersionsHandler:
+    """Answers ApiVersions. `routes` gives the rows served on the listener; it is asked on every request."""
+
+    def __init__(self, routes: Callable[[], Sequence[Route]], metadata: MetadataSource, *, kraft_version: int) -> None:
+        self._routes = routes
+        self._metadata = metadata
+        self._kraft_version = kraft_version
+
+    def __call__(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+        if context.api_version >= _NAMES_SOFTWARE:
+            name, version = request.client_software_name, request.client_software_version
+            if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            context.connection.client_software_name = name
+            context.connection.client_software_version = version
+        features = self._metadata.image.features
+        finalized = {**features.finalized(), KRAFT_VERSION: self._kraft_version}
+        return ApiVersionsResponse(
+            api_keys=[ApiVersion(row.key, row.min_version, row.max_version) for row in self._in_order()],
+            supported_features=_supported(context.api_version),
+            finalized_features_epoch=self._metadata.image.offset,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in sorted(finalized.items())
+                if level > 0
+            ],
+        )
+
+    def unsupported(self) -> ApiVersionsResponse:
+        """The answer, in version 0, to a version that nobody here knows: the range to try again with."""
+        own = [row for row in self._in_order() if row.key is ApiKey.API_VERSIONS]
+        return ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[ApiVersion(row.key, row.min_version, row.max_version) for row in own],
+        )
+
+    def _in_order(self) -> list[Route]:
+        return sorted(self._routes(), key=lambda row: row.key)
+
+
+def _supported(api_version: int) -> list[SupportedFeatureKey]:
+    return [
+        SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
+        for name, levels in sorted(SUPPORTED_FEATURES.items())
+        if levels.minimum > 0 or api_version >= _ALLOWS_MINIMUM_ZERO
+    ]

@@ -1,0 +1,42 @@
+"""CreateTopics (key 19), versions 2-7: version 5 answers with the configs in effect, version 7 with the topic's id.
+
+Checks that need no metadata are made here, all others by the controller. Each topic has an answer of its own.
+"""
+
+from collections import Counter
+
+from broker.api.context import RequestContext
+from broker.api.controller_gateway import ControllerGateway
+from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+
+
+class CreateTopicsHandler:
+    """Answers CreateTopics."""
+
+    def __init__(self, controller: ControllerGateway) -> None:
+        self._controller = controller
+
+    async def __call__(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+        refused = _refused(request)
+        accepted = [topic for topic in request.topics if topic.name not in refused]
+        asked = CreateTopicsRequest(accepted, request.timeout_ms, request.validate_only)
+        response = await self._controller.submit(lambda controller, _now: controller.create_topics(asked))
+        response.topics += refused.values()
+        return response
+
+
+def _refused(request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
+    counts = Counter(topic.name for topic in request.topics)
+    refused: dict[str, CreatableTopicResult] = {}
+    for name, count in counts.items():
+        if name == CLUSTER_METADATA_TOPIC:
+            refused[name] = _refusal(name, f"{name} is the cluster's own and cannot be created")
+        elif count > 1:
+            refused[name] = _refusal(name, f"topic '{name}' is named {count} times in the request")
+    return refused
+
+
+def _refusal(name: str, sentence: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=sentence)

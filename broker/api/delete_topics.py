@@ -1,0 +1,86 @@
+"""DeleteTopics (key 20), versions 1-6: by name, from version 6 on by name or id (KIP-516). One answer per topic."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from broker.api.context import RequestContext
+from broker.api.controller_gateway import ControllerGateway
+from broker.metadata.controller import Controller
+from broker.metadata.result import Result
+from broker.metadata.topic_image import TopicsImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.primitives import ZERO_UUID, Uuid
+
+_BY_ID: Final = 6
+_TELLS_DELETION_DISABLED: Final = 3
+
+
+class DeleteTopicsHandler:
+    """Answers DeleteTopics. `enabled` is `delete.topic.enable`."""
+
+    def __init__(self, controller: ControllerGateway, *, enabled: bool) -> None:
+        self._controller = controller
+        self._enabled = enabled
+
+    async def __call__(self, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+        if not self._enabled:
+            told = context.api_version >= _TELLS_DELETION_DISABLED
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if told else ErrorCode.INVALID_REQUEST)
+        asked = request.topics
+        if context.api_version < _BY_ID:
+            asked = [DeleteTopicState(name=name) for name in request.topic_names]
+        return await self._controller.submit(lambda controller, _now: _delete(controller, asked))
+
+
+def _delete(controller: Controller, asked: Iterable[DeleteTopicState]) -> Result[DeleteTopicsResponse]:
+    """Resolve what was asked for on the controller's own image, and delete what is left."""
+    refused: list[DeletableTopicResult] = []
+    ids: list[Uuid] = []
+    for state in _well_formed(asked, refused):
+        topic_id = _resolve(state, controller.image.topics, refused)
+        if topic_id is not None:
+            ids.append(topic_id)
+    repeated = {topic_id for topic_id, count in Counter(ids).items() if count > 1}
+    refused += [_refusal(None, each, ErrorCode.INVALID_REQUEST, "a topic is named twice") for each in sorted(repeated)]
+    result = controller.delete_topics([topic_id for topic_id in ids if topic_id not in repeated])
+    return Result(result.records, DeleteTopicsResponse(responses=[*refused, *result.response.values()]))
+
+
+def _well_formed(asked: Iterable[DeleteTopicState], refused: list[DeletableTopicResult]) -> list[DeleteTopicState]:
+    """Those that name a topic in one way, once."""
+    accepted = []
+    counts = Counter((state.name, state.topic_id) for state in asked)
+    for (name, topic_id), count in counts.items():
+        if name is not None and topic_id != ZERO_UUID:
+            fault = "a topic must be given by name or by id, not by both"
+        elif name is None and topic_id == ZERO_UUID:
+            fault = "neither a topic's name nor its id is given"
+        elif count > 1:
+            fault = "a topic is named twice"
+        else:
+            accepted.append(DeleteTopicState(name, topic_id))
+            continue
+        refused.append(_refusal(name, topic_id, ErrorCode.INVALID_REQUEST, fault))
+    return accepted
+
+
+def _resolve(state: DeleteTopicState, topics: TopicsImage, refused: list[DeletableTopicResult]) -> Uuid | None:
+    if state.name is not None:
+        topic, code = topics.by_name(state.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        topic, code = topics.by_id(state.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    if topic is None:
+        refused.append(_refusal(state.name, state.topic_id, code, code.message))
+        return None
+    return topic.id
+
+
+def _refusal(name: str | None, topic_id: Uuid, code: ErrorCode, sentence: str) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=sentence)

@@ -1,0 +1,123 @@
+"""DescribeConfigs (key 32), versions 1-4: settings with their sources. 1 adds synonyms, 3 types and documentation.
+
+A broker's own settings are described by that broker alone; a broker resource without a name means the dynamic defaults
+of the cluster. Everything else any broker answers from its image.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from broker.api.context import RequestContext
+from broker.api.metadata_source import MetadataSource
+from broker.config.broker_config import BrokerConfig
+from broker.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_default,
+    describe_group,
+    describe_loggers,
+    describe_topic,
+)
+from broker.metadata.config_image import CLUSTER_DEFAULT, ResourceType
+from broker.metadata.topic_names import name_fault
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+_KNOWN_TYPES: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
+
+
+class LoggerLevels(Protocol):
+    """The levels of this process's loggers."""
+
+    def levels(self) -> Mapping[str, str]: ...
+
+
+class DescribeConfigsHandler:
+    """Answers DescribeConfigs. `config` gives this broker's configuration as it is now, dynamic layers included."""
+
+    def __init__(
+        self, metadata: MetadataSource, *, node_id: int, config: Callable[[], BrokerConfig], loggers: LoggerLevels
+    ) -> None:
+        self._metadata = metadata
+        self._node_id = node_id
+        self._config = config
+        self._loggers = loggers
+
+    def __call__(self, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+        for resource in request.resources:
+            if resource.resource_type not in _KNOWN_TYPES:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} does not exist")
+        return DescribeConfigsResponse(results=[self._result(resource, request) for resource in request.resources])
+
+    def _result(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            entries = self._entries(ResourceType(resource.resource_type), resource.resource_name)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            return result
+        wanted = resource.configuration_keys or None
+        result.configs = [
+            _described(entry, synonyms=request.include_synonyms, documentation=request.include_documentation)
+            for entry in entries
+            if wanted is None or entry.name in wanted
+        ]
+        return result
+
+    def _entries(self, kind: ResourceType, name: str) -> list[ConfigEntry]:
+        """Raises KafkaError if the resource does not exist or is not this broker's to describe."""
+        match kind:
+            case ResourceType.TOPIC:
+                return self._topic(name)
+            case ResourceType.BROKER if name == CLUSTER_DEFAULT:
+                return describe_cluster_default(self._config())
+            case ResourceType.BROKER:
+                self._check_own_id(name)
+                return describe_broker(self._config())
+            case ResourceType.BROKER_LOGGER:
+                self._check_own_id(name)
+                return describe_loggers(self._loggers.levels())
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource needs a name")
+        overrides = self._metadata.image.configs.of(kind, name)
+        if kind is ResourceType.GROUP:
+            return describe_group(overrides, self._config())
+        return describe_client_metrics(overrides)
+
+    def _topic(self, name: str) -> list[ConfigEntry]:
+        fault = name_fault(name)
+        if fault is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        image = self._metadata.image
+        if image.topics.by_name(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic(image.configs.topic(name), self._config())
+
+    def _check_own_id(self, name: str) -> None:
+        if name != str(self._node_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {self._node_id} describes itself alone, not '{name}'")
+
+
+def _described(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[DescribeConfigsSynonym(each.name, each.value, each.source) for each in entry.synonyms]
+        if synonyms
+        else [],
+        config_type=entry.kind,
+        documentation=entry.documentation if documentation else None,
+    )

@@ -1,0 +1,103 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from single keys (KIP-339).
+
+Logger levels are this process's own and changed here; all else is the controller's to store. Each resource has an
+answer of its own and is changed wholly or not at all.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from broker.api.config_changes import OwnConfigCheck, check_resource, refusal
+from broker.api.context import RequestContext
+from broker.api.controller_gateway import ControllerGateway
+from broker.api.metadata_source import MetadataSource
+from broker.config.definitions import BROKER_KEYS
+from broker.metadata.config_image import ConfigResource, ResourceType
+from broker.metadata.configs import AlterOperation, AlterOutcome, ConfigOperation
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_LIST_OPERATIONS: Final = (AlterOperation.APPEND, AlterOperation.SUBTRACT)
+
+
+class LoggerControl(Protocol):
+    """Changes this process's loggers."""
+
+    def alter(self, operations: Sequence[ConfigOperation], *, validate_only: bool) -> None:
+        """All operations or none. Raises KafkaError."""
+        ...
+
+
+class IncrementalAlterConfigsHandler:
+    """Answers IncrementalAlterConfigs."""
+
+    def __init__(
+        self, controller: ControllerGateway, metadata: MetadataSource, own: OwnConfigCheck, loggers: LoggerControl
+    ) -> None:
+        self._controller = controller
+        self._metadata = metadata
+        self._own = own
+        self._loggers = loggers
+
+    async def __call__(
+        self, request: IncrementalAlterConfigsRequest, context: RequestContext
+    ) -> IncrementalAlterConfigsResponse:
+        counts = Counter(_resource(each) for each in request.resources)
+        outcomes: list[AlterOutcome] = []
+        changes: dict[ConfigResource, list[ConfigOperation]] = {}
+        for asked in {_resource(each): each for each in request.resources}.values():
+            resource, operations = _resource(asked), _operations(asked)
+            try:
+                self._check(resource, operations, counts[resource])
+                if resource.type == ResourceType.BROKER_LOGGER:
+                    self._loggers.alter(operations, validate_only=request.validate_only)
+                    outcomes.append(AlterOutcome(resource, ErrorCode.NONE, None))
+                else:
+                    changes[resource] = operations
+            except KafkaError as error:
+                outcomes.append(refusal(resource, error))
+        if changes:
+            outcomes += await self._controller.submit(
+                lambda controller, _now: controller.alter_configs(changes, validate_only=request.validate_only)
+            )
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(outcome.code, outcome.message, *outcome.resource) for outcome in outcomes
+            ]
+        )
+
+    def _check(self, resource: ConfigResource, operations: list[ConfigOperation], times_named: int) -> None:
+        check_resource(resource, [each.key for each in operations], times_named=times_named)
+        for key, operation, value in operations:
+            if value is None and operation != AlterOperation.DELETE:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the value of {key} is null")
+        if resource.type == ResourceType.BROKER_LOGGER:
+            self._own.check_name(resource.name)
+        if resource.type == ResourceType.BROKER:
+            self._own.check(resource, self._broker_changes(resource, operations), self._metadata.image.configs)
+
+    def _broker_changes(self, resource: ConfigResource, operations: list[ConfigOperation]) -> dict[str, str | None]:
+        """What operations on a broker's configs come to; lists are the controller's to edit, and of strings."""
+        stored = self._metadata.image.configs.of(resource.type, resource.name)
+        changed: dict[str, str | None] = {}
+        for key, operation, value in operations:
+            if operation in _LIST_OPERATIONS:
+                default = BROKER_KEYS[key].default if key in BROKER_KEYS else None
+                changed[key] = stored.get(key, default) or value
+            else:
+                changed[key] = None if operation == AlterOperation.DELETE else value
+        return changed
+
+
+def _resource(asked: AlterConfigsResource) -> ConfigResource:
+    return ConfigResource(asked.resource_type, asked.resource_name)
+
+
+def _operations(asked: AlterConfigsResource) -> list[ConfigOperation]:
+    return [ConfigOperation(each.name, each.config_operation, each.value) for each in asked.configs]

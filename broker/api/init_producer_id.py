@@ -1,0 +1,51 @@
+"""InitProducerId (key 22), versions 0-6: an id for an idempotent producer.
+
+Transactions are not served yet: a transactional id is refused with INVALID_REQUEST, and the log says so.
+"""
+
+from typing import Final, Protocol
+
+from broker.api.context import RequestContext
+from broker.logs import EventLog
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NO_ID: Final = -1
+FIRST_EPOCH: Final = 0
+
+_log: Final = EventLog("broker.api.init_producer_id")
+
+
+class ProducerIdSource(Protocol):
+    """Hands out producer ids."""
+
+    async def next_id(self) -> int:
+        """An id nobody had before. Raises KafkaError."""
+        ...
+
+
+class InitProducerIdHandler:
+    """Answers InitProducerId."""
+
+    def __init__(self, producer_ids: ProducerIdSource) -> None:
+        self._producer_ids = producer_ids
+
+    async def __call__(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+        if request.transactional_id is not None:
+            _log.warning(
+                "A transactional producer was refused: transactions are not supported yet",
+                transactional_id=request.transactional_id,
+                client=context.client_id,
+                host=context.peer_host,
+            )
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if (request.producer_id == NO_ID) != (request.producer_epoch == NO_ID):
+            return _refused(ErrorCode.INVALID_REQUEST)
+        try:
+            return InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=FIRST_EPOCH)
+        except KafkaError as error:
+            return _refused(error.code)
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_ID)

@@ -1,0 +1,163 @@
+"""Metadata (key 3), versions 0-13: who the brokers are, and who leads which partition; creates topics on first use.
+
+Version 1 tells "all topics" (null) from "none" (empty); 4 lets the client forbid creation; 8 asks for authorized
+operations; 10 carries topic ids, by which 12 lets one ask; 13 has room for an error on top that only a broker of
+another cluster gives.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from broker.api.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.api.context import RequestContext
+from broker.api.metadata_source import (
+    ControllerSource,
+    MetadataSource,
+    leader_endpoint,
+    offline_replicas,
+    visible_controller,
+)
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.topic_image import TopicImage
+from broker.metadata.topic_names import is_internal, name_fault
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.primitives import ZERO_UUID, Uuid
+
+_NULL_MEANS_ALL: Final = 1
+_TELLS_LISTENER_NOT_FOUND: Final = 6
+_CLUSTER_OPERATIONS_VERSIONS: Final = range(8, 11)
+_BY_ID: Final = 12
+
+
+class TopicCreator(Protocol):
+    """Creates topics that clients asked for by name, some time after this returns."""
+
+    def request_topic(self, name: str) -> None: ...
+
+
+class MetadataHandler:
+    """Answers Metadata from the published image. `creator` is None where auto.create.topics.enable is off."""
+
+    def __init__(
+        self,
+        metadata: MetadataSource,
+        controller: ControllerSource,
+        *,
+        cluster_id: str,
+        creator: TopicCreator | None,
+    ) -> None:
+        self._metadata = metadata
+        self._controller = controller
+        self._cluster_id = cluster_id
+        self._creator = creator
+
+    def __call__(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        version, listener, image = context.api_version, context.listener, self._metadata.image
+        cluster_operations = request.include_cluster_authorized_operations and version in _CLUSTER_OPERATIONS_VERSIONS
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(broker.id, *broker.endpoints[listener][:2], rack=broker.rack)
+                for broker in image.brokers.alive(listener)
+            ],
+            cluster_id=self._cluster_id,
+            controller_id=visible_controller(image.brokers, listener, self._controller.controller_id),
+            topics=self._topics(request, image, _View(image, listener, version)),
+            cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
+        )
+
+    def _topics(self, request: MetadataRequest, image: MetadataImage, view: "_View") -> list[MetadataResponseTopic]:
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        if request.topics is None or (view.version < _NULL_MEANS_ALL and not request.topics):
+            return [view.topic(topic, operations) for topic in sorted(image.topics, key=lambda topic: topic.name)]
+        _check_identification(request.topics, view.version)
+        ids = [topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID]
+        if ids:
+            return [self._by_id(topic_id, image, view, operations) for topic_id in dict.fromkeys(ids)]
+        names = dict.fromkeys(topic.name or "" for topic in request.topics)
+        may_create = request.allow_auto_topic_creation and self._creator is not None
+        return [self._by_name(name, image, view, operations, may_create) for name in names]
+
+    def _by_id(self, topic_id: Uuid, image: MetadataImage, view: "_View", operations: int) -> MetadataResponseTopic:
+        topic = image.topics.by_id(topic_id)
+        if topic is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        return view.topic(topic, operations)
+
+    def _by_name(
+        self, name: str, image: MetadataImage, view: "_View", operations: int, may_create: bool
+    ) -> MetadataResponseTopic:
+        topic = image.topics.by_name(name)
+        if topic is not None:
+            return view.topic(topic, operations)
+        if name_fault(name) is not None:
+            return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name=name, is_internal=is_internal(name))
+        if may_create and self._creator is not None:
+            self._creator.request_topic(name)  # the client asks again until the topic is there
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=is_internal(name))
+
+
+class _View:
+    """Topics of one image as a client of one listener and version sees them."""
+
+    def __init__(self, image: MetadataImage, listener: str, version: int) -> None:
+        self._brokers = image.brokers
+        self._listener = listener
+        self.version = version
+
+    def topic(self, topic: TopicImage, operations: int) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=is_internal(topic.name),
+            partitions=[self._partition(index, partition) for index, partition in topic.in_order()],
+            topic_authorized_operations=operations,
+        )
+
+    def _partition(self, index: int, partition: PartitionRegistration) -> MetadataResponsePartition:
+        error = self._leader_error(partition.leader)
+        replicas, isr = self._visible(partition.replicas), self._visible(partition.isr)
+        if error is ErrorCode.NONE and (len(replicas), len(isr)) != (len(partition.replicas), len(partition.isr)):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+        has_leader = leader_endpoint(self._brokers, partition.leader, self._listener) is not None
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=partition.leader if has_leader else NO_LEADER,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=offline_replicas(partition, self._brokers, self._listener),
+        )
+
+    def _leader_error(self, leader: int) -> ErrorCode:
+        if leader_endpoint(self._brokers, leader, self._listener) is not None:
+            return ErrorCode.NONE
+        if leader in self._brokers and self.version >= _TELLS_LISTENER_NOT_FOUND:
+            return ErrorCode.LISTENER_NOT_FOUND
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
+    def _visible(self, replicas: Sequence[int]) -> list[int]:
+        """All replicas; in version 0, whose clients cannot know of others, those with an address."""
+        if self.version > 0:
+            return list(replicas)
+        return [each for each in replicas if leader_endpoint(self._brokers, each, self._listener) is not None]
+
+
+def _check_identification(topics: Iterable[MetadataRequestTopic], version: int) -> None:
+    """Ids exist from version 10 on, but asking by them works only from 12 on. Raises KafkaError INVALID_REQUEST."""
+    for topic in topics:
+        if topic.name is None and (version < _BY_ID or topic.topic_id == ZERO_UUID):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"a topic without name cannot be asked for in version {version}"
+            )
+        if topic.topic_id != ZERO_UUID and version < _BY_ID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic ids cannot be asked for in version {version}")

@@ -1,0 +1,49 @@
+"""What handlers of metadata are given in tests: an image, a controller that answers at once, a request's context."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from broker.api.context import RequestContext
+from broker.metadata.config_image import ConfigsImage
+from broker.metadata.image import MetadataImage
+from broker.net.request import ConnectionInfo, Request
+from broker.runtime.controller_driver import Command
+from protocol.errors import ErrorCode, KafkaError
+from protocol.headers import RequestHeader
+from tests.broker.metadata.images import LISTENER, Cluster
+
+R = TypeVar("R")
+
+
+class FixedMetadata:
+    """A source of metadata that stands still until a test says otherwise."""
+
+    def __init__(self, image: MetadataImage, controller_id: int | None = 1) -> None:
+        self.image = image
+        self.controller_id = controller_id
+
+
+class LiveCluster(Cluster):
+    """A controller that commits at once; at the same time the source of the metadata it makes."""
+
+    controller_id: int | None = 1
+    is_active = True
+
+    def submit(self, command: Command[R]) -> Awaitable[R]:
+        return self._answer(command)
+
+    async def _answer(self, command: Command[R]) -> R:
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return self.write(command(self.controller, self.now_ms))
+
+    @property
+    def configs(self) -> ConfigsImage:
+        return self.image.configs
+
+
+def context(api_version: int, *, listener: str = LISTENER, api_key: int = 0) -> RequestContext:
+    """The circumstances of a request of this version."""
+    connection = ConnectionInfo("test", listener, "127.0.0.1", 40_000)
+    header = RequestHeader(api_key, api_version, 1, "client")
+    return RequestContext(api_version, "client", connection, Request(header, memoryview(b""), connection, 0))

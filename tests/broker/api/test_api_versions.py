@@ -1,0 +1,70 @@
+"""ApiVersions: the table of routes as clients see it, features, software names (KIP-511, KIP-584)."""
+
+import pytest
+
+from broker.api.api_versions import ApiVersionsHandler
+from broker.api.route import route
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.broker.api.metadata_stage import FixedMetadata, context
+from tests.broker.metadata.images import image_with
+
+IMAGE = image_with()
+
+
+def handler() -> ApiVersionsHandler:
+    rows = [route(key, lambda _request, _context: None) for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.FETCH)]
+    return ApiVersionsHandler(lambda: rows, FixedMetadata(IMAGE), kraft_version=1)
+
+
+def ask(version: int, name: str = "client", software_version: str = "1.0") -> ApiVersionsResponse:
+    return handler()(ApiVersionsRequest(name, software_version), context(version))
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_lists_the_routes_in_key_order(version: int) -> None:
+    response = ask(version)
+    assert [each.api_key for each in response.api_keys] == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS]
+    assert (response.api_keys[1].min_version, response.api_keys[1].max_version) == (0, 13)
+
+
+def test_tells_finalized_features_with_the_offset_as_their_epoch() -> None:
+    response = ask(4)
+    assert {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features} == {
+        "eligible.leader.replicas.version": (1, 1),
+        "group.version": (1, 1),
+        "kraft.version": (1, 1),
+        "metadata.version": (29, 29),
+    }
+    assert response.finalized_features_epoch == IMAGE.offset
+
+
+def test_a_feature_with_minimum_0_breaks_clients_before_version_4() -> None:
+    assert [each.name for each in ask(3).supported_features] == ["metadata.version"]
+    assert {each.name for each in ask(4).supported_features} == {
+        "eligible.leader.replicas.version",
+        "group.version",
+        "kraft.version",
+        "metadata.version",
+    }
+
+
+def test_remembers_the_clients_software() -> None:
+    asked = context(3)
+    handler()(ApiVersionsRequest("apache-kafka-java", "4.2.0"), asked)
+    assert asked.connection.client_software_name == "apache-kafka-java"
+    assert asked.connection.client_software_version == "4.2.0"
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n", "ä"])
+def test_a_malformed_software_name_is_refused_from_version_3_on(name: str) -> None:
+    for response in (ask(3, name), ask(4, "client", name)):
+        assert (ErrorCode(response.error_code), response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+    assert ask(2, name).error_code == ErrorCode.NONE
+
+
+def test_an_unknown_version_is_told_the_range() -> None:
+    response = handler().unsupported()
+    assert ErrorCode(response.error_code) is ErrorCode.UNSUPPORTED_VERSION
+    assert [(each.api_key, each.min_version, each.max_version) for each in response.api_keys] == [(18, 0, 4)]

@@ -1,0 +1,66 @@
+"""InitProducerId: idempotent producers; transactional ones are refused for now."""
+
+import logging
+
+import pytest
+
+from broker.api.init_producer_id import InitProducerIdHandler
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tests.broker.api.metadata_stage import context
+
+
+class Ids:
+    def __init__(self, failure: KafkaError | None = None) -> None:
+        self._failure = failure
+        self._last = 999
+
+    async def next_id(self) -> int:
+        if self._failure is not None:
+            raise self._failure
+        self._last += 1
+        return self._last
+
+
+async def ask(
+    transactional_id: str | None = None, producer_id: int = -1, epoch: int = -1, failure: KafkaError | None = None
+) -> InitProducerIdResponse:
+    request = InitProducerIdRequest(transactional_id, 60_000, producer_id, epoch)
+    return await InitProducerIdHandler(Ids(failure))(request, context(6))
+
+
+async def test_every_producer_gets_an_id_of_its_own_at_epoch_0() -> None:
+    handler = InitProducerIdHandler(Ids())
+    answers = [await handler(InitProducerIdRequest(None), context(4)) for _ in range(3)]
+    assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
+        (0, 1000, 0),
+        (0, 1001, 0),
+        (0, 1002, 0),
+    ]
+
+
+async def test_one_that_had_an_id_gets_another() -> None:
+    assert (await ask(producer_id=5, epoch=3)).producer_id == 1000
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
+async def test_half_an_identity_is_refused(producer_id: int, epoch: int) -> None:
+    response = await ask(producer_id=producer_id, epoch=epoch)
+    assert (ErrorCode(response.error_code), response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+@pytest.mark.parametrize("transactional_id", ["", "orders"])
+async def test_transactions_are_refused_and_the_log_says_so_once(
+    transactional_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        response = await ask(transactional_id)
+    assert (ErrorCode(response.error_code), response.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "A transactional producer was refused: transactions are not supported yet"
+    ]
+
+
+async def test_without_ids_the_client_comes_back() -> None:
+    response = await ask(failure=KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    assert ErrorCode(response.error_code) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

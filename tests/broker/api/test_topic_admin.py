@@ -1,0 +1,113 @@
+"""CreateTopics, CreatePartitions and DeleteTopics at the front: what is refused before the controller sees it."""
+
+import pytest
+
+from broker.api.create_partitions import CreatePartitionsHandler
+from broker.api.create_topics import CreateTopicsHandler
+from broker.api.delete_topics import DeleteTopicsHandler
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.primitives import ZERO_UUID, Uuid
+from tests.broker.api.metadata_stage import LiveCluster, context
+from tests.broker.metadata.images import uuid
+
+
+@pytest.fixture
+def cluster() -> LiveCluster:
+    cluster = LiveCluster()
+    cluster.start_brokers(1)
+    return cluster
+
+
+class TestCreateTopics:
+    async def create(self, cluster: LiveCluster, *names: str) -> dict[str, ErrorCode]:
+        request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])
+        response = await CreateTopicsHandler(cluster)(request, context(7))
+        assert len(response.topics) == len(set(names))
+        return {topic.name: ErrorCode(topic.error_code) for topic in response.topics}
+
+    async def test_what_can_be_created_is(self, cluster: LiveCluster) -> None:
+        assert await self.create(cluster, "a", "b") == {"a": ErrorCode.NONE, "b": ErrorCode.NONE}
+        assert cluster.image.topics.names() == ["a", "b"]
+
+    async def test_a_topic_named_twice(self, cluster: LiveCluster) -> None:
+        assert await self.create(cluster, "a", "b", "a") == {"a": ErrorCode.INVALID_REQUEST, "b": ErrorCode.NONE}
+        assert cluster.image.topics.names() == ["b"]
+
+    async def test_the_clusters_own_metadata_topic(self, cluster: LiveCluster) -> None:
+        assert await self.create(cluster, "__cluster_metadata") == {"__cluster_metadata": ErrorCode.INVALID_REQUEST}
+
+    async def test_validate_only(self, cluster: LiveCluster) -> None:
+        request = CreateTopicsRequest([CreatableTopic("a", 1, 1)], validate_only=True)
+        response = await CreateTopicsHandler(cluster)(request, context(7))
+        assert response.topics[0].error_code == ErrorCode.NONE
+        assert cluster.image.topics.names() == []
+
+    async def test_without_an_active_controller(self, cluster: LiveCluster) -> None:
+        cluster.is_active = False
+        with pytest.raises(KafkaError) as caught:
+            await self.create(cluster, "a")
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+
+class TestCreatePartitions:
+    async def test_each_topic_has_its_own_answer(self, cluster: LiveCluster) -> None:
+        cluster.create_topic("a", [[1]])
+        cluster.create_topic("b", [[1]])
+        asked = [CreatePartitionsTopic(*each, None) for each in (("a", 3), ("b", 2), ("b", 4), ("nope", 2))]
+        response = await CreatePartitionsHandler(cluster)(CreatePartitionsRequest(asked), context(3))
+        assert {each.name: ErrorCode(each.error_code) for each in response.results} == {
+            "a": ErrorCode.NONE,
+            "b": ErrorCode.INVALID_REQUEST,
+            "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert cluster.image.topics.partition_count == 4
+
+
+class TestDeleteTopics:
+    async def delete(
+        self, cluster: LiveCluster, *states: DeleteTopicState, version: int = 6, enabled: bool = True
+    ) -> list[tuple[str | None, Uuid, ErrorCode]]:
+        request = DeleteTopicsRequest(topics=list(states))
+        if version < 6:
+            request = DeleteTopicsRequest(topic_names=[state.name or "" for state in states])
+        response = await DeleteTopicsHandler(cluster, enabled=enabled)(request, context(version))
+        return [(each.name, each.topic_id, ErrorCode(each.error_code)) for each in response.responses]
+
+    @pytest.mark.parametrize("version", range(1, 7))
+    async def test_by_name(self, cluster: LiveCluster, version: int) -> None:
+        topic_id = cluster.create_topic("a", [[1]])
+        assert await self.delete(cluster, DeleteTopicState("a"), version=version) == [("a", topic_id, ErrorCode.NONE)]
+        assert cluster.image.topics.names() == []
+
+    async def test_by_id(self, cluster: LiveCluster) -> None:
+        topic_id = cluster.create_topic("a", [[1]])
+        assert await self.delete(cluster, DeleteTopicState(None, topic_id)) == [("a", topic_id, ErrorCode.NONE)]
+
+    async def test_unknown(self, cluster: LiveCluster) -> None:
+        assert await self.delete(cluster, DeleteTopicState("a"), DeleteTopicState(None, uuid(99))) == [
+            ("a", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (None, uuid(99), ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+
+    async def test_ambiguous_requests(self, cluster: LiveCluster) -> None:
+        topic_id = cluster.create_topic("a", [[1]])
+        for states in (
+            [DeleteTopicState("a", topic_id)],
+            [DeleteTopicState(None, ZERO_UUID)],
+            [DeleteTopicState("a"), DeleteTopicState("a")],
+            [DeleteTopicState("a"), DeleteTopicState(None, topic_id)],
+        ):
+            (answer,) = await self.delete(cluster, *states)
+            assert answer[2] is ErrorCode.INVALID_REQUEST
+        assert cluster.image.topics.names() == ["a"]
+
+    @pytest.mark.parametrize(
+        ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
+    )
+    async def test_switched_off(self, cluster: LiveCluster, version: int, code: ErrorCode) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await self.delete(cluster, DeleteTopicState("a"), version=version, enabled=False)
+        assert caught.value.code is code
