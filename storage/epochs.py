@@ -22,16 +22,24 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
+def _epoch(entry: EpochStart) -> int:
+    return entry.epoch
+
+
+def _start(entry: EpochStart) -> int:
+    return entry.start_offset
+
+
 class LeaderEpochs:
-    """Two parallel ascending lists."""
+    """`entries` ascend in both fields; a change puts a new list in the place of the old, so that a thread that saves
+    sees one or the other.
+    """
 
     def __init__(self, fs: FileSystem, path: str, entries: list[EpochStart]) -> None:
         self._fs = fs
         self._path = path
-        self._epochs = [entry.epoch for entry in entries]
-        self._starts = [entry.start_offset for entry in entries]
-        self._changes = 0
-        self._saved_changes = 0
+        self.entries = entries
+        self._saved = entries
 
     @classmethod
     def load(cls, fs: FileSystem, path: str) -> "LeaderEpochs":
@@ -41,67 +49,54 @@ class LeaderEpochs:
     @property
     def latest_epoch(self) -> int:
         """-1 if there is none."""
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
-
-    @property
-    def entries(self) -> list[EpochStart]:
-        return [EpochStart(*entry) for entry in zip(self._epochs, self._starts, strict=True)]
+        return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Notes that `epoch` begins at `start_offset`; what contradicts it further on is dropped. ValueError if
         negative.
         """
-        if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
+        if self.entries and epoch == self.entries[-1].epoch and start_offset >= self.entries[-1].start_offset:
             return
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"leader epoch {epoch} at offset {start_offset}")
-        self._keep(min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset)))
-        self._epochs.append(epoch)
-        self._starts.append(start_offset)
-        self._changes += 1
+        kept = min(bisect_left(self.entries, epoch, key=_epoch), bisect_left(self.entries, start_offset, key=_start))
+        self.entries = [*self.entries[:kept], EpochStart(epoch, start_offset)]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Where `epoch`, or the greatest epoch below it, ended; undefined for epochs that are not yet known."""
-        if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+        if epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:
             return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
-        if epoch == self._epochs[-1]:
+        if epoch == self.latest_epoch:
             return EpochEnd(epoch, log_end_offset)
-        following = bisect_right(self._epochs, epoch)
+        following = bisect_right(self.entries, epoch, key=_epoch)
         if following == 0:
-            return EpochEnd(epoch, self._starts[0])
-        return EpochEnd(self._epochs[following - 1], self._starts[following])
+            return EpochEnd(epoch, self.entries[0].start_offset)
+        return EpochEnd(self.entries[following - 1].epoch, self.entries[following].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch that wrote `offset`; None if it lies before the first known."""
-        following = bisect_right(self._starts, offset)
-        return self._epochs[following - 1] if following else None
+        following = bisect_right(self.entries, offset, key=_start)
+        return self.entries[following - 1].epoch if following else None
 
     def truncate_from_end(self, offset: int) -> None:
         """Drops the epochs that begin at or after `offset`."""
-        self._keep(bisect_left(self._starts, offset))
+        kept = bisect_left(self.entries, offset, key=_start)
+        if kept < len(self.entries):
+            self.entries = self.entries[:kept]
 
     def truncate_from_start(self, offset: int) -> None:
         """Drops what lies below `offset`; the epoch that spans it begins there from now on."""
-        gone = bisect_right(self._starts, offset)
-        if gone == 0 or (gone == 1 and self._starts[0] == offset):
-            return
-        del self._epochs[: gone - 1]
-        del self._starts[: gone - 1]
-        self._starts[0] = offset
-        self._changes += 1
+        gone = bisect_right(self.entries, offset, key=_start)
+        if gone:
+            spanning = EpochStart(self.entries[gone - 1].epoch, offset)
+            self.entries = [spanning, *self.entries[gone:]]
 
     def clear(self) -> None:
-        self._keep(0)
-
-    def _keep(self, count: int) -> None:
-        if count < len(self._epochs):
-            del self._epochs[count:]
-            del self._starts[count:]
-            self._changes += 1
+        self.entries = []
 
     def save(self) -> None:
-        """Writes the checkpoint durably if anything changed since; safe beside changes in another thread."""
-        changes, entries = self._changes, self.entries
-        if changes != self._saved_changes:
+        """Writes the checkpoint durably if anything changed since; may run beside changes in another thread."""
+        entries = self.entries
+        if entries != self._saved:
             write_epochs(self._fs, self._path, entries)
-            self._saved_changes = changes
+            self._saved = entries

@@ -143,7 +143,8 @@ class Log:
         self._before_truncation = before_truncation
         self._flushing = threading.Lock()
         self._names_unsynced = True
-        self._unflushed_messages = 0
+        self._appended_messages = 0
+        self._flushed_messages = 0
         self.last_flush_ms = now_ms
         self._verifications = Verifications()
         self.verify_transactions = False
@@ -240,7 +241,7 @@ class Log:
     @property
     def flush_due(self) -> bool:
         """Whether flush.messages have been appended since the last flush."""
-        return self._unflushed_messages >= self.config.flush_messages
+        return self._appended_messages - self._flushed_messages >= self.config.flush_messages
 
     @_fatal
     def set_topic_id(self, topic_id: Uuid) -> None:
@@ -312,7 +313,7 @@ class Log:
             self._apply(header._replace(base_offset=first), marker)
         else:
             self.producers.end_offset = last + 1
-        self._unflushed_messages += header.last_offset_delta + 1
+        self._appended_messages += header.last_offset_delta + 1
         append_time = header.max_timestamp if self.config.is_log_append_time else NO_APPEND_TIME
         return AppendInfo(first, last, append_time, self.log_start_offset, False, self.flush_due)
 
@@ -446,7 +447,7 @@ class Log:
             if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             self._apply(header, marker)
-            self._unflushed_messages += header.record_count
+            self._appended_messages += header.record_count
 
     # -- roll ------------------------------------------------------------------------------------------------------
 
@@ -613,11 +614,12 @@ class Log:
         Blocks. May run on another thread while the log is appended to; what comes after the call began may be left out.
         """
         with self._flushing:
-            end, messages = self.log_end_offset, self._unflushed_messages
+            messages = self._appended_messages
+            end = self.log_end_offset
             if end > self.recovery_point or self._names_unsynced:
                 self._sync_up_to(end)
                 self.recovery_point = max(self.recovery_point, end)
-            self._unflushed_messages = max(0, self._unflushed_messages - messages)
+            self._flushed_messages = messages
             self.last_flush_ms = self.last_flush_ms if now_ms is None else now_ms
             return self.recovery_point
 
@@ -759,8 +761,9 @@ class Log:
             if clean and self.failure is None:
                 self._finish()
         finally:
-            for segment in self.segments:
-                segment.close()
+            with self._flushing:
+                for segment in self.segments:
+                    segment.close()
 
     @_fatal
     def _finish(self) -> None:

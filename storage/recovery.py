@@ -11,7 +11,7 @@ A crash may leave
 After a clean shutdown only 1 and 2 are looked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -42,6 +42,7 @@ from storage.segments import Segments
 from storage.snapshots import SNAPSHOT_SUFFIX, ProducerSnapshots
 
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_KINDS = {LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX}
 _METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"
 """Of the metadata log; its own business."""
 
@@ -96,13 +97,12 @@ class LogLoader:
         self._recovery = Recovery()
 
     def load(self) -> LoadedLog:
-        settle_interrupted_changes(self._fs, self._directory)
-        remove_orphaned_indexes(self._fs, self._directory)
+        files = self._settled_files()
         epochs = self._load_epochs()
         snapshots = ProducerSnapshots(self._fs, self._directory)
         if not self._clean:
             snapshots.remove_above(self._recovery_point)
-        segments = self._open_segments()
+        segments = self._open_segments(sorted(base for base, suffix in files if suffix == LOG_SUFFIX))
         segments, producers = self._recover(segments, epochs, snapshots)
         end = segments[-1].next_offset if segments else 0
         if not segments or end < self._log_start_offset:
@@ -117,6 +117,19 @@ class LogLoader:
             Segments(segments), log_start, end, recovery_point, epochs, producers, snapshots, self._recovery
         )
 
+    def _settled_files(self) -> list[tuple[int, str]]:
+        """The numbered files, after unfinished changes were settled and orphans removed."""
+        names = self._fs.list(self._directory)
+        if any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+            settle_interrupted_changes(self._fs, self._directory)
+            names = self._fs.list(self._directory)
+        files = _numbered(names)
+        bases = {base for base, suffix in files if suffix == LOG_SUFFIX}
+        for base, suffix in files:
+            if suffix in _INDEX_SUFFIXES and base not in bases:
+                self._fs.remove(join(self._directory, segment_file_name(base, suffix)))
+        return files
+
     def _load_epochs(self) -> LeaderEpochs:
         """An unreadable file is no reason to refuse the log: epochs are in the batches, all of which are then read."""
         path = join(self._directory, LEADER_EPOCH_FILE)
@@ -129,8 +142,7 @@ class LogLoader:
 
     # -- segments --------------------------------------------------------------------------------------------------
 
-    def _open_segments(self) -> list[LogSegment]:
-        bases = sorted(base for base, suffix in _numbered_files(self._fs, self._directory) if suffix == LOG_SUFFIX)
+    def _open_segments(self, bases: list[int]) -> list[LogSegment]:
         segments = [self._open_segment(base) for base in bases]
         for segment, following in pairwise(segments):
             segment.next_offset = following.base_offset
@@ -151,9 +163,20 @@ class LogLoader:
             created_ms=self._now_ms,
             jitter_ms=self._draw_jitter(),
         )
-        if is_lost or not _indexes_are_sane(segment, self._config):
+        if is_lost or not self._index_is_sane(segment):
             self._recovery.damaged.append(base)
         return segment
+
+    def _index_is_sane(self, segment: LogSegment) -> bool:
+        """Whether the offset index can be that of the segment: it is not empty where it must have entries, and,
+        where a crash may have spoilt it, points into the segment.
+        """
+        if not len(segment.offset_index.entries):
+            return not _has_batch_beyond(segment, self._config.index_interval_bytes)
+        if self._clean:
+            return True
+        offset, position = segment.offset_index.last
+        return position < segment.size and offset >= segment.base_offset
 
     def _recover(
         self, segments: list[LogSegment], epochs: LeaderEpochs, snapshots: ProducerSnapshots
@@ -313,16 +336,6 @@ def _tail_is_whole(segment: LogSegment) -> bool:
     return end == segment.size
 
 
-def _indexes_are_sane(segment: LogSegment, config: LogConfig) -> bool:
-    """Whether the indexes can be those of the segment: they point into it, and are not missing altogether."""
-    offset, position = segment.offset_index.last
-    if position >= max(segment.size, 1) or offset < segment.base_offset:
-        return False
-    if segment.time_index.last.offset < segment.base_offset:
-        return False
-    return len(segment.offset_index.entries) > 0 or not _has_batch_beyond(segment, config.index_interval_bytes)
-
-
 def _has_batch_beyond(segment: LogSegment, interval: int) -> bool:
     """Whether a batch begins more than an index interval, and the batch that crossed it, into the segment."""
     crossed = False
@@ -383,21 +396,16 @@ def _complete_swap(fs: FileSystem, directory: str) -> None:
         fs.rename(name, name.removesuffix(SWAP_SUFFIX))
 
 
-def remove_orphaned_indexes(fs: FileSystem, directory: str) -> None:
-    files = _numbered_files(fs, directory)
-    bases = {base for base, suffix in files if suffix == LOG_SUFFIX}
-    for base, suffix in files:
-        if suffix in _INDEX_SUFFIXES and base not in bases:
-            fs.remove(join(directory, segment_file_name(base, suffix)))
-
-
 def _numbered_files(fs: FileSystem, directory: str) -> list[tuple[int, str]]:
-    """(number, suffix) of the files that belong to segments or snapshots of producers."""
-    known = {LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX}
+    return _numbered(fs.list(directory))
+
+
+def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
+    """(number, suffix) of the files that belong to segments or are snapshots of producers."""
     found = []
-    for name in fs.list(directory):
+    for name in names:
         number, dot, suffix = name.partition(".")
         kind = dot + suffix.removesuffix(CLEANED_SUFFIX).removesuffix(SWAP_SUFFIX)
-        if number.isdigit() and kind in known:
+        if kind in _KINDS and number.isdigit():
             found.append((int(number), dot + suffix))
     return found

@@ -426,8 +426,11 @@ class LogSegment:
         self.time_index.entries.release()
 
     def sync(self, *, indexes: bool) -> None:
-        """fsync of the batches, and of the indexes of a finished segment."""
-        self.file.sync()
+        """fsync of the batches, and of the indexes of a finished segment. May run beside the thread that appends."""
+        if self._file is None:
+            sync_path(self._fs, self.path(LOG_SUFFIX))
+        else:
+            self._file.sync()
         if indexes:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 if self._fs.exists(self.path(suffix)):

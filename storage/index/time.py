@@ -26,7 +26,8 @@ class TimeIndex:
         self.entries = EntryFile(fs, path, ENTRY)
         self._base_offset = base_offset
         self.max_entries = max_bytes // ENTRY.size
-        self._last_timestamp = -1
+        self._last_timestamp: int | None = -1
+        """None while it has not been looked up."""
 
     @property
     def is_full(self) -> bool:
@@ -39,7 +40,7 @@ class TimeIndex:
 
     def load(self) -> None:
         self.entries.load()
-        self._last_timestamp = self.last.timestamp
+        self._last_timestamp = None
 
     def reset(self) -> None:
         self.entries.reset()
@@ -47,6 +48,8 @@ class TimeIndex:
 
     def maybe_append(self, timestamp: int, offset: int, *, final: bool = False) -> None:
         """Adds an entry if `timestamp` is above the last one; `final` may use the slot that is kept free."""
+        if self._last_timestamp is None:
+            self._last_timestamp = self.last.timestamp
         if timestamp > self._last_timestamp and (final or not self.is_full):
             self.entries.append(timestamp, offset - self._base_offset)
             self._last_timestamp = timestamp

@@ -185,7 +185,7 @@ def test_an_index_that_cannot_be_the_segments_is_made_anew(fs: MemoryFileSystem,
     filled(fs, 12)
     entries = read_file(fs, name(0, ".index"))
     write_file(fs, name(0, ".index"), content, sync=False)
-    log = opened(fs, clean=True)
+    log = opened(fs, recovery_point=12)
     assert log.recovery.damaged == [0]
     assert read_file(fs, name(0, ".index")) == entries
 
@@ -200,6 +200,14 @@ def test_kafkas_preallocated_index_loses_its_zeros(fs: MemoryFileSystem) -> None
     assert [offset for offset, _ in log.active_segment.offset_index] == []
     assert fs.size(name(10, ".index")) == 0
     assert fs.size(name(10, ".timeindex")) == 12
+
+
+def test_an_empty_index_is_noticed_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
+    filled(fs, 12)
+    entries = read_file(fs, name(0, ".index"))
+    write_file(fs, name(0, ".index"), b"", sync=False)
+    assert opened(fs, clean=True).recovery.damaged == [0]
+    assert read_file(fs, name(0, ".index")) == entries
 
 
 def test_an_index_without_a_segment_is_removed(fs: MemoryFileSystem) -> None:
