@@ -142,16 +142,10 @@ class HttpConnection(asyncio.Protocol):
         if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append(("Allow", "GET, HEAD"))
         head = h11.Response(status_code=response.status, headers=headers, reason=HTTPStatus(response.status).phrase)
-        self._write(head)
-        if response.body and not is_head:
-            self._write(h11.Data(data=response.body))
-        self._write(h11.EndOfMessage())
+        body = [] if is_head else [h11.Data(data=response.body)]
+        parts = [self._http.send(event) or b"" for event in (head, *body, h11.EndOfMessage())]
+        self._transport.write(b"".join(parts))  # in one: Nagle would make the client wait for the second
         self._end_cycle()
-
-    def _write(self, event: h11.Event) -> None:
-        data = self._http.send(event)
-        if data:
-            self._transport.write(data)
 
     def _end_cycle(self) -> None:
         self._request = None

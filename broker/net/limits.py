@@ -1,4 +1,4 @@
-"""The bounds that an operator sets on the network side, under the names and with the defaults of Kafka's settings."""
+"""The bounds that an operator sets on the network side, under the names of Kafka's settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,8 @@ class NetLimits:
 
     `max_connections_per_ip_overrides` maps host names and addresses to the number that replaces
     `max_connections_per_ip` for them. `queued_max_request_bytes` -1 and buffer sizes -1 mean "no bound of ours" and
-    "what the system chooses".
+    "what the system chooses". The latter is the default here, unlike Kafka's 102400: a size that is set turns off the
+    kernel's own tuning, and a megabyte then costs three times the CPU (300 instead of 100 µs on the loopback).
     """
 
     socket_request_max_bytes: int = 104_857_600
@@ -23,5 +24,5 @@ class NetLimits:
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     connections_max_idle_ms: int = 600_000
     socket_listen_backlog_size: int = 50
-    socket_send_buffer_bytes: int = 102_400
-    socket_receive_buffer_bytes: int = 102_400
+    socket_send_buffer_bytes: int = -1
+    socket_receive_buffer_bytes: int = -1

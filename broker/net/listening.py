@@ -65,6 +65,16 @@ def host_and_port(address: tuple[str | int, ...]) -> tuple[str, int]:
     return host.removeprefix("::ffff:") if "." in host else host, int(address[1])
 
 
+def set_options(accepted: socket.socket, send_buffer_bytes: int = -1) -> None:
+    """Make an accepted socket fit for requests and answers."""
+    # Answers are small, and the next is often ready before the last is acknowledged: Nagle would hold it for 40 ms.
+    # asyncio sets this only where a socket names its protocol, which accepted ones do not.
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if send_buffer_bytes > 0:
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+
+
 def _resolve(host: str, port: int) -> tuple[int, tuple[str | int, ...]]:
     if not host:
         any_address = ("::", port, 0, 0) if socket.has_dualstack_ipv6() else ("0.0.0.0", port)

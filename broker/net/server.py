@@ -17,7 +17,7 @@ from broker.net.connection import Commons, Connection
 from broker.net.greeter import Greeter
 from broker.net.idle import IdleOrder
 from broker.net.limits import NetLimits
-from broker.net.listening import Acceptor, Listener, addresses_of, host_and_port, listen
+from broker.net.listening import Acceptor, Listener, addresses_of, host_and_port, listen, set_options
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.stats import ListenerStats
@@ -178,7 +178,7 @@ class Server:
         """Make a connection of a socket that is counted already."""
         greeter = Greeter(partial(self._connect, self._describe(listener, accepted, peer), commons))
         try:
-            _set_options(accepted, self._limits.socket_send_buffer_bytes)
+            set_options(accepted, self._limits.socket_send_buffer_bytes)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: greeter, accepted)
         except OSError as error:
             log.debug("a connection ended before it began", peer=peer[0], reason=error)
@@ -231,10 +231,3 @@ class Server:
     def _check_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         self.close_idle()
         self._schedule_idle_check(loop)
-
-
-def _set_options(accepted: socket.socket, send_buffer_bytes: int) -> None:
-    """TCP_NODELAY is set by the event loop."""
-    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if send_buffer_bytes > 0:
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)

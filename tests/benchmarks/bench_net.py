@@ -18,6 +18,7 @@ from broker.net.request import Answer, Dispatch, Request
 from broker.net.server import Server
 
 ROUNDS = 5
+MEGABYTE = memoryview(bytes(1_000_000))
 
 
 def frame(body: bytes) -> bytes:
@@ -31,42 +32,54 @@ def answer(request: Request) -> Answer:
     return [struct.pack(">ii", 4, request.header.correlation_id)]
 
 
+def answer_large(request: Request) -> Answer:
+    """What a fetch of a megabyte sends: a small head and a view of something that is in memory."""
+    return [struct.pack(">ii", 4 + len(MEGABYTE), request.header.correlation_id), MEGABYTE]
+
+
 async def answer_later(request: Request) -> Answer:
     """What a handler that must wait costs at least: a task."""
     return answer(request)
 
 
-def exchange(port: int, body_bytes: int, depth: int, count: int) -> None:
+def exchange(port: int, body_bytes: int, answer_bytes: int, depth: int, count: int) -> None:
     """Send `count` requests, `depth` at a time, each batch after the answers to the last."""
+    room = bytearray(1 << 20)
     with socket.create_connection(("127.0.0.1", port)) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as Kafka's clients do
         batch = frame(bytes(body_bytes)) * depth
         for _ in range(count // depth):
             client.sendall(batch)
-            left = 8 * depth
+            left = answer_bytes * depth
             while left:
-                left -= len(client.recv(left))
+                left -= client.recv_into(room, min(left, len(room)))
 
 
-async def run_client(name: str, port: int, body_bytes: int, depth: int, count: int) -> None:
+async def run_client(name: str, port: int, body_bytes: int, depth: int, count: int, answer_bytes: int = 8) -> None:
     """Print the best of a few rounds, in CPU and elapsed microseconds per request."""
     best_cpu, best_wall = 1e9, 1e9
     for _ in range(ROUNDS):
-        client = multiprocessing.get_context("fork").Process(target=exchange, args=(port, body_bytes, depth, count))
+        client = multiprocessing.get_context("fork").Process(
+            target=exchange, args=(port, body_bytes, answer_bytes, depth, count)
+        )
         cpu, wall = time.process_time(), time.perf_counter()
         client.start()
         await asyncio.to_thread(client.join)
         best_cpu = min(best_cpu, (time.process_time() - cpu) / count)
         best_wall = min(best_wall, (time.perf_counter() - wall) / count)
-    rate = f"{body_bytes / best_wall / 1e6:8.0f} MB/s" if body_bytes > 1000 else ""
+    volume = max(body_bytes, answer_bytes)
+    rate = f"{volume / best_wall / 1e6:8.0f} MB/s" if volume > 1000 else ""
     print(f"{name:34} {best_cpu * 1e6:8.2f} µs CPU {best_wall * 1e6:8.2f} µs wall {rate}")
 
 
-async def measure(name: str, dispatch: Dispatch, body_bytes: int, depth: int, count: int) -> None:
+async def measure(
+    name: str, dispatch: Dispatch, body_bytes: int, depth: int, count: int, answer_bytes: int = 8
+) -> None:
     """One case with a server of ours."""
     server = Server(dispatch, NetLimits(), [Listener("PLAINTEXT", "127.0.0.1", 0)], clock=SystemClock())
     server.open()
     server.start()
-    await run_client(name, server.addresses["PLAINTEXT"][1], body_bytes, depth, count)
+    await run_client(name, server.addresses["PLAINTEXT"][1], body_bytes, depth, count, answer_bytes)
     await server.drain(1.0)
 
 
@@ -105,6 +118,8 @@ async def main() -> None:
     await measure("one at a time, 30 KB", answer, 30_000, 1, 20_000)
     await measure("one at a time, 1 MB", answer, 1_000_000, 1, 1_000)
     await measure("4 pipelined, 1 MB", answer, 1_000_000, 4, 1_000)
+    await measure("one at a time, answers of 1 MB", answer_large, 50, 1, 1_000, 8 + len(MEGABYTE))
+    await measure("4 pipelined, answers of 1 MB", answer_large, 50, 4, 1_000, 8 + len(MEGABYTE))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.net.listening import Acceptor, Listener, ListenError, host_and_port, listen
+from broker.net.listening import Acceptor, Listener, ListenError, host_and_port, listen, set_options
 
 
 def test_port_0_picks_a_free_port() -> None:
@@ -22,6 +22,18 @@ def test_no_host_means_every_address() -> None:
             accepted, address = opened.accept()
             accepted.close()
             assert host_and_port(address)[0] == "127.0.0.1"
+
+
+def test_sizes_of_buffers_and_options_reach_accepted_sockets() -> None:
+    with listen(Listener("PLAINTEXT", "127.0.0.1", 0), receive_buffer_bytes=50_000) as opened:
+        with socket.create_connection(opened.getsockname()):
+            accepted, _ = opened.accept()
+        with accepted:
+            set_options(accepted, 40_000)
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 40_000
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 50_000
 
 
 def test_a_name_is_resolved() -> None:

@@ -283,7 +283,7 @@ def test_a_client_that_never_reads_occupies_little_and_disturbs_nobody(run: Run)
     async def scenario() -> None:
         broker = Broker()
         broker.bodies = dict.fromkeys(range(1000), bytes(MB))
-        async with serving(broker) as house:
+        async with serving(broker, NetLimits(socket_send_buffer_bytes=100_000)) as house:
             greedy_socket = socket.socket()
             greedy_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             greedy_socket.connect(house.server.addresses["PLAINTEXT"])
