@@ -58,9 +58,7 @@ class DescribeConfigsHandler:
         return DescribeConfigsResponse(results=[self._result(resource, request) for resource in request.resources])
 
     def _result(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
-        result = DescribeConfigsResult(
-            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             entries = self._entries(ResourceType(resource.resource_type), resource.resource_name)
         except KafkaError as error:

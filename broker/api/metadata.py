@@ -89,7 +89,9 @@ class MetadataHandler:
     def _by_id(self, topic_id: Uuid, image: MetadataImage, view: "_View", operations: int) -> MetadataResponseTopic:
         topic = image.topics.by_id(topic_id)
         if topic is None:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+            return MetadataResponseTopic(
+                ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, topic_authorized_operations=operations
+            )
         return view.topic(topic, operations)
 
     def _by_name(
@@ -99,10 +101,10 @@ class MetadataHandler:
         if topic is not None:
             return view.topic(topic, operations)
         if name_fault(name) is not None:
-            return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, name=name, is_internal=is_internal(name))
+            return _missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name, operations)
         if may_create and self._creator is not None:
             self._creator.request_topic(name)  # the client asks again until the topic is there
-        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=is_internal(name))
+        return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, operations)
 
 
 class _View:
@@ -150,6 +152,11 @@ class _View:
         if self.version > 0:
             return list(replicas)
         return [each for each in replicas if leader_endpoint(self._brokers, each, self._listener) is not None]
+
+
+def _missing(code: ErrorCode, name: str, operations: int) -> MetadataResponseTopic:
+    """A topic that is not there; what may be done to it is told all the same, as Kafka does."""
+    return MetadataResponseTopic(code, name=name, is_internal=is_internal(name), topic_authorized_operations=operations)
 
 
 def _check_identification(topics: Iterable[MetadataRequestTopic], version: int) -> None:

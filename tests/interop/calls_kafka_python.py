@@ -24,7 +24,6 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "create partitions, validate only": lambda admin: admin.create_partitions(
         {TOPIC: NewPartitions(9)}, validate_only=True
     ),
-    "describe topics": lambda admin: admin.describe_topics([TOPIC, "kp-unknown"]),
     "describe topic partitions, one at a time": lambda admin: admin.describe_topic_partitions(
         [TOPIC], response_partition_limit=1
     ),
@@ -42,6 +41,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "describe configs, modified": lambda admin: admin.describe_configs([ConfigResource("TOPIC", TOPIC)]),
     "reset configs": lambda admin: admin.reset_configs([ConfigResource("TOPIC", TOPIC, {"flush.ms": None})]),
     "list config resources": lambda admin: admin.list_config_resources(),
+    "describe topics": lambda admin: admin.describe_topics([TOPIC, "kp-unknown"]),
     "list groups": lambda admin: admin.list_groups(),
     "alter group offsets": lambda admin: admin.alter_group_offsets(
         GROUP,

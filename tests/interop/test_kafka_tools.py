@@ -92,12 +92,12 @@ def test_kafkas_dump_tool_reads_our_segments_and_indexes(node: OttlaNode) -> Non
         directory = node.data / "dumped-0"
         for suffix in ("log", "index", "timeindex"):
             path = directory / f"{0:020d}.{suffix}"
-            dumped = run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(path), "--deep-iteration")
+            dumped = run_tool("kafka.tools.DumpLogSegments", "--files", str(path), "--deep-iteration")
             for fault in ("isvalid: false", "mismatch", "Mismatch", "not valid", "Exception"):
                 assert fault not in dumped
         metadata = next((node.data / "__cluster_metadata-0").glob("*.log"))
         decoder = ("--cluster-metadata-decoder", "--files", str(metadata))
-        dumped = run_tool("org.apache.kafka.tools.DumpLogSegments", *decoder)
+        dumped = run_tool("kafka.tools.DumpLogSegments", *decoder)
         assert '"type":"TOPIC_RECORD"' in dumped
         assert "Error" not in dumped
     finally:

@@ -114,7 +114,7 @@ class TestDescribe:
         assert by_name["segment.ms"].config_source == 5
         assert by_name["retention.ms"].synonyms == []
         assert by_name["retention.ms"].documentation is None
-        assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
+        assert (result.error_code, result.error_message) == (ErrorCode.NONE, "")
 
     def test_synonyms_types_and_documentation_on_request(self, admin: Admin) -> None:
         (entry,) = admin.describe(TOPIC, keys=["max.message.bytes"], everything=True).configs
