@@ -186,20 +186,47 @@ def sync_path(fs: FileSystem, path: str) -> None:
         file.close()
 
 
+class _Mappings:
+    """The mappings there are of each file (device, inode), whoever made them and whether or not it is still open."""
+
+    def __init__(self) -> None:
+        self._of_file: dict[tuple[int, int], list[weakref.ref[mmap.mmap]]] = {}
+
+    def add(self, descriptor: int, mapping: mmap.mmap) -> None:
+        identity = _identity(descriptor)
+
+        def forget(reference: weakref.ref[mmap.mmap]) -> None:
+            references = self._of_file[identity]
+            references.remove(reference)
+            if not references:
+                del self._of_file[identity]
+
+        self._of_file.setdefault(identity, []).append(weakref.ref(mapping, forget))
+
+    def are_shown(self, descriptor: int) -> bool:
+        """Whether views of the file are held."""
+        return _identity(descriptor) in self._of_file
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    facts = os.fstat(descriptor)
+    return facts.st_dev, facts.st_ino
+
+
 class OsFile:
     """A file of the operating system.
 
-    `view` hands out slices of a shared mapping. A mapping ends where the file ended when it was made and is made anew
-    when a view beyond it is asked for; an outgrown one lives until the last view of it is dropped. Cutting a file
-    under a mapping would turn a later access into SIGBUS, so a cut while views exist copies what stays to a new file
-    and leaves the old one to the views.
+    `view` hands out slices of a shared mapping. A mapping ends where the file ended when it was made and is made
+    anew when a view beyond it is asked for; an outgrown one lives until the last view of it is dropped. Cutting a
+    file under a mapping would turn a later access into SIGBUS, so a cut while views exist copies what stays to a
+    new file and leaves the old one to the views.
     """
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, mappings: _Mappings) -> None:
         self._path = path
         self._descriptor = descriptor
+        self._mappings = mappings
         self._mapped = memoryview(b"")
-        self._mappings: list[weakref.ref[mmap.mmap]] = []
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -235,9 +262,8 @@ class OsFile:
         return self._mapped[start:end]
 
     def _map(self) -> None:
-        self._release_mappings()
         mapping = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
-        self._mappings.append(weakref.ref(mapping))
+        self._mappings.add(self._descriptor, mapping)
         self._mapped = memoryview(mapping)
 
     def is_cached(self, start: int, end: int) -> bool:
@@ -280,16 +306,11 @@ class OsFile:
             position += total
 
     def truncate(self, size: int) -> None:
-        if size < self.size() and self._release_mappings():
+        self._mapped = memoryview(b"")
+        if size < self.size() and self._mappings.are_shown(self._descriptor):
             self._truncate_aside(size)
         else:
             os.ftruncate(self._descriptor, size)
-
-    def _release_mappings(self) -> bool:
-        """Drops our hold on the mappings; says whether views still show any of them."""
-        self._mapped = memoryview(b"")
-        self._mappings = [reference for reference in self._mappings if not _unmapped(reference)]
-        return bool(self._mappings)
 
     def _truncate_aside(self, size: int) -> None:
         aside = self._path + ASIDE_SUFFIX
@@ -303,7 +324,6 @@ class OsFile:
             raise
         os.close(self._descriptor)
         self._descriptor = descriptor
-        self._mappings = []
         _sync_directory(parent(self._path))
 
     def sync(self) -> None:
@@ -311,21 +331,16 @@ class OsFile:
 
     def close(self) -> None:
         """Views that are held stay valid: a mapping does not need the descriptor."""
-        self._release_mappings()
+        self._mapped = memoryview(b"")
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-
-def _unmapped(reference: weakref.ref[mmap.mmap]) -> bool:
-    mapping = reference()
-    if mapping is None:
-        return True
-    try:
-        mapping.close()
-    except BufferError:
-        return False
-    return True
+    def __del__(self) -> None:
+        """Whoever shares a file with another thread drops it instead of closing it: the last user's going closes
+        it, and no call in flight meets a descriptor that meanwhile belongs to another file.
+        """
+        self.close()
 
 
 def _copy(source: int, target: int, size: int) -> None:
@@ -365,11 +380,14 @@ class OsFileLock:
 class OsFileSystem:
     """The real one."""
 
+    def __init__(self) -> None:
+        self._mappings = _Mappings()
+
     def open(self, path: str) -> File:
-        return OsFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        return OsFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), self._mappings)
 
     def open_existing(self, path: str) -> File:
-        return OsFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return OsFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), self._mappings)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

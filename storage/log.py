@@ -59,6 +59,8 @@ from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
 
 NO_APPEND_TIME = -1
+MAX_OPEN_SEGMENTS = 4
+"""Files kept open per log beside the active segment's: readers far apart, without a descriptor for every segment."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -147,6 +149,7 @@ class Log:
         self._flushed_messages = 0
         self.last_flush_ms = now_ms
         self._verifications = Verifications()
+        self._open_segments: dict[int, LogSegment] = {}
         self.verify_transactions = False
         """Whether a client's transaction may begin here only with a guard (KIP-890)."""
         loaded = LogLoader(
@@ -459,9 +462,11 @@ class Log:
 
     def _roll(self, now_ms: int) -> None:
         """The new base is the log's end, even where the next batch begins after a gap: no hole between segments."""
-        self._active.finish()
+        finished = self._active
+        finished.finish()
         self.snapshots.take(self.producers)
         self._add_segment(self.log_end_offset, now_ms)
+        self._keep_open(finished)
 
     def _add_segment(self, base: int, now_ms: int) -> None:
         segment = LogSegment.create(
@@ -505,6 +510,8 @@ class Log:
         return LogSlice(b"", offset, False, self._active.base_offset, self._active.size)
 
     def _load(self, segment: LogSegment, found: Slice) -> LogSlice:
+        if segment is not self._active:
+            self._keep_open(segment)
         start, end, next_offset = found
         file = segment.file
         if end - start < MMAP_FROM_BYTES:
@@ -513,6 +520,14 @@ class Log:
                 return LogSlice(data, next_offset, False, segment.base_offset, start)
         cold = not file.is_cached(start, end)
         return LogSlice(file.view(start, end), next_offset, cold, segment.base_offset, start)
+
+    def _keep_open(self, segment: LogSegment) -> None:
+        """Of the segments that are written no more, the files of those used last stay open."""
+        self._open_segments.pop(segment.base_offset, None)
+        self._open_segments[segment.base_offset] = segment
+        if len(self._open_segments) > MAX_OPEN_SEGMENTS:
+            oldest = next(iter(self._open_segments))
+            self._open_segments.pop(oldest).close()
 
     def warm(self, found: LogSlice) -> None:
         """Brings a cold slice into memory. Blocks; meant for another thread than the log's.

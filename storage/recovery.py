@@ -66,7 +66,7 @@ class Recovery:
     cut_bytes: int = 0
     removed_segments: list[int] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
-    """Bases of the segments whose indexes were lost or wrong, or that ended in the middle of a batch."""
+    """Bases of the segments below the recovery point whose index was lost or wrong, or that ended within a batch."""
 
 
 class LogLoader:
@@ -185,6 +185,7 @@ class LogLoader:
         producers.
         """
         first_suspect = self._first_suspect(segments)
+        self._recovery.damaged = [base for base in self._recovery.damaged if base < first_suspect]
         producers: ProducerState | None = None
         for number, segment in enumerate(segments):
             is_suspect = segment.base_offset >= first_suspect

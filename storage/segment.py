@@ -427,19 +427,19 @@ class LogSegment:
 
     def sync(self, *, indexes: bool) -> None:
         """fsync of the batches, and of the indexes of a finished segment. May run beside the thread that appends."""
-        if self._file is None:
+        file = self._file
+        if file is None:
             sync_path(self._fs, self.path(LOG_SUFFIX))
         else:
-            self._file.sync()
+            file.sync()
         if indexes:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 if self._fs.exists(self.path(suffix)):
                     sync_path(self._fs, self.path(suffix))
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Drops the file, which opens again when it is needed; a call on it in another thread ends in peace."""
+        self._file = None
 
     def change_suffix(self, suffix: str) -> None:
         """Renames all files of the segment, the batches last: a `.log` stands for the whole."""

@@ -71,6 +71,22 @@ def test_views_keep_showing_what_they_showed(fs: FileSystem, directory: str) -> 
     assert fs.list(directory) == ["a"]
 
 
+def test_views_survive_a_cut_through_another_handle(fs: FileSystem, directory: str) -> None:
+    path = join(directory, "a")
+    write_file(fs, path, b"a" * 100_000, sync=False)
+    file = fs.open(path)
+    view = file.view(10, 100_000)
+    file.close()
+    del file
+    other = fs.open(path)
+    other.truncate(1)
+    assert bytes(view) == b"a" * 99_990
+    assert read_file(fs, path) == b"a"
+    del view
+    other.truncate(0)
+    other.close()
+
+
 def test_cached_reads_agree_with_reads_or_decline(fs: FileSystem, directory: str) -> None:
     file = fs.open(join(directory, "a"))
     file.write(0, b"x" * 10_000)

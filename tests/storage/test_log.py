@@ -22,7 +22,7 @@ from storage.errors import (
     UnexpectedOffset,
 )
 from storage.files import FileSystem, OsFileSystem, read_file
-from storage.log import Log, parse_directory_name
+from storage.log import MAX_OPEN_SEGMENTS, Log, parse_directory_name
 from storage.producer_state import Origin
 from tests.support.memory_files import MemoryFileSystem
 
@@ -332,6 +332,19 @@ def test_cold_reads_say_so(log: Log, fs: MemoryFileSystem) -> None:
     assert large.cold
     log.warm(small)
     assert [r.offset for _, r in iter_all_records(small.data)] == [0]
+
+
+def test_few_files_stay_open_however_many_are_written_and_read(tmp_path: Path) -> None:
+    log = opened(OsFileSystem(), LogConfig(segment_bytes=200), path=str(tmp_path / "t-0"))
+    for _ in range(40):
+        append(log)
+    for offset in range(40):
+        assert offsets(log, offset, 1, 40) == [offset]
+    open_files = [path.resolve() for path in Path("/proc/self/fd").iterdir() if path.exists()]
+    assert len([path for path in open_files if tmp_path in path.parents]) <= MAX_OPEN_SEGMENTS + 1
+    log.close()
+    open_files = [path.resolve() for path in Path("/proc/self/fd").iterdir() if path.exists()]
+    assert not [path for path in open_files if tmp_path in path.parents]
 
 
 # -- lookups -------------------------------------------------------------------------------------------------------
