@@ -82,15 +82,23 @@ def batch(
 
 
 class DataPlane:
-    """Broker 1 alone, or among others that exist in the metadata only."""
+    """Broker 1 alone, or among others that exist in the metadata only.
+
+    `fs` is a memory file system from before, for a restart; `files` replaces it by a real one, for benchmarks.
+    """
 
     def __init__(
-        self, *, directories: Sequence[str] = (DIRECTORY,), fs: MemoryFileSystem | None = None, slots: int = 10
+        self,
+        *,
+        directories: Sequence[str] = (DIRECTORY,),
+        fs: MemoryFileSystem | None = None,
+        files: FileSystem | None = None,
+        slots: int = 10,
     ) -> None:
         self.loop = ManualLoop()
         self.clock = ManualClock()
         self.memory = fs or MemoryFileSystem()
-        self.fs: FileSystem = checked(self.memory)
+        self.fs: FileSystem = checked(self.memory) if files is None else files
         self.io = InlineIo(self.loop)
         self.deadlines = Deadlines(self.loop)
         self.failed_directories: list[str] = []

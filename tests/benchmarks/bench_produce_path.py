@@ -1,0 +1,201 @@
+"""CPU per request of the data plane alone: what lies between a frame and its answer, without sockets.
+
+Run it by hand: `python -m tests.benchmarks.bench_produce_path [--directory DIR] [--profile ROW]`. Logs are real files
+(in a temporary directory, or below DIR: on tmpfs, say). Each row is the best of several runs in microseconds of CPU per
+call; rows below each other show what each layer adds. It asserts nothing about time.
+"""
+
+import argparse
+import cProfile
+import pstats
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from typing import cast
+
+from broker.api.dispatch import Dispatcher
+from broker.api.fetch import FetchHandler
+from broker.api.produce import ProduceHandler
+from broker.api.route import route
+from broker.clock import SystemClock
+from broker.metrics.requests import RequestMetrics
+from broker.net.request import Answer, ConnectionInfo, Request
+from broker.runtime.fetch_sessions import FetchSessions
+from broker.runtime.partition import ACKS_ALL, Partition
+from protocol.api_keys import ApiKey
+from protocol.compiler import encode_bytes
+from protocol.headers import RequestHeader
+from protocol.messages import Message
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from storage.files import OsFileSystem
+from tests.support.data_plane import DataPlane, batch
+
+PRODUCE_VERSION = 9  # what librdkafka speaks
+FETCH_VERSION = 11
+RUNS = 7
+CALLS = 2_000
+
+Call = Callable[[int], object]
+
+
+class Bench:
+    """A data plane on real files, and requests as the bytes of their bodies."""
+
+    def __init__(self, directory: str) -> None:
+        self.node = DataPlane(directories=(directory,), files=OsFileSystem())
+        self.node.create_topic("t")
+        self.node.create_topic("idle", 1000)
+        clock, node = SystemClock(), self.node
+        ids = count(1)
+        sessions = FetchSessions(1000, lambda: next(ids))
+        self._fetch = FetchHandler(
+            node.partitions, sessions, node.deadlines, node.loop, node.io, clock, max_bytes=57_671_680
+        )
+        produce = ProduceHandler(node.partitions, node.deadlines, node.loop)
+        self._produce = produce
+        table = (route(ApiKey.PRODUCE, produce), route(ApiKey.FETCH, self._fetch))
+        self._dispatch = Dispatcher(table, clock, RequestMetrics(clock.monotonic_ms))
+        self._connection = ConnectionInfo("bench", "PLAINTEXT", "127.0.0.1", 1)
+
+    @property
+    def partition(self) -> Partition:
+        return self.node.partition("t")
+
+    # ---- what a call does
+
+    def log_append(self, size: int) -> Call:
+        records, log = batch(b"x" * size), self.partition.log
+        original = bytes(records[:8])
+
+        def call(_: int) -> None:
+            records[:8] = original  # appending has set the offset
+            log.append_as_leader(records, 0, now_ms=0)
+
+        return call
+
+    def partition_append(self, size: int) -> Call:
+        records, partition = batch(b"x" * size), self.partition
+        original = bytes(records[:8])
+
+        def call(_: int) -> None:
+            records[:8] = original
+            partition.append(records, 1)
+
+        return call
+
+    def handler(self, size: int) -> Call:
+        records = batch(b"x" * size)
+        original = bytes(records[:8])
+        request = ProduceRequest(None, 1, 0, [TopicProduceData("t", partition_data=[PartitionProduceData(0, records)])])
+        context = self.node.context(PRODUCE_VERSION)
+
+        def call(_: int) -> object:
+            records[:8] = original
+            return self._produce(request, context)
+
+        return call
+
+    def produce(self, size: int, acks: int = 1) -> Call:
+        data = [PartitionProduceData(0, bytes(batch(b"x" * size)))]
+        request = ProduceRequest(None, acks, 1000, [TopicProduceData("t", partition_data=data)])
+        body = encode_bytes(request, PRODUCE_VERSION)
+
+        def call(number: int) -> object:
+            return self._send(ApiKey.PRODUCE, PRODUCE_VERSION, memoryview(bytearray(body)), number)
+
+        return call
+
+    def fetch(self, size: int) -> Call:
+        offset = self.partition.append(batch(b"x" * size), 1).first_offset
+        request = FetchRequest(topics=[FetchTopic("t", partitions=[_at(offset, size + 200)])], max_bytes=1_000_000)
+        return self._fetching(request)
+
+    def fetch_in_session(self, size: int) -> Call:
+        """One partition of a thousand has something; the others are idle."""
+        targets = [FetchTopic("idle", partitions=[_at(0, index=index) for index in range(1000)])]
+        opened = self._fetch(FetchRequest(topics=targets, session_epoch=0), self.node.context(FETCH_VERSION))
+        assert not isinstance(opened, Awaitable)
+        partition = self.node.partition("idle", 500)
+        epochs = count(1)
+
+        def call(number: int) -> object:
+            offset = partition.append(batch_of[size], 1).first_offset
+            request = FetchRequest(session_id=opened.session_id, session_epoch=next(epochs))
+            request.topics = [FetchTopic("idle", partitions=[_at(offset, index=500)])]
+            return self._fetch(request, context)
+
+        context = self.node.context(FETCH_VERSION)
+        batch_of = {size: bytes(batch(b"x" * size))}
+        return call
+
+    def _fetching(self, request: Message) -> Call:
+        body = encode_bytes(request, FETCH_VERSION)
+
+        def call(number: int) -> object:
+            return self._send(ApiKey.FETCH, FETCH_VERSION, memoryview(bytearray(body)), number)
+
+        return call
+
+    def _send(self, key: int, version: int, body: memoryview, number: int) -> Answer:
+        header = RequestHeader(key, version, number, "bench")
+        return cast(Answer, self._dispatch(Request(header, body, self._connection, 0)))
+
+
+def _at(offset: int, max_bytes: int = 1_000_000, *, index: int = 0) -> FetchPartition:
+    return FetchPartition(index, -1, offset, partition_max_bytes=max_bytes)
+
+
+def rows(bench: Bench) -> Iterator[tuple[str, Call]]:
+    yield "append to the log, 100 B", bench.log_append(100)
+    yield "append to the partition, 100 B", bench.partition_append(100)
+    yield "produce handler, 100 B", bench.handler(100)
+    yield "produce, 100 B, acks=1", bench.produce(100)
+    yield "produce, 100 B, acks=all", bench.produce(100, ACKS_ALL)
+    yield "produce, 10 KB, acks=1", bench.produce(10_000)
+    yield "produce, 1 MB, acks=1", bench.produce(1_000_000)
+    yield "fetch, 100 B", bench.fetch(100)
+    yield "fetch, 1 MB", bench.fetch(1_000_000)
+    yield "append and fetch 1 of 1000 in a session", bench.fetch_in_session(100)
+
+
+def measure(bench: Bench, call: Call, calls: int) -> float:
+    """The best run, in microseconds of CPU per call."""
+    best = float("inf")
+    for _ in range(RUNS):
+        began = time.process_time()
+        for number in range(calls):
+            call(number)
+        best = min(best, time.process_time() - began)
+        bench.node.loop.run_soon()
+    return best / calls * 1e6
+
+
+def profile(call: Call) -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    for number in range(CALLS * 5):
+        call(number)
+    profiler.disable()
+    pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--directory", help="where the logs go (default: a temporary directory)")
+    parser.add_argument("--profile", metavar="ROW", help="profile the row whose name begins so, instead of measuring")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        bench = Bench(directory)
+        for name, call in rows(bench):
+            if options.profile is None:
+                calls = 20 if "1 MB" in name else CALLS
+                print(f"{measure(bench, call, calls):10.2f} µs  {name}")
+            elif name.startswith(options.profile):
+                profile(call)
+
+
+if __name__ == "__main__":
+    main()
