@@ -7,7 +7,6 @@ that a client that lost its answer does not leave a ghost behind. A static one (
 
 from collections.abc import Callable
 
-from broker.coordination.errors import response_error
 from broker.coordination.shard import Result
 from broker.coordination.timers import Clock
 from broker.groups.answers import joined
@@ -53,7 +52,11 @@ class JoinGroup:
             return _refuse(attempt, ErrorCode.UNKNOWN_MEMBER_ID, attempt.member_id)
         group = self._groups.put(ClassicGroup(attempt.group_id, state_since_ms=self._clock.now_ms()))
         outcome = self._join(group, attempt)
-        return outcome if outcome.records else self._write_new_group(group, attempt)
+        if outcome.records:
+            return outcome
+        # In the log before it has a generation, so that a failover does not forget it. Should that fail, nobody waits
+        # for it: the group goes on here, and after a failover its members start afresh.
+        return Result(None, [group_created(group)], replayed=False)
 
     def _join(self, group: ClassicGroup, attempt: JoinAttempt) -> Outcome:
         if not self._has_room(group, attempt.member_id):
@@ -129,18 +132,6 @@ class JoinGroup:
         group.add(member, attempt.protocol_type, attempt.reply)
         self._timers.start_first_session(group, member)
         return self._rebalances.prepare_or_complete(group, f"{member_id} is new: {attempt.reason}")
-
-    def _write_new_group(self, group: ClassicGroup, attempt: JoinAttempt) -> Outcome:
-        """Let the group exist in the log before it has a generation, so that a failover does not forget it."""
-
-        def on_outcome(error: ErrorCode) -> Outcome:
-            is_unused = group.is_empty and not group.members
-            if error is not ErrorCode.NONE and is_unused and self._groups.get(group.group_id) is group:
-                self._groups.remove(group.group_id)
-                attempt.refuse(response_error(error))
-            return NOTHING
-
-        return Result(None, [group_created(group)], replayed=False, on_outcome=on_outcome)
 
 
 def _refuse(attempt: JoinAttempt, error: ErrorCode, member_id: str = "") -> Outcome:

@@ -53,20 +53,17 @@ class StaticReplacement:
                 return NOTHING  # answered by what came between, or parked for the rebalance that began meanwhile
             if error is ErrorCode.NONE:
                 group.answer_join(member, _unnoticed(group, member, old_leader, attempt.caller.api_version))
-            else:
-                self._restore(group, member, before, response_error(error), old_leader)
+                return NOTHING
+            group.answer_join(member, _refusal(group, member, old_leader, response_error(error)))
+            if error is not ErrorCode.REQUEST_TIMED_OUT:  # then the new id is in the log, and will be committed
+                self._restore(group, member, before)
             return NOTHING
 
         assignments = {each.member_id: each.assignment for each in group.members.values()}
         return Result(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
 
-    def _restore(
-        self, group: ClassicGroup, member: Member, before: Member, error: ErrorCode, old_leader: str | None
-    ) -> None:
+    def _restore(self, group: ClassicGroup, member: Member, before: Member) -> None:
         """The new id did not reach the log: the old one is the member again."""
-        refusal = joined(group, member, is_follower=True)
-        refusal.error_code, refusal.member_id, refusal.leader = error, "", old_leader or ""
-        group.answer_join(member, refusal)
         group.update(member, before.protocols)
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
         member.session_timeout_ms = before.session_timeout_ms
@@ -87,4 +84,10 @@ def _unnoticed(group: ClassicGroup, member: Member, old_leader: str | None, api_
         return response
     response = joined(group, member, is_follower=True)
     response.leader = old_leader or ""
+    return response
+
+
+def _refusal(group: ClassicGroup, member: Member, old_leader: str | None, error: ErrorCode) -> JoinGroupResponse:
+    response = joined(group, member, is_follower=True)
+    response.error_code, response.member_id, response.leader = error, "", old_leader or ""
     return response

@@ -46,12 +46,12 @@ def test_a_new_group_is_in_the_log_before_it_has_a_generation() -> None:
     assert (replayed.state, replayed.generation, replayed.protocol_type) == (GroupState.EMPTY, 0, None)
 
 
-def test_a_group_that_could_not_be_written_does_not_exist() -> None:
+def test_a_new_group_that_could_not_be_written_goes_on_all_the_same() -> None:
     b = bench()
-    b.log.fail_next = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    b.join("a", follow_up=False)
-    assert b.shard.groups.get("g") is None
-    assert b.join("a").error is ErrorCode.UNKNOWN_MEMBER_ID
+    b.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    b.stable_group("a")
+    assert b.state() is GroupState.STABLE
+    assert len(b.log.records) == 1
 
 
 def test_a_member_id_is_unknown_in_a_group_that_does_not_exist() -> None:

@@ -99,6 +99,19 @@ def test_a_failed_write_puts_the_old_member_back() -> None:
     assert b.group.members[old].session_timeout_ms == 10_000
 
 
+def test_a_takeover_that_is_in_the_log_but_not_committed_in_time_stands() -> None:
+    """The client is refused and tries again; but to put the old id back would make memory differ from the log."""
+    b = static_group("a", "b")
+    restarted(b, "b")
+    b.log.holds_commits = True
+    box = b.join("b")
+    b.advance(5)
+    assert box.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "i-b-3" in b.group.members
+    b.log.commit()
+    assert "i-b-3" in b.replayed_shard().groups.get_or_raise("g").members
+
+
 def test_a_takeover_that_changes_the_protocol_starts_a_rebalance() -> None:
     b = GroupBench()
     b.client("a", instance_id="i-a", protocols={"range": b"r", "sticky": b"s"})

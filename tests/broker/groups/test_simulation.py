@@ -1,0 +1,371 @@
+"""Groups under chance: members join, work, leave, crash, restart and fall silent, while the log stalls, refuses and
+changes its leader. After every event the invariants below must hold; at the end of it everybody must have work.
+
+A failing seed is printed by pytest; `run_seed(n)` repeats it exactly.
+"""
+
+from asyncio import Future
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from broker.groups.classic import ClassicGroup
+from broker.groups.config import GroupConfig
+from broker.groups.records import OffsetKey
+from broker.groups.state import GroupState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.leave_group import MemberIdentity
+from tests.support.group_bench import Box, Client, GroupBench
+
+SEEDS = range(20)
+EVENTS = 250
+PARTITIONS = 12
+GROUPS = ("g", "h")
+HEARTBEAT_S = 3.0
+SESSION_MS = 10_000
+REBALANCE_MS = 15_000
+FATAL = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
+
+
+@dataclass
+class Worker:
+    """A consumer process: joins, syncs, sends heartbeats, commits, and joins again when it is told to."""
+
+    name: str
+    group: str
+    instance_id: str | None
+    is_alive: bool = True
+    joining: Box | None = None
+    syncing: Box | None = None
+    assignment: bytes | None = None
+    next_beat: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        return self.joining is None and self.syncing is None
+
+
+@dataclass
+class World:
+    """The shard, the processes, and what the test remembers to check against."""
+
+    seed: int
+    random: Random = field(init=False)
+    workers: list[Worker] = field(default_factory=list)
+    generations: dict[str, int] = field(default_factory=dict)
+    owners: dict[tuple[str, int, str], str] = field(default_factory=dict)
+    possible_offsets: dict[OffsetKey, set[int]] = field(default_factory=dict)
+    next_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        linger_ms = self.random.choice([0, -1, 5])
+        self.bench = GroupBench(GroupConfig(group_coordinator_append_linger_ms=linger_ms))
+
+    # What workers do.
+
+    def act(self, worker: Worker) -> None:
+        """One step of a process, by the answers it has got so far."""
+        if not worker.is_alive:
+            return
+        if worker.joining is not None:
+            self.after_join(worker, worker.joining)
+        elif worker.syncing is not None:
+            self.after_sync(worker, worker.syncing)
+        elif worker.assignment is None:
+            self.join(worker)
+        elif self.bench.loop.time() >= worker.next_beat:
+            self.heartbeat(worker)
+        elif self.random.random() < 0.3:
+            self.commit(worker)
+
+    def join(self, worker: Worker) -> None:
+        self.forget_work(worker)
+        self.bench.client(worker.name, instance_id=worker.instance_id)
+        try:
+            worker.joining = self.bench.join(
+                worker.name, group=worker.group, session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS
+            )
+        except KafkaError:
+            worker.joining = None
+
+    def after_join(self, worker: Worker, box: Box) -> None:
+        if box.answer is None:
+            return
+        worker.joining = None
+        if box.error in FATAL:
+            self.reset(worker)
+        elif box.error is ErrorCode.NONE:
+            response = box.joined
+            shares = {}
+            if response.leader == response.member_id and not response.skip_assignment:
+                shares = self.share_out([member.member_id for member in response.members])
+            worker.syncing = self.sync(worker, shares)
+
+    def share_out(self, member_ids: list[str]) -> dict[str, bytes]:
+        parts: dict[str, list[str]] = {member_id: [] for member_id in member_ids}
+        for partition in range(PARTITIONS):
+            parts[member_ids[partition % len(member_ids)]].append(str(partition))
+        by_id = {client.member_id: client.name for client in self.bench.clients.values()}
+        return {by_id[member_id]: "+".join(part).encode() for member_id, part in parts.items() if member_id in by_id}
+
+    def sync(self, worker: Worker, shares: dict[str, bytes]) -> Box | None:
+        return self.bench.sync(worker.name, shares, group=worker.group)
+
+    def after_sync(self, worker: Worker, box: Box) -> None:
+        if box.answer is None:
+            return
+        worker.syncing = None
+        if box.error in FATAL:
+            self.reset(worker)
+        elif box.error is ErrorCode.NONE:
+            worker.assignment = box.synced.assignment
+            worker.next_beat = self.bench.loop.time() + HEARTBEAT_S
+            self.claim(worker)
+
+    def heartbeat(self, worker: Worker) -> None:
+        worker.next_beat = self.bench.loop.time() + HEARTBEAT_S
+        error = self.bench.heartbeat(worker.name, group=worker.group)
+        if error in FATAL:
+            self.reset(worker)
+        elif error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.join(worker)
+
+    def commit(self, worker: Worker) -> None:
+        """Whether or not the answer arrives, the offset may count from now on; once it is answered, it does."""
+        if not worker.assignment:
+            return
+        partition = int(worker.assignment.split(b"+")[0])
+        key = OffsetKey(worker.group, "t", partition)
+        self.next_offset += 1
+        offset = self.next_offset
+        request = self.bench.commit_request(worker.name, {("t", partition): offset}, worker.group)
+        try:
+            answer = self.bench.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
+        except KafkaError as error:
+            if error.code in FATAL:
+                self.reset(worker)
+            return
+        self.possible_offsets.setdefault(key, {-1}).add(offset)
+        if isinstance(answer, Future):
+            answer.add_done_callback(lambda future: self.after_commit(key, offset, future.exception()))
+        else:
+            self.after_commit(key, offset, None)
+
+    def after_commit(self, key: OffsetKey, offset: int, error: BaseException | None) -> None:
+        if error is None:
+            later = {each for each in self.possible_offsets[key] if each > offset}
+            self.possible_offsets[key] = {offset, *later}
+
+    def reset(self, worker: Worker) -> None:
+        """Forget the member id and start afresh."""
+        self.forget_work(worker)
+        self.bench.client(worker.name, member_id="", generation=-1)
+
+    def forget_work(self, worker: Worker) -> None:
+        worker.assignment = None
+
+    def claim(self, worker: Worker) -> None:
+        """Two processes must not be given the same partition in the same generation."""
+        client = self.bench.client(worker.name)
+        assert worker.assignment is not None
+        for partition in filter(None, worker.assignment.decode().split("+")):
+            claim = (worker.group, client.generation, partition)
+            who = worker.instance_id or worker.name
+            assert self.owners.setdefault(claim, who) == who, f"{claim} belongs to {self.owners[claim]} and {who}"
+
+    # What happens to them.
+
+    def start_worker(self) -> None:
+        number = len(self.workers)
+        instance = f"i{number}" if self.random.random() < 0.4 else None
+        self.workers.append(Worker(f"w{number}", self.random.choice(GROUPS), instance))
+
+    def crash(self, worker: Worker) -> None:
+        worker.is_alive = False
+        worker.joining = worker.syncing = None
+        self.forget_work(worker)
+
+    def revive(self, worker: Worker) -> None:
+        """A new process in the place of one that crashed: it remembers its instance at most."""
+        worker.is_alive = True
+        self.bench.clients[worker.name] = Client(worker.name)
+
+    def leave(self, worker: Worker) -> None:
+        leavers = [MemberIdentity(self.bench.client(worker.name).member_id, worker.instance_id)]
+        try:
+            answer = self.bench.start(lambda shard: shard.leave_group(worker.group, leavers), lingers=True)
+        except KafkaError:
+            return
+        if isinstance(answer, Future):
+            answer.add_done_callback(Future.exception)  # nobody waits for it
+        self.crash(worker)
+
+    def fail_over(self) -> None:
+        """Whatever was in the log of the old coordinator is in that of the new one, committed."""
+        self.bench.log.holds_commits = False
+        self.bench.log.fail_next = None
+        self.bench.restart()
+        self.bench.log.commit()
+        self.generations = {group.group_id: group.generation for group in self.bench.shard.groups}
+
+    def trouble(self) -> None:
+        """Something goes wrong with the log, or ends going wrong."""
+        match self.random.randrange(4):
+            case 0:
+                self.bench.log.holds_commits = True
+            case 1 | 2:
+                self.bench.log.holds_commits = False
+                self.bench.log.commit()
+            case _:
+                self.bench.log.fail_next = self.random.choice(
+                    [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+                )
+
+    def event(self) -> None:
+        """One thing happens, and time passes."""
+        chance = self.random.random()
+        worker = self.random.choice(self.workers) if self.workers else None
+        if worker is None or (chance < 0.04 and len(self.workers) < 10):
+            self.start_worker()
+        elif chance < 0.08:
+            self.crash(worker)
+        elif chance < 0.14 and not worker.is_alive:
+            self.revive(worker)
+        elif chance < 0.16 and worker.is_alive and worker.is_idle:
+            self.leave(worker)
+        elif chance < 0.20:
+            self.trouble()
+        elif chance < 0.22:
+            self.fail_over()
+        for each in self.random.sample(self.workers, len(self.workers)):
+            self.act(each)
+        self.bench.advance(self.random.choice([0.0, 0.1, 0.5, 1.0, 2.0]))
+        self.bench.loop.run_soon()
+        self.check()
+
+    def calm_down(self) -> None:
+        """The trouble is over: every process lives, and time passes in steps that heartbeats can keep up with."""
+        self.bench.log.holds_commits = False
+        self.bench.log.fail_next = None
+        self.bench.log.commit()
+        for worker in self.workers:
+            if not worker.is_alive:
+                self.revive(worker)
+        for _ in range(120):
+            for worker in self.workers:
+                self.act(worker)
+            self.bench.advance(0.5)
+            self.bench.loop.run_soon()
+            self.check()
+
+    # Invariants.
+
+    def check(self) -> None:
+        assert self.bench.loop.failures == []
+        assert not self.bench.is_broken
+        for group in self.bench.shard.groups:
+            self.check_group(group)
+        self.check_counts()
+        self.check_parked()
+        if not self.in_flight() and self.random.random() < 0.1:  # it takes long
+            self.check_log()
+
+    def in_flight(self) -> bool:
+        hosted = self.bench.hosted
+        return bool(hosted._open or hosted._uncommitted)
+
+    def check_group(self, group: ClassicGroup) -> None:
+        members = group.members
+        assert (group.leader in members) if members else group.leader is None
+        assert group.generation >= self.generations.get(group.group_id, 0), "a generation was counted down"
+        self.generations[group.group_id] = group.generation
+        assert (group.state is GroupState.EMPTY) <= (not members)
+        assert group.pending_syncs <= members.keys()
+        assert not group.pending_joins & members.keys()
+        assert group.parked_join_count == sum(member.awaits_join for member in members.values())
+        timers = self.bench.shard.timers
+        for member in members.values():
+            assert not (member.awaits_join and member.awaits_sync), "parked twice"
+            has_session = f"session {len(group.group_id)} {group.group_id} {member.member_id}" in timers
+            assert has_session or member.keeps_its_session, f"{member.member_id} will never expire"
+        if group.state is GroupState.PREPARING_REBALANCE:
+            assert f"join {group.group_id}" in timers, "the join phase will never end"
+        else:
+            assert group.parked_join_count == 0 or group.state is GroupState.STABLE, "parked outside of a join phase"
+        if group.pending_syncs:
+            assert f"sync {group.group_id}" in timers, "a member that does not sync will never be dropped"
+        statics = {member.instance_id for member in members.values() if member.instance_id is not None}
+        assert all(group.static_member_id(each) in members for each in statics)
+
+    def check_counts(self) -> None:
+        counts = dict.fromkeys(GroupState, 0)
+        for group in self.bench.shard.groups:
+            counts[group.state] += 1
+        assert self.bench.shard.metrics.groups == counts
+
+    def check_parked(self) -> None:
+        """Nobody waits whom the group does not know: such a request would never be answered."""
+        known = {
+            member.member_id
+            for group in self.bench.shard.groups
+            for member in group.members.values()
+            if member.awaits_join or member.awaits_sync
+        }
+        for worker in self.workers:
+            waits = [box for box in (worker.joining, worker.syncing) if box is not None and box.answer is None]
+            client = self.bench.client(worker.name)
+            has_id = client.member_id != ""
+            assert not waits or not has_id or client.member_id in known, f"{worker.name} waits for ever"
+
+    def check_log(self) -> None:
+        """Replaying the log gives what memory holds, as far as it is meant to be in the log."""
+        replayed = self.bench.replayed_shard()
+        for group in self.bench.shard.groups:
+            if group.state is GroupState.STABLE:
+                twin = replayed.groups.get_or_raise(group.group_id)
+                assert _persistent(twin) == _persistent(group)
+        for key, possible in self.possible_offsets.items():
+            stored = self.bench.shard.offsets.get(key)
+            assert (-1 if stored is None else stored.offset) in possible, f"{key} is lost"
+            assert replayed.offsets.get(key) == stored
+
+    def check_everybody_works(self) -> None:
+        for name in GROUPS:
+            workers = [worker for worker in self.workers if worker.group == name]
+            if not workers:
+                continue
+            group = self.bench.shard.groups.get_or_raise(name)
+            assert group.state is GroupState.STABLE
+            assert len(group.members) == len(workers)
+            parts = [part for worker in workers for part in (worker.assignment or b"").decode().split("+") if part]
+            assert sorted(map(int, parts)) == list(range(PARTITIONS))
+            asked = [("t", partition) for partition in range(PARTITIONS)]
+            fetched = self.bench.fetch(asked, group=name, stable=True)
+            for partition in range(PARTITIONS):
+                possible = self.possible_offsets.get(OffsetKey(name, "t", partition), {-1})
+                assert fetched["t", partition] in possible
+
+
+def _persistent(group: ClassicGroup) -> object:
+    members = {
+        member.member_id: (member.instance_id, member.assignment, member.metadata(group.protocol), member.client_id)
+        for member in group.members.values()
+    }
+    return group.generation, group.protocol_type, group.protocol, group.leader, members
+
+
+def run_seed(seed: int) -> World:
+    """One history."""
+    world = World(seed)
+    for _ in range(EVENTS):
+        world.event()
+    world.calm_down()
+    world.check_everybody_works()
+    return world
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_groups_keep_their_promises_whatever_happens(seed: int) -> None:
+    run_seed(seed)

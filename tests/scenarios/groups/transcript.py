@@ -1,0 +1,347 @@
+"""Transcripts of conversations between consumers and their coordinator: commands, and exactly what follows from each.
+
+A transcript is blocks separated by blank lines. A block is a command line, `----`, and the output: answers in the order
+in which they are given, and what reaches the log. Lines that begin with `#` are for people. `python -m
+tests.scenarios.groups.transcript --rewrite` writes the present output into the files; review the diff.
+
+A client is called by a name of one letter or more. It remembers its member id and generation, and goes back at once
+when it is asked to come with its id, as real clients do, unless `id` says otherwise.
+
+    join a [instance=i] [protocols=range:t+u,sticky:t] [session=10s] [rebalance=60s] [version=9] [id=X|none] [type=T]
+    sync a [assign=a:t0+t1,b:t2] [generation=1]
+    heartbeat a [generation=1] [id=X [instance=i]]
+    leave a b …                       leave instance=i
+    commit a t-0=5 u-1=7 [generation=1] [metadata=M]       (a name that never joined commits as nobody)
+    fetch [t-0 t-1] [stable]          all offsets when none are named
+    delete-group                      delete-offsets t-0 …             topic-deleted t
+    list [state=S] [type=T]           describe
+    advance 3s                        let time pass
+    log hold | log commit | log fail CODE
+    producer 7 writes t-0=5           producer 7 commits | aborts      records of a transaction, as a log may hold them
+    restart                           unload, and load again from the log
+    config key=value …                in the first block only
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from broker.groups.config import GroupConfig
+from broker.groups.records import (
+    CommittedOffset,
+    GroupRemoved,
+    GroupWritten,
+    OffsetCommitted,
+    OffsetKey,
+    OffsetRemoved,
+    decode_record,
+    offset_committed,
+)
+from broker.runtime.shard_log import LoadedRecord
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.leave_group import MemberIdentity
+from protocol.messages.offset_commit import OffsetCommitResponse
+from protocol.messages.sync_group import SyncGroupResponse
+from tests.support.group_bench import GROUP, Box, GroupBench, subscription
+
+HERE = Path(__file__).parent
+SEPARATOR = "----"
+
+
+class Stage:
+    """Runs the commands of one transcript."""
+
+    def __init__(self, config: Mapping[str, int]) -> None:
+        settings = {"group_coordinator_append_linger_ms": 0, **config}
+        self.bench = GroupBench(GroupConfig(**settings))
+        self.waiting: list[tuple[str, Box]] = []
+        self.committing: list[tuple[str, asyncio.Future[OffsetCommitResponse]]] = []
+        self.output: list[str] = []
+        self.logged = 0
+        self.commands: Mapping[str, Callable[[list[str], dict[str, str]], None]] = {
+            "join": self.join,
+            "sync": self.sync,
+            "heartbeat": self.heartbeat,
+            "leave": self.leave,
+            "commit": self.commit,
+            "fetch": self.fetch,
+            "delete-group": self.delete_group,
+            "delete-offsets": self.delete_offsets,
+            "topic-deleted": self.topic_deleted,
+            "list": self.list_groups,
+            "describe": self.describe,
+            "advance": self.advance,
+            "log": self.log,
+            "producer": self.producer,
+            "restart": self.restart,
+        }
+
+    def run(self, line: str) -> list[str]:
+        """The output of one command."""
+        self.output = []
+        name, *words = line.split()
+        positional = [word for word in words if "=" not in word or _is_offset(word)]
+        named = dict(word.split("=", 1) for word in words if "=" in word and not _is_offset(word))
+        try:
+            self.commands[name](positional, named)
+        except KafkaError as error:
+            self.say(f"refused: {error.code.name}")
+        self.collect()
+        return self.output or ["(nothing happens)"]
+
+    def say(self, line: str) -> None:
+        self.output.append(line)
+
+    def collect(self) -> None:
+        """Put down what was logged and who was answered since last time."""
+        self.bench.loop.run_soon()
+        for record in self.bench.log.records[self.logged :]:
+            self.say(f"log: {_show_record(record)}")
+        self.logged = len(self.bench.log.records)
+        for entry in list(self.waiting):
+            name, box = entry
+            if box.answer is not None:
+                self.waiting.remove(entry)
+                self.say(f"{name} <- {self.show_answer(box)}")
+        for pending in list(self.committing):
+            name, future = pending
+            if future.done():
+                self.committing.remove(pending)
+                error = future.exception()
+                self.say(
+                    f"{name} <- commit {error.code.name if isinstance(error, KafkaError) else _codes(future.result())}"
+                )
+
+    # Members.
+
+    def join(self, words: list[str], named: dict[str, str]) -> None:
+        (name,) = words
+        client = self.bench.client(name)
+        if "instance" in named:
+            client.instance_id = named["instance"]
+        if "protocols" in named:
+            client.protocols = _protocols(named["protocols"])
+        if "id" in named:
+            client.member_id = "" if named["id"] == "none" else named["id"]
+        box = self.bench.join(
+            name,
+            version=int(named.get("version", "9")),
+            session_ms=_milliseconds(named.get("session", "10s")),
+            rebalance_ms=_milliseconds(named.get("rebalance", "60s")),
+            protocol_type=named.get("type", "consumer"),
+            follow_up="id" not in named,
+        )
+        self.waiting.append((name, box))
+
+    def sync(self, words: list[str], named: dict[str, str]) -> None:
+        (name,) = words
+        pairs = [pair.split(":") for pair in named.get("assign", "").split(",") if pair]
+        generation = int(named["generation"]) if "generation" in named else None
+        box = self.bench.sync(name, {who: what.encode() for who, what in pairs}, generation=generation)
+        self.waiting.append((name, box))
+
+    def heartbeat(self, words: list[str], named: dict[str, str]) -> None:
+        (name,) = words
+        if "id" in named:
+            self.bench.client(name, member_id=named["id"], instance_id=named.get("instance"))
+        generation = int(named["generation"]) if "generation" in named else None
+        self.say(f"{name} <- heartbeat {self.bench.heartbeat(name, generation=generation).name}")
+
+    def leave(self, words: list[str], named: dict[str, str]) -> None:
+        if "instance" in named:
+            leavers = [MemberIdentity("", named["instance"])]
+            response = self.bench.execute(lambda shard: shard.leave_group(GROUP, leavers), lingers=True)
+        else:
+            response = self.bench.leave(*words)
+        for member in response.members:
+            who = member.member_id or f"instance {member.group_instance_id}"
+            self.say(f"{who} leaves: {ErrorCode(member.error_code).name}")
+
+    # Offsets.
+
+    def commit(self, words: list[str], named: dict[str, str]) -> None:
+        name, *offsets = words
+        who = name if name in self.bench.clients else None
+        generation = int(named["generation"]) if "generation" in named else None
+        request = self.bench.commit_request(
+            who, _offsets(offsets), generation=generation, metadata=named.get("metadata", "")
+        )
+        answer = self.bench.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
+        if isinstance(answer, asyncio.Future):
+            self.committing.append((name, answer))
+        else:
+            self.collect()
+            self.say(f"{name} <- commit {_codes(answer)}")
+
+    def fetch(self, words: list[str], named: dict[str, str]) -> None:
+        partitions = [_partition(word) for word in words if word != "stable"]
+        fetched = self.bench.fetch(partitions or None, stable="stable" in words)
+        for (topic, partition), value in sorted(fetched.items()):
+            self.say(f"{topic}-{partition} {value.name if isinstance(value, ErrorCode) else value}")
+
+    def delete_offsets(self, words: list[str], named: dict[str, str]) -> None:
+        response = self.bench.delete_offsets([_partition(word) for word in words])
+        for topic in response.topics:
+            for each in topic.partitions:
+                self.say(f"{topic.name}-{each.partition_index} {ErrorCode(each.error_code).name}")
+
+    def topic_deleted(self, words: list[str], named: dict[str, str]) -> None:
+        self.bench.hosted.post(lambda shard: shard.on_topics_deleted(set(words)))
+
+    def producer(self, words: list[str], named: dict[str, str]) -> None:
+        producer_id, verb, *offsets = words
+        if verb == "writes":
+            records = [
+                offset_committed(OffsetKey(GROUP, *partition), CommittedOffset(offset, -1, "", 0))
+                for partition, offset in _offsets(offsets).items()
+            ]
+            self.bench.log.add([(record.key, record.value) for record in records], producer_id=int(producer_id))
+        else:
+            self.bench.log.add(producer_id=int(producer_id), committed=verb == "commits")
+        self.restart([], {})
+
+    # Groups.
+
+    def delete_group(self, words: list[str], named: dict[str, str]) -> None:
+        self.say(ErrorCode(self.bench.delete_group().error_code).name)
+
+    def list_groups(self, words: list[str], named: dict[str, str]) -> None:
+        states = [named["state"]] if "state" in named else []
+        types = [named["type"]] if "type" in named else []
+        for group in self.bench.list_groups(states, types):
+            self.say(
+                f"{group.group_id}: {group.group_state}, {group.group_type}, protocol type {group.protocol_type!r}"
+            )
+
+    def describe(self, words: list[str], named: dict[str, str]) -> None:
+        described = self.bench.describe()
+        self.say(f"{described.group_state}, protocol {described.protocol_data!r}")
+        for member in described.members:
+            instance = f" instance {member.group_instance_id}" if member.group_instance_id else ""
+            self.say(f"  {member.member_id}{instance} has {member.member_assignment.decode()!r}")
+
+    # The world.
+
+    def advance(self, words: list[str], named: dict[str, str]) -> None:
+        """In small steps, so that what happens is put down in the order of time."""
+        (duration,) = words
+        end = self.bench.loop.time() + _milliseconds(duration) / 1000
+        while self.bench.loop.time() < end:
+            self.bench.advance(min(1.0, end - self.bench.loop.time()))
+            self.collect()
+
+    def log(self, words: list[str], named: dict[str, str]) -> None:
+        match words:
+            case ["hold"]:
+                self.bench.log.holds_commits = True
+            case ["commit"]:
+                self.bench.log.holds_commits = False
+                self.bench.log.commit()
+            case ["fail", code]:
+                self.bench.log.fail_next = ErrorCode[code]
+            case _:
+                raise ValueError(f"log {words}")
+
+    def restart(self, words: list[str], named: dict[str, str]) -> None:
+        self.bench.restart()
+
+    def show_answer(self, box: Box) -> str:
+        answer = box.answer
+        if isinstance(answer, SyncGroupResponse):
+            return f"sync {box.error.name}" if answer.error_code else f"sync has {answer.assignment.decode()!r}"
+        assert isinstance(answer, JoinGroupResponse)
+        if answer.error_code:
+            return f"join {box.error.name}" + (f" id {answer.member_id}" if answer.member_id else "")
+        members = ", ".join(member.member_id for member in answer.members)
+        return (
+            f"join generation {answer.generation_id} {answer.protocol_name} as {answer.member_id}"
+            f", leader {answer.leader}"
+            + (f", members {members}" if members else "")
+            + (", skip the assignment" if answer.skip_assignment else "")
+        )
+
+
+def _show_record(record: LoadedRecord) -> str:
+    match decode_record(record.key, record.value):
+        case OffsetCommitted(key, value):
+            return f"{key.topic}-{key.partition} at {value.offset}"
+        case OffsetRemoved(key):
+            return f"{key.topic}-{key.partition} removed"
+        case GroupWritten(group_id, value):
+            members = ", ".join(f"{each.member_id} has {each.assignment.decode()!r}" for each in value.members)
+            return f"group {group_id} generation {value.generation}" + (f", {members}" if members else ", nobody")
+        case GroupRemoved(group_id):
+            return f"group {group_id} removed"
+        case None:
+            return "something else"
+
+
+def _codes(response: OffsetCommitResponse) -> str:
+    codes = {ErrorCode(each.error_code).name for topic in response.topics for each in topic.partitions}
+    return " ".join(sorted(codes))
+
+
+def _is_offset(word: str) -> bool:
+    return "-" in word.split("=")[0] and word.split("=")[0].rpartition("-")[2].isdigit()
+
+
+def _partition(text: str) -> tuple[str, int]:
+    topic, _, partition = text.rpartition("-")
+    return topic, int(partition)
+
+
+def _offsets(words: list[str]) -> dict[tuple[str, int], int]:
+    pairs = (word.split("=") for word in words)
+    return {_partition(partition): int(offset) for partition, offset in pairs}
+
+
+def _protocols(text: str) -> dict[str, bytes]:
+    pairs = (entry.partition(":") for entry in text.split(","))
+    return {name: subscription(*topics.split("+")) if topics else b"" for name, _, topics in pairs}
+
+
+def _milliseconds(text: str) -> int:
+    units = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    unit = text.lstrip("0123456789")
+    return int(text[: -len(unit)]) * units[unit]
+
+
+def replay(text: str) -> str:
+    """The transcript with the output that its commands have now."""
+    blocks = text.strip().split("\n\n")
+    stage: Stage | None = None
+    written: list[str] = []
+    for block in blocks:
+        comments = [line for line in block.splitlines() if line.startswith("#")]
+        command = next((line for line in block.splitlines() if not line.startswith("#")), None)
+        if command is None:
+            written.append("\n".join(comments))
+        elif command.startswith("config "):
+            pairs = (word.split("=") for word in command.split()[1:])
+            stage = Stage({key.replace(".", "_"): int(value) for key, value in pairs})
+            written.append("\n".join([*comments, command]))
+        else:
+            stage = stage or Stage({})
+            written.append("\n".join([*comments, command, SEPARATOR, *stage.run(command)]))
+    return "\n\n".join(written) + "\n"
+
+
+def transcripts() -> list[Path]:
+    """All transcripts, by name."""
+    return sorted(HERE.glob("*.txt"))
+
+
+def main(arguments: list[str]) -> int:
+    """With --rewrite, put the present output into the files; else say which differ."""
+    differing = [path for path in transcripts() if replay(path.read_text()) != path.read_text()]
+    for path in differing:
+        if "--rewrite" in arguments:
+            path.write_text(replay(path.read_text()))
+        sys.stdout.write(f"{path.name} {'rewritten' if '--rewrite' in arguments else 'differs'}\n")
+    return 0 if "--rewrite" in arguments else len(differing)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
