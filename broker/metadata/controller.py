@@ -21,10 +21,13 @@ from broker.metadata.partition_index import PartitionIndex
 from broker.metadata.placement import RandomSource
 from broker.metadata.producer_ids import ProducerIdBlock, allocate_block
 from broker.metadata.records import VersionedRecord
+from broker.metadata.replica_changes import ReplicaChanges
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
 from broker.metadata.state import MIN_INSYNC_REPLICAS, ConfigLayers, ConfigSchema, ControllerSettings, ControllerState
 from broker.metadata.topics import Topics
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -74,6 +77,7 @@ class Controller:
         leadership = Leadership(self._state)
         self._brokers = Brokers(self._state, leadership)
         self._topics = Topics(self._state, leadership)
+        self._replicas = ReplicaChanges(self._state, self._brokers, leadership)
         self._configs = Configs(self._state)
         self._jobs = Jobs(self._state, self._brokers, leadership)
 
@@ -90,6 +94,11 @@ class Controller:
     def committed_image(self) -> MetadataImage:
         """The latest committed image; answers to readers come from it."""
         return self._uncommitted[0].before.image if self._uncommitted else self._state.image
+
+    @property
+    def leaderless_count(self) -> int:
+        """Partitions without a leader, by the latest image."""
+        return self._state.index.leaderless_count
 
     @property
     def last_offset(self) -> int:
@@ -210,6 +219,12 @@ class Controller:
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
     ) -> Result[list[AlterOutcome]]:
         return _bounded(self._configs.replace(configs, validate_only=validate_only))
+
+    def alter_partitions(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
+        return _bounded(self._replicas.alter(request))
+
+    def assign_directories(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
+        return _bounded(self._replicas.assign_directories(request))
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Result[ProducerIdBlock]:
         """Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
