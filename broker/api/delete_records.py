@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from broker.api.context import RequestContext
+from broker.metadata.topic_names import is_internal
 from broker.runtime.partition import Partition
 from broker.runtime.partitions import Partitions
 from broker.runtime.waiters import Deadline, Deadlines, Loop, OffsetWaiter
@@ -52,9 +53,9 @@ class DeleteRecordsHandler:
     ) -> DeleteRecordsPartitionResult:
         entry = DeleteRecordsPartitionResult(asked.partition_index, NO_LOW_WATERMARK)
         try:
-            partition = self._partitions.hosted(topic, asked.partition_index)
-            if self._partitions.by_name[topic].is_internal:
+            if is_internal(topic) and self._partitions.image.topics.by_name(topic) is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            partition = self._partitions.hosted(topic, asked.partition_index)
             target = partition.delete_records(asked.offset)
             low_watermark = partition.low_watermark()
         except KafkaError as error:

@@ -228,14 +228,20 @@ class _Fetch:
             if topic is None or (topic.topic, topic.topic_id) != (target.topic, target.topic_id):
                 topic = FetchableTopicResponse(target.topic, target.topic_id)
                 response.responses.append(topic)
-            topic.partitions.append(self._entry(target, self._results[target], hints))
+            result = self._results[target]
+            topic.partitions.append(self._entry(target, result, hints))
+            if result.size_bytes:
+                self._count(target, result.size_bytes)
         if self._context.api_version >= NODE_ENDPOINTS_FROM:
             response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
         return response
 
     def _read(self, target: FetchTarget, room: int, *, first: bool) -> ReadResult:
         partition = self._partition(target)
+        traffic = self._partitions.traffic.elsewhere if partition is None else partition.traffic
+        traffic.total_fetch_requests += first
         if partition is None:
+            traffic.failed_fetch_requests += first
             return ReadResult(error=self._absence(target))
         limits = Limits(min(target.max_bytes, room), min_one=not self._size_bytes)
         result = read(partition, target, self._reader, limits, is_first_look=first)
@@ -243,7 +249,17 @@ class _Fetch:
             self.cold.append((partition, result.cold))
         if result.is_idle:
             self.opened.targets.rest(target, self._bounds(partition))
+        elif result.error is not ErrorCode.NONE:
+            traffic.failed_fetch_requests += first
         return result
+
+    def _count(self, target: FetchTarget, size_bytes: int) -> None:
+        partition = self._partition(target)
+        traffic = self._partitions.traffic.elsewhere if partition is None else partition.traffic
+        if self._reader.is_follower:
+            traffic.replication_bytes_out += size_bytes
+        else:
+            traffic.bytes_out += size_bytes
 
     def _bounds(self, partition: Partition) -> tuple[Watches, ...]:
         return partition.follower_bounds if self._reader.is_follower else partition.consumer_bounds

@@ -19,6 +19,8 @@ from functools import partial
 from broker.api.context import RequestContext
 from broker.api.current_leader import LeaderHints
 from broker.api.produced_batch import is_transactional, only_batch
+from broker.metadata.topic_names import is_internal
+from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
 from broker.runtime.partition import Partition, RecordsRefused
 from broker.runtime.partitions import HostedTopic, Partitions
@@ -35,6 +37,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from protocol.primitives import Buffer
 
 TOPIC_IDS_FROM = 13
 CURRENT_LEADER_FROM = 10
@@ -93,7 +96,8 @@ class _Produce:
         """Append everything. What the disks or replicas have yet to confirm is left in `waiting`."""
         refusal = self._refusal_of_all()
         for topic in self._request.topic_data:
-            entries = [self._append_or_fail(topic, data, refusal) for data in topic.partition_data]
+            hosted = self._hosted(topic)
+            entries = [self._append_or_fail(topic, hosted, data, refusal) for data in topic.partition_data]
             self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
 
     def answer(self) -> ProduceResponse:
@@ -117,44 +121,52 @@ class _Produce:
         return ErrorCode.NONE
 
     def _append_or_fail(
-        self, topic: TopicProduceData, data: PartitionProduceData, refusal: ErrorCode
+        self, topic: TopicProduceData, hosted: HostedTopic | None, data: PartitionProduceData, refusal: ErrorCode
     ) -> PartitionProduceResponse:
         entry = PartitionProduceResponse(data.index, refusal, -1, current_leader=_NO_LEADER)
-        if refusal:
-            self.has_failed = True
-            return entry
+        partition = None if hosted is None else hosted.partitions.get(data.index)
+        traffic = self._partitions.traffic.elsewhere if partition is None else partition.traffic
+        traffic.total_produce_requests += 1
         try:
-            self._append(topic, data, entry)
-        except RecordsRefused as error:
-            self.fail(entry, error.code)
-            entry.log_start_offset = error.log_start_offset
-            if error.record_errors:
-                entry.error_message = error.message
-                entry.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.record_errors]
+            if refusal:
+                raise KafkaError(refusal)
+            self._append(topic, partition, data, entry)
         except KafkaError as error:
             self.fail(entry, error.code)
+            _count_failure(traffic, error, data.records)
+            if isinstance(error, RecordsRefused):
+                entry.log_start_offset = error.log_start_offset
+                if error.record_errors:
+                    entry.error_message = error.message
+                    entry.record_errors = [BatchIndexAndErrorMessage(*one) for one in error.record_errors]
         return entry
 
-    def _append(self, topic: TopicProduceData, data: PartitionProduceData, entry: PartitionProduceResponse) -> None:
+    def _append(
+        self,
+        topic: TopicProduceData,
+        partition: Partition | None,
+        data: PartitionProduceData,
+        entry: PartitionProduceResponse,
+    ) -> None:
         """Append one batch and fill `entry`. Raises KafkaError."""
-        hosted = self._hosted(topic)
-        partition = None if hosted is None else hosted.partitions.get(data.index)
         absence = self._absence(topic, data.index) if partition is None else ErrorCode.NONE
         if absence in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             raise KafkaError(absence)
         records = only_batch(data.records, self._version)
         if not -1 <= self._acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if hosted is not None and hosted.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if partition is None:
             raise KafkaError(absence)
+        if self._is_closed(partition.is_internal):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if self._request.transactional_id is not None and is_transactional(records):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         info = partition.append(records, self._acks)
         entry.base_offset = info.first_offset
         entry.log_append_time_ms = info.log_append_time_ms
         entry.log_start_offset = info.log_start_offset
+        partition.traffic.messages_in += info.last_offset - info.first_offset + 1
+        partition.traffic.bytes_in += len(records)
         end = info.last_offset + 1
         outcome = partition.outcome(end, self._acks)
         if outcome is None:
@@ -169,11 +181,18 @@ class _Produce:
 
     def _absence(self, topic: TopicProduceData, index: int) -> ErrorCode:
         """Why a partition cannot be appended to here."""
+        by_id = self._version >= TOPIC_IDS_FROM
         topics = self._partitions.image.topics
-        if self._version < TOPIC_IDS_FROM:
-            return self._partitions.absence(topics.by_name(topic.name), index)
-        image = topics.by_id(topic.topic_id)
-        return ErrorCode.UNKNOWN_TOPIC_ID if image is None else self._partitions.absence(image, index)
+        image = topics.by_id(topic.topic_id) if by_id else topics.by_name(topic.name)
+        if image is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        absence = self._partitions.absence(image, index)
+        is_known = absence is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if is_known and self._is_closed(is_internal(image.name)) else absence
+
+    def _is_closed(self, is_internal_topic: bool) -> bool:
+        """Whether the client may not write to a topic because it is the cluster's own."""
+        return is_internal_topic and self._context.client_id != ADMIN_CLIENT_ID
 
     def _add_leader_hints(self) -> None:
         image = self._partitions.image
@@ -185,6 +204,17 @@ class _Produce:
                 if entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     entry.current_leader = LeaderIdAndEpoch(*hints.leader_of(known, entry.index))
         self.response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
+
+
+def _count_failure(traffic: TopicMeters, error: KafkaError, records: Buffer | None) -> None:
+    traffic.failed_produce_requests += 1
+    match error.code:
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
+            traffic.bytes_rejected += len(records or b"")
+        case ErrorCode.CORRUPT_MESSAGE:
+            traffic.invalid_message_crc_records += 1
+        case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode.INVALID_PRODUCER_EPOCH:
+            traffic.invalid_offset_or_sequence_records += 1
 
 
 class _Waiting:

@@ -35,6 +35,7 @@ def node_families(
     return [
         *broker_families(broker_state=lambda: lifecycle.state),
         *requests.families(),
+        *data.partitions.traffic.families(),
         *network_families(server.stats, server.backlog),
         *_replicas(data),
         *_controller(metadata),

@@ -13,6 +13,8 @@ partitions, and the client is told KAFKA_STORAGE_ERROR.
 
 from typing import Protocol
 
+from broker.metadata.topic_names import is_internal
+from broker.metrics.topics import TopicMeters
 from broker.replication.leader import CommitTerms, FollowerFetch, Leader
 from broker.replication.partition import Assignment, Role, next_role
 from broker.runtime.waiters import OffsetWaiter, OffsetWaiters, WaitCallback, Watches
@@ -69,7 +71,8 @@ class Partition:
     """A replica that this node hosts, with an open log.
 
     `log_end` and `marks` are watched by readers: the one fires when the log grows, the other when what is committed,
-    the log's start or the leadership changes. A consumer need not know of the first.
+    the log's start or the leadership changes. A consumer need not know of the first. `traffic` counts what clients
+    send and fetch, for all partitions of the topic together.
     """
 
     __slots__ = (
@@ -83,20 +86,26 @@ class Partition:
         "consumer_bounds",
         "follower_bounds",
         "index",
+        "is_internal",
         "log",
         "log_end",
         "marks",
         "role",
         "topic",
         "topic_id",
+        "traffic",
     )
 
-    def __init__(self, topic: str, topic_id: Uuid, index: int, log: Log, role: Role, host: Host) -> None:
+    def __init__(
+        self, topic: str, topic_id: Uuid, index: int, log: Log, role: Role, host: Host, traffic: TopicMeters
+    ) -> None:
         self.topic = topic
+        self.is_internal = is_internal(topic)
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.role = role
+        self.traffic = traffic
         self._host = host
         self._committed = OffsetWaiters()
         self._trimmed = OffsetWaiters()
@@ -110,13 +119,22 @@ class Partition:
         self.follower_bounds = (self.log_end, self.marks)
 
     @classmethod
-    def open(cls, topic: str, topic_id: Uuid, index: int, log: Log, assignment: Assignment, host: Host) -> "Partition":
+    def open(
+        cls,
+        topic: str,
+        topic_id: Uuid,
+        index: int,
+        log: Log,
+        assignment: Assignment,
+        host: Host,
+        traffic: TopicMeters,
+    ) -> "Partition":
         """Take up the role that the metadata assigns."""
         change = next_role(
             None, assignment, broker_id=host.broker_id, log_end_offset=log.log_end_offset, now_ms=host.now_ms()
         )
         assert change is not None
-        partition = cls(topic, topic_id, index, log, change.role, host)
+        partition = cls(topic, topic_id, index, log, change.role, host, traffic)
         partition._begin_reign()
         return partition
 

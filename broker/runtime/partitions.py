@@ -23,7 +23,7 @@ from broker.metadata.delta import MetadataDelta
 from broker.metadata.image import MetadataImage
 from broker.metadata.partition import PartitionRegistration
 from broker.metadata.topic_image import TopicDelta, TopicImage, TopicsDelta
-from broker.metadata.topic_names import is_internal
+from broker.metrics.topics import BrokerTopicMetrics
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.log_store import LogStore
 from broker.runtime.metadata_cache import MetadataCache
@@ -44,7 +44,6 @@ class HostedTopic:
 
     name: str
     id: Uuid
-    is_internal: bool
     partitions: dict[int, Partition] = field(default_factory=dict)
 
 
@@ -73,6 +72,7 @@ class Partitions:
         *,
         lag_time_max_ms: int,
     ) -> None:
+        self.traffic = BrokerTopicMetrics()
         self._broker_id = broker_id
         self._store = store
         self._flusher = flusher
@@ -199,9 +199,10 @@ class Partitions:
     def _host(self, name: str, topic_id: Uuid, index: int, log: Log, registration: PartitionRegistration) -> None:
         topic = self.by_id.get(topic_id)
         if topic is None:
-            topic = HostedTopic(name, topic_id, is_internal(name))
+            topic = HostedTopic(name, topic_id)
             self.by_id[topic_id] = self.by_name[name] = topic
-        partition = Partition.open(name, topic_id, index, log, registration, self)
+        traffic = self.traffic.topic(name)
+        partition = Partition.open(name, topic_id, index, log, registration, self, traffic)
         topic.partitions[index] = partition
         for listener in self._listeners:
             listener.on_hosted(partition)
@@ -221,6 +222,7 @@ class Partitions:
             del self.by_id[topic_id]
             if self.by_name.get(topic.name) is topic:
                 del self.by_name[topic.name]
+                self.traffic.remove(topic.name)
         return partition
 
     def _find(self, topic_id: Uuid, index: int) -> Partition | None:

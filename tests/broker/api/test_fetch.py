@@ -154,6 +154,18 @@ class TestReading:
             ("u", [0]),
         ]
 
+    def test_traffic_is_counted(self, node: DataPlane, reader: Reader) -> None:
+        node.create_topic(replicas=(1, 2))
+        node.produce(b"a")
+        size = len(batch(b"a"))
+        reader.fetch(at(0), replica=2)
+        reader.fetch(at(1), replica=2)
+        reader.fetch(at(0))
+        reader.fetch(at(99))
+        traffic = node.partitions.traffic.topic("t")
+        assert (traffic.total_fetch_requests, traffic.failed_fetch_requests) == (4, 1)
+        assert (traffic.bytes_out, traffic.replication_bytes_out) == (size, size)
+
 
 class TestIsolation:
     def transactional(self, node: DataPlane, *values: bytes) -> None:

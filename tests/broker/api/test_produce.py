@@ -123,6 +123,17 @@ class TestAppending:
         node.create_topic(config=config)
         assert entry(produce(node, records)).error_code == error
 
+    def test_traffic_is_counted(self, node: DataPlane) -> None:
+        node.create_topic(config=LogConfig(max_message_bytes=200))
+        size, large = len(batch(b"a", b"b")), batch(b"x" * 300)
+        produce(node, batch(b"a", b"b"))
+        produce(node, large)
+        produce(node, batch(), topic="unknown")
+        traffic = node.partitions.traffic.topic("t")
+        assert (traffic.total_produce_requests, traffic.failed_produce_requests) == (2, 1)
+        assert (traffic.messages_in, traffic.bytes_in, traffic.bytes_rejected) == (2, size, len(large))
+        assert node.partitions.traffic.elsewhere.failed_produce_requests == 1
+
 
 class TestRefusals:
     def test_an_unknown_topic(self, node: DataPlane) -> None:
