@@ -367,6 +367,7 @@ class Log:
             self._active.write(parts, size)
             self._active.note(size, last_offset, max_timestamp)
         except OSError as error:
+            self._active.discard_unnoted()
             raise self.fail(error) from error
         self.log_end_offset = last_offset + 1
 
@@ -438,19 +439,26 @@ class Log:
             self.flush_due,
         )
 
-    @_fatal
     def _write_run(self, run: Sequence[tuple[Admitted, Marker | None]], size: int) -> None:
         if not run:
             return
-        active = self._active
-        active.write([admitted.batch for admitted, _ in run], size)
-        for (header, batch), marker in run:
-            active.note(len(batch), header.last_offset, header.max_timestamp)
-            self.log_end_offset = header.next_offset
-            if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
-            self._apply(header, marker)
-            self._appended_messages += header.record_count
+        if self.failure is not None:
+            raise self.failure
+        try:
+            self._active.write([admitted.batch for admitted, _ in run], size)
+            for (header, batch), marker in run:
+                self._active.note(len(batch), header.last_offset, header.max_timestamp)
+                self._on_noted(header, marker)
+        except OSError as error:
+            self._active.discard_unnoted()
+            raise self.fail(error) from error
+
+    def _on_noted(self, header: BatchHeader, marker: Marker | None) -> None:
+        self.log_end_offset = header.next_offset
+        if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        self._apply(header, marker)
+        self._appended_messages += header.record_count
 
     # -- roll ------------------------------------------------------------------------------------------------------
 

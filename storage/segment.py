@@ -103,6 +103,8 @@ class LogSegment:
         self.next_offset = base_offset
         self._bytes_since_index = 0
         self._max_timestamp: TimestampOffset | None = None
+        self._is_finished = False
+        """Whether the time index ends with the segment's greatest timestamp."""
         self._first_timestamp: int | None = None
         self._cursors: dict[int, int] = {}
 
@@ -136,6 +138,7 @@ class LogSegment:
         if not fs.exists(segment.path(TIME_INDEX_SUFFIX)):
             segment.time_index.reset()
         segment.time_index.load()
+        segment._is_finished = True
         return segment
 
     def path(self, file_suffix: str) -> str:
@@ -151,27 +154,21 @@ class LogSegment:
     # -- append ----------------------------------------------------------------------------------------------------
 
     def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Writes batches at the end, without taking note of them. After an OSError the file is cut back if it can
-        be.
-        """
-        file = self.file
-        try:
-            if len(parts) == 1:
-                file.write(self.size, parts[0])
-            else:
-                file.write_vector(self.size, parts)
-        except OSError:
-            self.discard_unnoted()
-            raise
+        """Writes batches at the end, without taking note of them: `note` must follow, or `discard_unnoted`."""
         if self.size + size > MAX_SEGMENT_BYTES:
             raise AssertionError(f"segment {self.base_offset} grows beyond {MAX_SEGMENT_BYTES} bytes")
+        if len(parts) == 1:
+            self.file.write(self.size, parts[0])
+        else:
+            self.file.write_vector(self.size, parts)
 
     def discard_unnoted(self) -> None:
-        """Cuts off what was written and not noted; if that fails too, recovery will find complete batches or cut
-        them.
+        """After a failure: cuts off what was written and not noted. If that fails too, recovery will find batches that
+        nobody was told of, or cut them.
         """
         with contextlib.suppress(OSError):
             self.file.truncate(self.size)
+            self.file.sync()
 
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
         """Takes note of one written batch: indexes it and moves the segment's end."""
@@ -227,12 +224,17 @@ class LogSegment:
         """
         if self._max_timestamp is None:
             newest = self.time_index.last
-            start = self.offset_index.lookup(newest.offset).position
-            for _, header in self.headers(start):
-                if header.max_timestamp > newest.timestamp:
-                    newest = TimestampOffset(header.max_timestamp, header.last_offset)
+            if not self._is_finished or newest.timestamp < 0:
+                newest = self._newest_after(newest)
             self._max_timestamp = newest
         return self._max_timestamp
+
+    def _newest_after(self, indexed: TimestampOffset) -> TimestampOffset:
+        newest = indexed
+        for _, header in self.headers(self.offset_index.lookup(indexed.offset).position):
+            if header.max_timestamp > newest.timestamp:
+                newest = TimestampOffset(header.max_timestamp, header.last_offset)
+        return newest
 
     @property
     def largest_timestamp(self) -> int:
@@ -413,6 +415,7 @@ class LogSegment:
         self.txn_index.truncate_to(offset)
         self._cursors.clear()
         self._max_timestamp = None
+        self._is_finished = False
         self._bytes_since_index = 0
         if position == 0:
             self._first_timestamp = None
@@ -422,6 +425,7 @@ class LogSegment:
         """For a segment that is written no more: the final time entry, indexes to their files and out of memory."""
         newest = self.max_timestamp_so_far
         self.time_index.maybe_append(newest.timestamp, newest.offset, final=True)
+        self._is_finished = True
         self.offset_index.entries.release()
         self.time_index.entries.release()
 

@@ -3,6 +3,7 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -614,6 +615,21 @@ def test_a_failed_write_keeps_the_offsets_and_fails_the_log_for_good(log: Log, f
     log.close()
     again = opened(fs, clean=False)
     assert again.log_end_offset == 2
+
+
+def test_a_batch_that_was_written_but_not_indexed_is_taken_back(fs: MemoryFileSystem) -> None:
+    log = opened(fs)
+    append(log)
+    log.close()
+    log = opened(fs)
+    size = log.size_bytes
+    fs.fail("open", path_part=".timeindex")
+    with pytest.raises(LogDirFailure):
+        append(log)
+    assert log.log_end_offset == 1
+    assert fs.size("t-0/00000000000000000000.log") == size
+    fs.crash(Random(1))
+    assert opened(fs, clean=False).log_end_offset == 1
 
 
 def test_a_failed_sync_does_not_move_the_recovery_point(log: Log, fs: MemoryFileSystem) -> None:
