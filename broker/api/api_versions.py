@@ -46,7 +46,7 @@ class ApiVersionsHandler:
         features = self._metadata.image.features
         finalized = {**features.finalized(), KRAFT_VERSION: self._kraft_version}
         return ApiVersionsResponse(
-            api_keys=[ApiVersion(row.key, row.min_version, row.max_version) for row in self._in_order()],
+            api_keys=[_advertised(row) for row in self._in_order()],
             supported_features=_supported(context.api_version),
             finalized_features_epoch=self._metadata.image.offset,
             finalized_features=[
@@ -61,11 +61,16 @@ class ApiVersionsHandler:
         own = [row for row in self._in_order() if row.key is ApiKey.API_VERSIONS]
         return ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
-            api_keys=[ApiVersion(row.key, row.min_version, row.max_version) for row in own],
+            api_keys=[_advertised(row) for row in own],
         )
 
     def _in_order(self) -> list[Route]:
         return sorted(self._routes(), key=lambda row: row.key)
+
+
+def _advertised(row: Route) -> ApiVersion:
+    lowest = row.min_version if row.advertised_min_version < 0 else row.advertised_min_version
+    return ApiVersion(row.key, lowest, row.max_version)
 
 
 def _supported(api_version: int) -> list[SupportedFeatureKey]:

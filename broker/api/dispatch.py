@@ -30,6 +30,10 @@ class RequestObserver(Protocol):
         """A request was answered (or needed no answer) so many milliseconds after its frame was complete."""
         ...
 
+    def on_error(self, api_key: int, code: int) -> None:
+        """A request was refused as a whole."""
+        ...
+
 
 class Dispatcher:
     """Answers requests from a table of routes. Handlers that finish at once cost no task."""
@@ -53,19 +57,19 @@ class Dispatcher:
         try:
             response = route.handler(message, context)
         except KafkaError as error:
-            response = error_response(route.response_class, message, error.code, error.message)
+            response = self._refusal(route, message, error)
         except CloseConnection:
             raise
         except Exception:
             log.exception(_FAULT, route.key.name)
-            response = _internal_error(route, message)
+            response = self._refusal(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         if response is None or isinstance(response, route.response_class):
             return self._answer(route, request, response)
         return self._answer_later(route, request, message, response)
 
     def _answer(self, route: Route, request: Request, response: Message | None) -> Answer:
         header = request.header
-        self._observer.on_request(header.api_key, header.api_version, self._clock.now_ms() - request.received_ms)
+        self._observer.on_request(header.api_key, header.api_version, self._clock.monotonic_ms() - request.arrived_ms)
         if response is None:
             return None
         return encode_response(header.api_key, header.api_version, header.correlation_id, response)
@@ -76,13 +80,18 @@ class Dispatcher:
         try:
             response = await pending
         except KafkaError as error:
-            response = error_response(route.response_class, message, error.code, error.message)
+            response = self._refusal(route, message, error)
         except CloseConnection:
             raise
         except Exception:
             log.exception(_FAULT, route.key.name)
-            response = _internal_error(route, message)
+            response = self._refusal(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         return self._answer(route, request, response)
+
+    def _refusal(self, route: Route, message: Message, error: KafkaError) -> Message:
+        """A fault of ours is told by its code alone; the trace is in our log."""
+        self._observer.on_error(route.key, error.code)
+        return error_response(route.response_class, message, error.code, error.message)
 
     def _unsupported(self, route: Route, request: Request) -> Answer:
         """ApiVersions alone is answered in any version: in version 0, with the range to try again (KIP-511)."""
@@ -91,8 +100,3 @@ class Dispatcher:
             served = f"{route.min_version} to {route.max_version}"
             raise CloseConnection(f"asks for {route.key.name} version {header.api_version}, served are {served}")
         return encode_response(header.api_key, 0, header.correlation_id, route.unsupported_version())
-
-
-def _internal_error(route: Route, message: Message) -> Message:
-    """What the client is told of a fault of ours; the trace is in our log."""
-    return error_response(route.response_class, message, ErrorCode.UNKNOWN_SERVER_ERROR, None)

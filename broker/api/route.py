@@ -18,7 +18,10 @@ Each handler is typed with its own messages; here they meet as one type, and the
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One served API. `unsupported_version` makes the version-0 answer to unknown versions (ApiVersions alone)."""
+    """One served API. `unsupported_version` makes the version-0 answer to unknown versions (ApiVersions alone).
+
+    `advertised_min_version` is what ApiVersions says instead of `min_version`, -1 for no difference.
+    """
 
     key: ApiKey
     min_version: int
@@ -27,6 +30,7 @@ class Route:
     request_class: type[Message]
     response_class: type[Message]
     unsupported_version: Callable[[], Message] | None = None
+    advertised_min_version: int = -1
 
     def decode(self, body: memoryview, version: int) -> Message:
         """The request in `body`. Raises DecodeError."""
@@ -38,10 +42,18 @@ def route(
     key: ApiKey,
     handler: Handler,
     *,
-    max_version: int | None = None,
     unsupported_version: Callable[[], Message] | None = None,
+    advertised_min_version: int = -1,
 ) -> Route:
-    """A row with all stable versions of the schemas, or those up to `max_version`."""
+    """A row with all stable versions of the schemas."""
     api = API_BY_KEY[key]
-    highest = api.max_version - api.unstable if max_version is None else max_version
-    return Route(key, api.min_version, highest, handler, request_class(key), response_class(key), unsupported_version)
+    return Route(
+        key,
+        api.min_version,
+        api.max_version - api.unstable,
+        handler,
+        request_class(key),
+        response_class(key),
+        unsupported_version,
+        advertised_min_version,
+    )

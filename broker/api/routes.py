@@ -100,7 +100,8 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
     topic_partitions = DescribeTopicPartitionsHandler(metadata, partition_limit=config.max_request_partition_size_limit)
     metadata_handler = MetadataHandler(metadata, s.active_controller, cluster_id=s.cluster_id, creator=s.topic_creator)
     table = (
-        route(ApiKey.PRODUCE, ProduceHandler(partitions, s.deadlines, s.loop)),
+        # Old librdkafka decides by the mere presence of version 0 which codecs a broker knows; Kafka says so too.
+        route(ApiKey.PRODUCE, ProduceHandler(partitions, s.deadlines, s.loop), advertised_min_version=0),
         route(ApiKey.FETCH, fetch),
         route(ApiKey.LIST_OFFSETS, ListOffsetsHandler(partitions)),
         route(ApiKey.METADATA, metadata_handler),

@@ -37,6 +37,7 @@ def node_families(
         *requests.families(),
         *data.partitions.traffic.families(),
         *network_families(server.stats, server.backlog),
+        *data.partitions.traffic.families(),
         *_replicas(data),
         *_controller(metadata),
         *_logs(data),

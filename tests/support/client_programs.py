@@ -235,7 +235,21 @@ class Kcat:
                 count += 1
                 yield b"%d\t%s\n" % (number, line)
 
-        command = ["kcat", "-P", "-E", "-b", bootstrap, "-t", topic, "-K", "\t", "-z", codec, "-X", "enable.idempotence=true"]
+        command = [
+            "kcat",
+            "-P",
+            "-E",
+            "-b",
+            bootstrap,
+            "-t",
+            topic,
+            "-K",
+            "\t",
+            "-z",
+            codec,
+            "-X",
+            "enable.idempotence=true",
+        ]
         process = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert process.stdin is not None
         with process.stdin as pipe:
