@@ -98,3 +98,7 @@ class LogDirFailure(StorageError):
         super().__init__(f"{path}: {cause.strerror or cause}")
         self.path = path
         self.cause = cause
+
+    def again(self) -> "LogDirFailure":
+        """The same failure for another caller: an exception that is raised twice would collect tracebacks."""
+        return LogDirFailure(self.path, self.cause)

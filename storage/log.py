@@ -104,6 +104,11 @@ def parse_directory_name(name: str) -> TopicPartition:
     return TopicPartition(topic, int(partition))
 
 
+def _check_topic_id(directory: str, expected: Uuid | None, found: Uuid | None) -> None:
+    if expected is not None and found is not None and expected != found:
+        raise InconsistentTopicId(directory, uuid_to_text(expected), uuid_to_text(found))
+
+
 def _fatal(
     method: Callable[Concatenate["Log", P], T],
 ) -> Callable[Concatenate["Log", P], T]:
@@ -112,7 +117,7 @@ def _fatal(
     @functools.wraps(method)
     def guarded(log: "Log", /, *args: P.args, **kwargs: P.kwargs) -> T:
         if log.failure is not None:
-            raise log.failure
+            raise log.failure.again()
         try:
             return method(log, *args, **kwargs)
         except OSError as error:
@@ -198,6 +203,8 @@ class Log:
             if not fs.exists(directory):
                 fs.make_directory(directory)
                 fs.sync_directory(parent(directory))
+            found_id = read_topic_id(fs, directory)
+            _check_topic_id(directory, topic_id, found_id)
             log = cls(
                 fs,
                 directory,
@@ -209,7 +216,7 @@ class Log:
                 jitter=jitter,
                 before_truncation=before_truncation,
             )
-            log.topic_id = read_topic_id(fs, directory)
+            log.topic_id = found_id
             if topic_id is not None:
                 log.set_topic_id(topic_id)
         except OSError as error:
@@ -249,11 +256,10 @@ class Log:
     @_fatal
     def set_topic_id(self, topic_id: Uuid) -> None:
         """Writes partition.metadata, durably, if there is none. Raises InconsistentTopicId if there is another."""
+        _check_topic_id(self.directory, topic_id, self.topic_id)
         if self.topic_id is None:
             write_topic_id(self._fs, self.directory, topic_id)
             self.topic_id = topic_id
-        elif self.topic_id != topic_id:
-            raise InconsistentTopicId(self.directory, uuid_to_text(topic_id), uuid_to_text(self.topic_id))
 
     def fail(self, error: OSError) -> LogDirFailure:
         """Marks the log as failed; it raises what is returned from now on."""
@@ -360,7 +366,7 @@ class Log:
     ) -> None:
         """Rolls if it is time, writes, and moves the log's end."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         try:
             if self._active.must_roll(self.config, size, max_timestamp, last_offset, now_ms):
                 self.roll(now_ms)
@@ -443,7 +449,7 @@ class Log:
         if not run:
             return
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         try:
             self._active.write([admitted.batch for admitted, _ in run], size)
             for (header, batch), marker in run:
@@ -497,7 +503,7 @@ class Log:
         OffsetOutOfRange unless log start <= offset <= log end, and LogDirFailure.
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         end = self.log_end_offset
         if not self.log_start_offset <= offset <= end:
             raise OffsetOutOfRange(offset, self.log_start_offset, end)

@@ -145,10 +145,8 @@ class EntryFile:
     def _block_of(self, number: int) -> _Block:
         if not self._block.holds(number):
             start = number - number % BLOCK_ENTRIES
-            self._block = _Block(start, array("q"), array("q"))
-            for key, value in self._read(start):
-                self._block.keys.append(key)
-                self._block.values.append(value)
+            keys, values = zip(*self._read(start), strict=True)
+            self._block = _Block(start, array("q", keys), array("q", values))
         return self._block
 
     def _read(self, start: int) -> list[tuple[int, int]]:
