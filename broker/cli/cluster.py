@@ -142,6 +142,7 @@ class _Supervisor:
         self._restart = restart
         self._stopping = asyncio.Event()
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._lives_from: dict[int, int] = {}
         self._failure: str | None = None
 
     async def run(self) -> str | None:
@@ -168,15 +169,12 @@ class _Supervisor:
         click.echo(f"bootstrap server: {','.join(f'{HOST}:{node.port}' for node in self._nodes)}")
 
     async def _wait_until_serving(self, node: Node) -> bool:
+        """Waits for the node's own word: that somebody listens on its port proves nothing."""
         while not self._stopping.is_set():
-            if await _accepts(node.port) and self._is_running(node):
+            if node.id in self._processes and _says_started(node, self._lives_from[node.id]):
                 return True
             await self._rest(POLL_SECONDS)
         return False
-
-    def _is_running(self, node: Node) -> bool:
-        process = self._processes.get(node.id)
-        return process is not None and process.returncode is None
 
     async def _keep(self, node: Node) -> None:
         """Starts the node, and again whenever it exits."""
@@ -200,11 +198,13 @@ class _Supervisor:
     async def _run_once(self, node: Node) -> bool:
         """One life of the process; whether it ever served clients (or had done so in an earlier life)."""
         with node.log_file.open("ab") as output:
+            output_starts = output.tell()
             process = await asyncio.create_subprocess_exec(
                 *node.command(), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, process_group=0
             )
         earlier = node.id in self._processes
         self._processes[node.id] = process
+        self._lives_from[node.id] = output_starts
         _write_pid(node, process.pid)
         served = asyncio.create_task(self._wait_until_serving(node))
         try:
@@ -236,13 +236,11 @@ class _Supervisor:
             return
 
 
-async def _accepts(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection(HOST, port)
-    except OSError:
-        return False
-    writer.close()
-    return True
+def _says_started(node: Node, since: int) -> bool:
+    """Whether the node's output has, from byte `since` on, the line that says it serves clients."""
+    with node.log_file.open("rb") as file:
+        file.seek(since)
+        return f"[KafkaServer id={node.id}] started".encode() in file.read()
 
 
 def _write_pid(node: Node, pid: int) -> None:

@@ -69,10 +69,13 @@ def _first_leaf(error: BaseException) -> BaseException:
 
 def _failure(error: BaseException) -> CommandFailed:
     """One sentence for errors of the operator's world; a bug is also logged with where it happened."""
+    from broker.net.listening import ListenError
+    from broker.runtime.quorum import ForeignQuorum
+
     if isinstance(error, ConfigError):
         return CommandFailed(error.sentence)
-    if isinstance(error, StorageError):
-        return CommandFailed(str(error))
+    if isinstance(error, StorageError | ListenError | ForeignQuorum):
+        return CommandFailed(f"{str(error).rstrip('.')}.")
     if isinstance(error, OSError):
         where = "" if error.filename is None else f"{error.filename}: "
         return CommandFailed(f"{where}{error.strerror or error}.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import click
 
@@ -146,18 +147,20 @@ def topics(
     if action in ("create", "alter", "delete") and topic is None:
         raise click.UsageError(f"--{action} needs --topic.")
     assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
-    if action == "create":
-        work = _creating(topic or "", partitions, replication_factor, assignment, configs, if_not_exists)
-    else:
-        selection = _Selection(topic, topic_id, if_exists, exclude_internal)
-        work = {
-            "list": lambda client: _list(client, selection, as_json),
-            "describe": lambda client: _describe(
-                client, selection, filters, partition_size_limit_per_response, as_json
-            ),
-            "alter": _altering(selection, partitions, assignment),
-            "delete": lambda client: _delete(client, selection),
-        }[action]
+    selection = _Selection(topic, topic_id, if_exists, exclude_internal)
+    per_response = partition_size_limit_per_response
+    work: _Work
+    match action:
+        case "create":
+            work = _creating(topic or "", partitions, replication_factor, assignment, configs, if_not_exists)
+        case "alter":
+            work = _altering(selection, partitions, assignment)
+        case "delete":
+            work = partial(_delete, selection=selection)
+        case "list":
+            work = partial(_list, selection=selection, as_json=as_json)
+        case _:
+            work = partial(_describe, selection=selection, filters=filters, per_response=per_response, as_json=as_json)
     with session(bootstrap_server, command_config) as client:
         client.retrying(lambda: work(client))
 

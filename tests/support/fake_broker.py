@@ -50,7 +50,7 @@ class FakeBroker:
     """A context manager that listens while it is open. None as an answer sends nothing (acks=0)."""
 
     def __init__(self, topics: dict[str, int] | None = None) -> None:
-        self.topics = {name: count for name, count in (topics or {}).items()}
+        self.topics = dict(topics or {})
         self.internal: set[str] = set()
         self.requests: list[Received] = []
         self.versions: dict[int, tuple[int, int]] = {}
@@ -58,6 +58,7 @@ class FakeBroker:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
         self._closing = False
+        self._arrived = threading.Condition()
         self.port: int = self._socket.getsockname()[1]
         self.answer(ApiKey.API_VERSIONS, lambda _: self._api_versions())
         self.answer(ApiKey.METADATA, self._metadata)
@@ -76,6 +77,12 @@ class FakeBroker:
     def received(self, message_class: type[M]) -> list[M]:
         """The requests of one kind so far."""
         return [request for _, request in self.requests if isinstance(request, message_class)]
+
+    def wait_for(self, message_class: type[M], count: int, timeout_s: float = 5) -> list[M]:
+        """The requests of one kind once there are `count` of them: for those that nobody waits to have answered."""
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: len(self.received(message_class)) >= count, timeout_s)
+        return self.received(message_class)
 
     def hang_up(self) -> None:
         """Closes every connection there is; new ones are welcome."""
@@ -124,7 +131,9 @@ class FakeBroker:
             header = header._replace(api_version=0)
         else:
             request, _ = decode(request_class(header.api_key), frame, header.api_version, position)
-            self.requests.append(Received(header, request))
+            with self._arrived:
+                self.requests.append(Received(header, request))
+                self._arrived.notify_all()
             response = self._answers[header.api_key](request)
         if response is None:
             return None

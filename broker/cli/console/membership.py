@@ -74,7 +74,7 @@ class Member:
             except KafkaError as error:
                 if error.code not in JOIN_AGAIN:
                     raise
-                self._forget_unless(error.code is ErrorCode.REBALANCE_IN_PROGRESS)
+                self._step_back(error.code)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that the group has committed for `partitions`, where it has any."""
@@ -88,7 +88,7 @@ class Member:
         self._heartbeat_due = self._monotonic() + self._settings.heartbeat_interval_ms / 1000
         code = self._client.retrying(self._heartbeat)
         if code in JOIN_AGAIN:
-            self._forget_unless(code is ErrorCode.REBALANCE_IN_PROGRESS)
+            self._step_back(code)
             return False
         return True
 
@@ -96,6 +96,8 @@ class Member:
         """Commits as this member. False: the group has moved on, and what was read may be read again by another."""
         if not offsets:
             return True
+        if self._generation < 0:
+            return False
         try:
             self._client.retrying(lambda: self._commit(offsets))
         except KafkaError as error:
@@ -116,11 +118,14 @@ class Member:
             coordinator.call(request, LeaveGroupResponse)
         except (ClientError, KafkaError):
             return  # the session will end by itself
-        self._forget_unless(False)
+        self._step_back(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def _forget_unless(self, still_known: bool) -> None:
-        if not still_known:
-            self._member_id, self._generation = "", -1
+    def _step_back(self, code: ErrorCode) -> None:
+        """What this member is no longer, after one of JOIN_AGAIN. In a rebalance it may still commit."""
+        if code is not ErrorCode.REBALANCE_IN_PROGRESS:
+            self._generation = -1
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
 
     def _coordinator(self) -> Connection:
         return self._client.coordinator(self._settings.group, purpose=PURPOSE)

@@ -1,0 +1,109 @@
+"""Finding commands, exit codes, and failures that are one sentence."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from broker.cli import main as main_module
+from broker.cli.catalogue import COMMANDS, NOT_LANDED, Command
+from broker.cli.failure import CommandFailed
+from broker.cli.main import run
+
+
+@pytest.fixture
+def broken_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of a test's own, found as the real ones are."""
+    for name in ("fails", "bug", "interrupted", "talks"):
+        monkeypatch.setitem(COMMANDS, name, Command("main", f"_test_{name}", "A test's command."))
+
+    @click.command()
+    def fails() -> None:
+        raise CommandFailed("It cannot be done.")
+
+    @click.command()
+    def bug() -> None:
+        raise KeyError("nobody expected this")
+
+    @click.command()
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    @click.command()
+    def talks() -> None:
+        raise BrokenPipeError
+
+    for command in (fails, bug, interrupted, talks):
+        monkeypatch.setattr(main_module, f"_test_{command.name}", command, raising=False)
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    assert f"Usage: ottla {command}" in capsys.readouterr().out
+
+
+def test_the_list_of_commands_shows_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+    assert not any(f"  {name} " in out for name in NOT_LANDED)
+
+
+@pytest.mark.parametrize("command", list(NOT_LANDED))
+def test_what_has_not_landed_refuses_in_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--bootstrap-server", "h:1", "describe", "--status"]) == 1
+    err = capsys.readouterr().err
+    assert f"`ottla {command}` has not landed" in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic"]) == 2
+    assert "topic" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("broken_commands")
+def test_a_failure_is_one_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fails"]) == 1
+    assert capsys.readouterr() == ("", "Error: It cannot be done.\n")
+
+
+@pytest.mark.usefixtures("broken_commands")
+def test_a_bug_is_one_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bug"]) == 1
+    assert "KeyError: 'nobody expected this' (a bug in ottla" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("broken_commands")
+def test_a_bug_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        run(["bug"])
+
+
+@pytest.mark.usefixtures("broken_commands")
+def test_an_interrupt_is_no_failure_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["interrupted"]) == 130
+    assert capsys.readouterr().err.strip() == ""
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{sys.executable} -m broker dump-log --help | head -c 1"
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert "Traceback" not in result.stderr
+
+
+def test_start_imports_neither_client_nor_tables() -> None:
+    code = (
+        "import sys, broker.__main__, broker.cli.start\n"
+        "print([m for m in ('rich', 'broker.client', 'boto3', 'aiokafka', 'asyncio') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("ottla ")

@@ -1,0 +1,154 @@
+"""ottla start and ottla cluster, with a stand-in for the node itself."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from broker.cli.cluster import Node
+from broker.cli.main import run
+from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
+from broker.config.load import load_config
+from broker.net.listening import ListenError
+from storage.errors import LogDirFailure
+
+Run = Callable[[BrokerConfig], Awaitable[None]]
+Install = Callable[[Run], None]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """`start` takes over the process's logging; the next test gets it back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a coroutine in the place of `broker.app.run`."""
+    monkeypatch.delenv("CLUSTER_ID", raising=False)
+
+    def install(run_node: Run) -> None:
+        stand_in = ModuleType("broker.app")
+        stand_in.__dict__["run"] = run_node
+        monkeypatch.setitem(sys.modules, "broker.app", stand_in)
+
+    return install
+
+
+def _failing(error: BaseException) -> Run:
+    async def run_node(config: BrokerConfig) -> None:
+        raise error
+
+    return run_node
+
+
+def test_the_configuration_reaches_the_node(node: Install, tmp_path: Path) -> None:
+    seen: list[tuple[int, str]] = []
+
+    async def run_node(config: BrokerConfig) -> None:
+        seen.append((config.num_partitions, asyncio.get_running_loop().__class__.__module__))
+
+    node(run_node)
+    (tmp_path / "c").write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://:0,CONTROLLER://127.0.0.1:0\ncontroller.quorum.voters=1@127.0.0.1:1\nnum.partitions=3\n"
+    )
+    assert run(["start", str(tmp_path / "c")]) == 0
+    assert run(["start", str(tmp_path / "c"), "--override", "num.partitions=4"]) == 0
+    assert seen == [(3, "uvloop"), (4, "uvloop")]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_warnings_are_logged(log_format: str, node: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    async def run_node(config: BrokerConfig) -> None:
+        return
+
+    node(run_node)
+    assert run(["start", "--override", "num.partitons=3", "--log-format", log_format]) == 0
+    out = capsys.readouterr().out
+    assert "Did you mean num.partitions?" in out
+    assert out.startswith("{") is (log_format == "json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["/nosuch"], "The configuration file /nosuch cannot be read: No such file or directory."),
+        (["--override", "listeners=foo"], "listeners has the entry 'foo'"),
+        (["--override", "x"], "not of the form KEY=VALUE"),
+    ],
+)
+def test_a_bad_configuration_is_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["start", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(98, "Address already in use"), "Error: Address already in use.\n"),
+        (OSError(13, "Permission denied", "/data"), "Error: /data: Permission denied.\n"),
+        (ConfigError("k", "k is wrong."), "Error: k is wrong.\n"),
+        (ListenError("the port is in use"), "Error: the port is in use.\n"),
+        (ExceptionGroup("tasks", [ExceptionGroup("inner", [ConfigError("k", "k is wrong.")])]), "Error: k is wrong.\n"),
+    ],
+)
+def test_a_node_that_cannot_start_says_why(
+    error: Exception, sentence: str, node: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node(_failing(error))
+    assert run(["start"]) == 1
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_storage_error_is_one_sentence(node: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    node(_failing(LogDirFailure("/data", OSError(28, "No space left on device"))))
+    assert run(["start"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_bug_is_logged_with_its_place(node: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    node(_failing(ZeroDivisionError("a bug")))
+    assert run(["start"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "Error: The node failed: ZeroDivisionError: a bug\n"
+    assert "test_start.py" in captured.out
+    assert "Traceback" not in captured.out
+
+
+def test_an_interrupt_stops_in_order(node: Install) -> None:
+    node(_failing(KeyboardInterrupt()))
+    assert run(["start"]) == 0
+
+
+def test_a_nodes_place_in_a_local_cluster(tmp_path: Path) -> None:
+    settings = Node(1, tmp_path / "node-1", 9102, 9645, ("num.partitions=7", "node.id=9")).settings()
+    config, warnings = load_config(None, settings, {})
+    assert warnings == []
+    assert (config.node_id, config.num_partitions, config.log_dirs) == (9, 7, (str(tmp_path / "node-1" / "data"),))
+    assert [listener.port for listener in (*config.client_listeners, *config.controller_listeners)] == [9102, 9103]
+
+
+def test_a_cluster_of_several_nodes_has_not_landed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "--nodes", "3"]) == 1
+    assert "have not landed" in capsys.readouterr().err
+
+
+def test_a_cluster_with_a_bad_setting_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "--dir", str(tmp_path / "d"), "--override", "num.partitions=x"]) == 1
+    assert "num.partitions" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()

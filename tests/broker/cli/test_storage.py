@@ -1,0 +1,178 @@
+"""ottla storage: formatting, and looking at what was formatted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.cli.main import run
+from broker.cli.storage import initial_records, parse_release
+from broker.metadata.metadata_version import MetadataVersion
+from broker.metadata.snapshot_codec import read_snapshot
+from protocol.messages.metadata_records import FeatureLevelRecord
+from protocol.primitives import uuid_from_text
+from storage.files import OsFileSystem
+from storage.meta_properties import read_meta_properties
+
+CLUSTER_ID = "5UGSfPCiS0KcqzV2IZCXIA"
+VOTERS = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A combined node with two log directories and a static quorum."""
+    return _write(tmp_path, "controller.quorum.voters=3@localhost:19093")
+
+
+def _write(tmp_path: Path, quorum: str) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "process.roles=broker,controller\nnode.id=3\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://localhost:19092,CONTROLLER://localhost:19093\n"
+        f"log.dirs={tmp_path / 'a'},{tmp_path / 'b'}\n{quorum}\n"
+    )
+    return path
+
+
+def _format(config: Path, *arguments: str, cluster_id: str = CLUSTER_ID) -> int:
+    return run(["storage", "format", "-c", str(config), "-t", cluster_id, *arguments])
+
+
+def _levels(path: Path) -> dict[str, int]:
+    records = read_snapshot(path.read_bytes()).records
+    return {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
+
+
+def test_random_uuid(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = set()
+    for _ in range(5):
+        assert run(["storage", "random-uuid"]) == 0
+        ids.add(capsys.readouterr().out.strip())
+    assert len(ids) == 5
+    assert all(len(uuid_from_text(text)) == 16 for text in ids)
+
+
+def test_format(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _format(config) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"Formatting metadata directory {tmp_path / 'a'} with metadata.version 4.2-IV1.",
+        f"Formatting data directory {tmp_path / 'b'} with metadata.version 4.2-IV1.",
+    ]
+    found = [read_meta_properties(OsFileSystem(), str(tmp_path / name)) for name in "ab"]
+    assert [(meta.cluster_id, meta.node_id) for meta in found if meta] == [(CLUSTER_ID, 3), (CLUSTER_ID, 3)]
+    assert len({meta.directory_id for meta in found if meta}) == 2
+    assert _levels(tmp_path / "a" / "bootstrap.checkpoint")["metadata.version"] == MetadataVersion.IV_4_2_1
+    assert not (tmp_path / "b" / "bootstrap.checkpoint").exists()
+    assert not (tmp_path / "a" / VOTERS).exists()
+
+
+def test_format_of_a_dynamic_quorum_of_one(tmp_path: Path) -> None:
+    config = _write(tmp_path, "controller.quorum.bootstrap.servers=localhost:19093")
+    assert _format(config, "--standalone") == 0
+    control = read_snapshot((tmp_path / "a" / VOTERS).read_bytes()).control
+    meta = read_meta_properties(OsFileSystem(), str(tmp_path / "a"))
+    assert control is not None
+    assert control.voters is not None
+    assert meta is not None
+    (voter,) = control.voters.voters
+    assert (control.kraft_version, voter.voter_id, voter.voter_directory_id) == (1, 3, meta.directory_id)
+    assert [(e.name, e.host, e.port) for e in voter.endpoints] == [("CONTROLLER", "localhost", 19093)]
+
+
+def test_a_formatted_directory_is_left_alone(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _format(config)
+    capsys.readouterr()
+    assert _format(config) == 1
+    assert "is formatted already" in capsys.readouterr().err
+    assert _format(config, "--ignore-formatted") == 0
+    assert capsys.readouterr().out == "All of the log directories are already formatted.\n"
+
+
+def test_another_cluster_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _format(config)
+    assert _format(config, "-g", cluster_id="FwvoXlFiSyKpvTRKUtD4_Q") == 1
+    assert f"belongs to cluster.id {CLUSTER_ID}" in capsys.readouterr().err
+
+
+def test_an_older_release_and_features(config: Path, tmp_path: Path) -> None:
+    assert _format(config, "-r", "4.0", "-f", "group.version=0") == 0
+    levels = _levels(tmp_path / "a" / "bootstrap.checkpoint")
+    assert levels["metadata.version"] == MetadataVersion.IV_4_0_3
+    assert "group.version" not in levels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["-r", "9.9"], 1, "Unknown metadata.version 9.9."),
+        (["-f", "nosuch=1"], 1, "Unsupported feature: nosuch."),
+        (["-f", "group.version=9"], 1, "Feature group.version knows levels 0 to 1, not 9."),
+        (["-f", "kraft.version=1"], 1, "1 goes with --standalone"),
+        (["-r", "4.0", "-f", "metadata.version=29"], 2, "exclude each other"),
+        (["--standalone"], 1, "--standalone and controller.quorum.voters at the same time"),
+        (["-N"], 1, "Quorums of several controllers have not landed"),
+        (["-I", "1@h:1:x"], 1, "Quorums of several controllers have not landed"),
+        (["-S", "SCRAM-SHA-256=[name=a,password=b]"], 1, "SCRAM credentials have not landed"),
+    ],
+)
+def test_what_cannot_be_formatted(
+    arguments: list[str], code: int, sentence: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _format(config, *arguments) == code
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_cluster_id_must_be_one(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _format(config, cluster_id="mine") == 1
+    assert "Cluster ID string mine does not appear to be a valid UUID" in capsys.readouterr().err
+
+
+def test_a_controller_needs_a_quorum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _format(_write(tmp_path, "controller.quorum.bootstrap.servers=localhost:19093")) == 1
+    assert "you must give --standalone" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").write_text("a file is in the way")
+    assert _format(config) == 1
+    assert capsys.readouterr().err.startswith("Error: ")
+
+
+def test_info(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _format(config)
+    capsys.readouterr()
+    assert run(["storage", "info", "-c", str(config)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["Found log directories:", f"  {tmp_path / 'a'}", f"  {tmp_path / 'b'}"]
+    assert lines[4].startswith(f"Found metadata: {{cluster.id={CLUSTER_ID}, directory.id=")
+    assert lines[4].endswith(", node.id=3, version=1}")
+
+
+def test_info_of_what_is_not_formatted(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["storage", "info", "-c", str(config), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {
+        "directories": [{"path": str(tmp_path / "a")}, {"path": str(tmp_path / "b")}],
+        "problems": [f"{tmp_path / name} is not formatted." for name in "ab"],
+    }
+    assert captured.err == f"Error: {tmp_path / 'a'} is not formatted.\n"
+
+
+@pytest.mark.parametrize("action", [["info"], ["format", "-t", CLUSTER_ID]])
+def test_a_bad_configuration_is_one_sentence(
+    action: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c").write_text("process.roles=cook\nnode.id=1\n")
+    assert run(["storage", *action, "-c", str(tmp_path / "c")]) == 1
+    assert "process.roles" in capsys.readouterr().err
+
+
+def test_a_release_may_be_named_shortly() -> None:
+    assert (parse_release("4.0"), parse_release("4.0-IV1")) == (MetadataVersion.IV_4_0_3, MetadataVersion.IV_4_0_1)
+
+
+def test_a_feature_may_name_the_metadata_version() -> None:
+    version, records = initial_records(None, ["metadata.version=21"])
+    assert version is MetadataVersion.IV_3_9_0
+    assert [record.message for record in records] == [FeatureLevelRecord(name="metadata.version", feature_level=21)]
