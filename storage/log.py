@@ -319,7 +319,7 @@ class Log:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first)
         if header.producer_id >= 0:
-            self._apply(header._replace(base_offset=first), marker)
+            self._apply(BatchHeader(first, *header[1:]), marker)
         else:
             self.producers.end_offset = last + 1
         self._appended_messages += header.last_offset_delta + 1
@@ -509,7 +509,7 @@ class Log:
             raise OffsetOutOfRange(offset, self.log_start_offset, end)
         if offset >= upper or offset == end:
             return self._nothing(offset)
-        segment = self.segments.floor(offset)
+        segment: LogSegment | None = self.segments.floor(offset) or self.segments.first
         try:
             while segment is not None and segment.base_offset < upper:
                 found = segment.slice(offset, max_bytes, upper, min_one=min_one)
