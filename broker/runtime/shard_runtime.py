@@ -113,7 +113,7 @@ class ShardRuntime(Generic[S]):
             return
         del self._slots[partition]
         self._close(slot, ShardState.CLOSED)
-        _log.info("unloaded a coordinator", topic=self._topic, partition=partition)
+        _log.debug("unloaded a coordinator", topic=self._topic, partition=partition)
 
     def close(self) -> None:
         """Resign everything; requests get COORDINATOR_NOT_AVAILABLE from now on."""
