@@ -37,7 +37,6 @@ def node_families(
         *requests.families(),
         *data.partitions.traffic.families(),
         *network_families(server.stats, server.backlog),
-        *data.partitions.traffic.families(),
         *_replicas(data),
         *_controller(metadata),
         *_logs(data),
