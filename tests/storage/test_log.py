@@ -591,6 +591,17 @@ def test_flushing_moves_the_recovery_point_after_everything_below_it_is_synced(f
     assert fs.log == []
 
 
+def test_indexes_finished_after_the_last_flush_are_synced_by_the_next(fs: MemoryFileSystem) -> None:
+    log = opened(fs)
+    append(log, 3)
+    log.flush()
+    log.roll(NOW)
+    append(log)
+    fs.log.clear()
+    log.flush()
+    assert ("sync", "t-0/00000000000000000000.index") in fs.log
+
+
 def test_flush_messages_makes_a_flush_due(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(flush_messages=3))
     assert not log.append_as_leader(batch(2), 0, now_ms=NOW).flush_due

@@ -202,6 +202,16 @@ def test_kafkas_preallocated_index_loses_its_zeros(fs: MemoryFileSystem) -> None
     assert fs.size(name(10, ".timeindex")) == 12
 
 
+def test_a_segment_that_ends_at_the_recovery_point_may_have_unsynced_indexes(fs: MemoryFileSystem) -> None:
+    """It was flushed while it was active, and finished afterwards."""
+    filled(fs, 12)
+    entries = read_file(fs, name(5, ".index"))
+    write_file(fs, name(5, ".index"), bytes(len(entries)), sync=False)
+    log = opened(fs, recovery_point=10)
+    assert bases(log) == [0, 5, 10]
+    assert read_file(fs, name(5, ".index")) == entries
+
+
 def test_an_empty_index_is_noticed_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
     filled(fs, 12)
     entries = read_file(fs, name(0, ".index"))
