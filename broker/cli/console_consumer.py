@@ -15,7 +15,7 @@ import click
 
 from broker.cli.cluster_view import topic_pattern
 from broker.cli.console.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, Fetcher, FetchSettings
-from broker.cli.console.formatting import LineWriter
+from broker.cli.console.formatting import JsonWriter, LineWriter, RecordWriter
 from broker.cli.console.membership import Member, MemberSettings
 from broker.cli.console.properties import gather, is_true, number
 from broker.cli.failure import CommandFailed
@@ -106,6 +106,7 @@ class _Limits:
     type=click.Path(),
     help="The same in a file.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON object on a line of its own.")
 @click.option("--skip-message-on-error", is_flag=True, help="Leave out records that cannot be printed.")
 def console_consumer(
     topic: str | None,
@@ -126,6 +127,7 @@ def console_consumer(
     consumer_properties: tuple[str, ...],
     consumer_config: str | None,
     skip_message_on_error: bool,
+    as_json: bool,
 ) -> None:
     """Print records of topics, one per line (kafka-console-consumer)."""
     consumer = gather(consumer_config, consumer_properties, "--consumer-property")
@@ -135,7 +137,8 @@ def console_consumer(
     shown = gather(formatter_config, properties, "--property")
     shown |= {} if key_deserializer is None else {"key.deserializer": key_deserializer}
     shown |= {} if value_deserializer is None else {"value.deserializer": value_deserializer}
-    printer = _Printer(LineWriter.from_properties(shown), _is_silent(formatter), skip_message_on_error)
+    line_writer = LineWriter.from_properties(shown)
+    printer = _Printer(JsonWriter() if as_json else line_writer, _is_silent(formatter), skip_message_on_error)
     settings = FetchSettings(
         reset=start if start < 0 else LATEST,
         isolation_level=ISOLATION[consumer.get("isolation.level", isolation_level)],
@@ -212,7 +215,7 @@ def _member_settings(group: str, consumer: dict[str, str]) -> MemberSettings:
 class _Printer:
     """Standard output, and how much went there."""
 
-    def __init__(self, writer: LineWriter, silent: bool, skip_errors: bool) -> None:
+    def __init__(self, writer: RecordWriter, silent: bool, skip_errors: bool) -> None:
         self._writer = writer
         self._silent = silent
         self._skip_errors = skip_errors
@@ -220,7 +223,7 @@ class _Printer:
 
     def print(self, fetched: Fetched) -> None:
         try:
-            line = self._writer.line(fetched.partition.partition, fetched.header, fetched.record)
+            line = self._writer.line(fetched.partition, fetched.header, fetched.record)
         except CommandFailed as error:
             if not self._skip_errors:
                 raise

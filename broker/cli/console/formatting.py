@@ -1,16 +1,26 @@
 """Records as lines, by the rules of Kafka's DefaultMessageFormatter. Bytes in, bytes out."""
 
+import base64
+import json
 import struct
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker.cli.console.properties import is_true, separator
 from broker.cli.failure import CommandFailed
+from broker.cli.offset_reset import TopicPartition
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, TimestampType
 from protocol.records.reader import FullRecord
 
 Deserializer = Callable[[bytes], bytes]
+
+
+class RecordWriter(Protocol):
+    """Turns a record into the bytes that are printed, line end included. Raises CommandFailed."""
+
+    def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes: ...
 
 
 def _packed(layout: str) -> Deserializer:
@@ -81,12 +91,13 @@ class LineWriter:
             header=deserializer(properties.get("headers.deserializer", properties.get("header.deserializer"))),
         )
 
-    def line(self, partition: int, header: BatchHeader, record: FullRecord) -> bytes:
-        """The record as it is printed, with its line end. Raises CommandFailed when a deserializer cannot read it."""
+    def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes:
+        """The parts that are printed, between separators. Raises CommandFailed when a deserializer cannot read one."""
         try:
-            cells = [self._cell(part, partition, header, record) for part in _PRINTED if part in self.printed]
+            number = partition.partition
+            cells = [self._cell(part, number, header, record) for part in _PRINTED if part in self.printed]
         except (struct.error, ValueError) as error:
-            raise CommandFailed(f"the record at offset {record.offset} of partition {partition}: {error}.") from error
+            raise CommandFailed(f"the record at offset {record.offset} of {partition}: {error}.") from error
         return self.key_separator.join(cells) + self.line_separator
 
     def _cell(self, part: str, partition: int, header: BatchHeader, record: FullRecord) -> bytes:
@@ -117,8 +128,35 @@ class LineWriter:
         return self.null_literal if data is None else read(data)
 
 
+class JsonWriter:
+    """Every record as one JSON object. Bytes that are no UTF-8 are given in base64, under `keyBase64` and the like."""
+
+    def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes:
+        document: dict[str, object] = {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": record.offset,
+            "leaderEpoch": header.leader_epoch,
+            "timestamp": record.timestamp,
+            "timestampType": _timestamp_type(header),
+            "headers": [{"name": name, **_shown("value", value)} for name, value in record.headers],
+        }
+        document |= _shown("key", record.key) | _shown("value", record.value)
+        return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+def _shown(name: str, data: bytes | None) -> dict[str, str | None]:
+    try:
+        return {name: None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": base64.b64encode(data or b"").decode()}
+
+
+def _timestamp_type(header: BatchHeader) -> str:
+    return "LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime"
+
+
 def _timestamp(header: BatchHeader, timestamp: int) -> bytes:
     if timestamp == NO_TIMESTAMP:
         return b"NO_TIMESTAMP"
-    name = b"LogAppendTime" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else b"CreateTime"
-    return b"%s:%d" % (name, timestamp)
+    return f"{_timestamp_type(header)}:{timestamp}".encode()

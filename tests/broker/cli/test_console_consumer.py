@@ -1,5 +1,6 @@
 """ottla console-consumer: what it reads, how it prints, and how it behaves as a member of a group."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -173,6 +174,21 @@ def test_everything_about_a_record(logs: FakeLogs, consume: Consume) -> None:
     ]
 
 
+def test_records_as_json(logs: FakeLogs, consume: Consume) -> None:
+    logs.append("t", 1, build_batch([Record(5, "ü".encode(), b"\xff", [("h", b"1"), ("i", None)])]))
+    assert json.loads(consume("--from-beginning", "--json").out) == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 0,
+        "leaderEpoch": 0,
+        "timestamp": 5,
+        "timestampType": "CreateTime",
+        "headers": [{"name": "h", "value": "1"}, {"name": "i", "value": None}],
+        "key": "ü",
+        "valueBase64": "/w==",
+    }
+
+
 def test_values_in_other_forms(logs: FakeLogs, consume: Consume, tmp_path: Path) -> None:
     logs.append("t", 0, build_batch([Record(1, b"\0\0\0\x07", (2**40).to_bytes(8, "big"))]))
     (tmp_path / "formatter.properties").write_text("print.key=true\nkey.separator=\\:\n")
@@ -202,7 +218,7 @@ def test_log_append_time_is_named() -> None:
     batch = build_batch([Record(9, None, b"v")], timestamp_type=TimestampType.LOG_APPEND_TIME)
     writer = LineWriter.from_properties({"print.timestamp": "true"})
     (record,) = iter_records(batch)
-    assert writer.line(0, parse_header(batch), record) == b"LogAppendTime:9\tv\n"
+    assert writer.line(TopicPartition("t", 0), parse_header(batch), record) == b"LogAppendTime:9\tv\n"
 
 
 @pytest.mark.parametrize("properties", [{"print.keys": "true"}, {"print.key": "maybe"}, {"key.deserializer": "a.B"}])
