@@ -204,6 +204,8 @@ class LogLoader:
             if following is not None:
                 segment.next_offset = following.base_offset
                 segment.finish()
+                if not is_suspect:
+                    segment.sync(indexes=True)  # below the recovery point no flush will do it
                 producers.end_offset = following.base_offset
                 snapshots.take(producers)
         if segments and producers is None:

@@ -212,6 +212,14 @@ def test_a_segment_that_ends_at_the_recovery_point_may_have_unsynced_indexes(fs:
     assert read_file(fs, name(5, ".index")) == entries
 
 
+def test_an_index_made_anew_below_the_recovery_point_is_synced(fs: MemoryFileSystem) -> None:
+    filled(fs, 12)
+    fs.remove(name(0, ".index"))
+    fs.log.clear()
+    opened(fs, clean=True)
+    assert ("sync", name(0, ".index")) in fs.log
+
+
 def test_an_empty_index_is_noticed_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
     filled(fs, 12)
     entries = read_file(fs, name(0, ".index"))
