@@ -209,7 +209,7 @@ class LogLoader:
                 producers.end_offset = following.base_offset
                 snapshots.take(producers)
         if segments and producers is None:
-            segments[-1].next_offset = segments[-1].find_next_offset()
+            segments[-1].resume()
         self._sync_cuts(segments)
         return segments, producers
 

@@ -367,6 +367,13 @@ class LogSegment:
             next_offset = header.next_offset
         return next_offset
 
+    def resume(self) -> None:
+        """Makes a segment that was opened the active one: finds its end, and how much was written since the last
+        entry.
+        """
+        self.next_offset = self.find_next_offset()
+        self._bytes_since_index = self.size - self.offset_index.last.position
+
     # -- lifecycle -------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
