@@ -29,7 +29,7 @@ class AlterConfigsHandler:
         counts = Counter(_resource(each) for each in request.resources)
         outcomes: list[AlterOutcome] = []
         configs: dict[ConfigResource, dict[str, str | None]] = {}
-        for asked in {_resource(each): each for each in request.resources}.values():
+        for asked in request.resources:
             resource = _resource(asked)
             values = {each.name: each.value for each in asked.configs}
             try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.dynamic import NotDynamic, check_thread_counts, validate_dynamic_change
+from broker.config.dynamic import check_thread_counts, validate_dynamic_change
 from broker.config.errors import ConfigError
 from broker.metadata.config_image import CLUSTER_DEFAULT, ConfigResource, ConfigsImage, ResourceType
 from broker.metadata.configs import AlterOutcome
@@ -59,7 +59,5 @@ class OwnConfigCheck:
             layers["broker" if per_broker else "cluster"] = after
             proposed, _ = present.with_dynamic(cluster=layers["cluster"], broker=layers["broker"])
             check_thread_counts(present, proposed)
-        except NotDynamic as error:
+        except ConfigError as error:  # Kafka answers so for brokers, where a topic's bad value is INVALID_CONFIG
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.sentence) from None
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.sentence) from None

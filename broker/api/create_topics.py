@@ -8,7 +8,7 @@ from collections import Counter
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
 from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 
 
@@ -22,7 +22,12 @@ class CreateTopicsHandler:
         refused = _refused(request)
         accepted = [topic for topic in request.topics if topic.name not in refused]
         asked = CreateTopicsRequest(accepted, request.timeout_ms, request.validate_only)
-        response = await self._controller.submit(lambda controller, _now: controller.create_topics(asked))
+        try:
+            response = await self._controller.submit(lambda controller, _now: controller.create_topics(asked))
+        except KafkaError as error:
+            response = CreateTopicsResponse(
+                topics=[_refusal(topic.name, error.code, error.message) for topic in accepted]
+            )
         response.topics += refused.values()
         return response
 
@@ -32,11 +37,15 @@ def _refused(request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
     refused: dict[str, CreatableTopicResult] = {}
     for name, count in counts.items():
         if name == CLUSTER_METADATA_TOPIC:
-            refused[name] = _refusal(name, f"{name} is the cluster's own and cannot be created")
+            refused[name] = _refusal(
+                name, ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own and cannot be created"
+            )
         elif count > 1:
-            refused[name] = _refusal(name, f"topic '{name}' is named {count} times in the request")
+            refused[name] = _refusal(
+                name, ErrorCode.INVALID_REQUEST, f"topic '{name}' is named {count} times in the request"
+            )
     return refused
 
 
-def _refusal(name: str, sentence: str) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=sentence)
+def _refusal(name: str, code: ErrorCode, sentence: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=sentence)

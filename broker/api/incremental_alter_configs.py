@@ -13,8 +13,9 @@ from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
 from broker.api.metadata_source import MetadataSource
 from broker.config.definitions import BROKER_KEYS
+from broker.config.values import ConfigType
 from broker.metadata.config_image import ConfigResource, ResourceType
-from broker.metadata.configs import AlterOperation, AlterOutcome, ConfigOperation
+from broker.metadata.configs import AlterOperation, AlterOutcome, ConfigOperation, edited_list
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -51,7 +52,7 @@ class IncrementalAlterConfigsHandler:
         counts = Counter(_resource(each) for each in request.resources)
         outcomes: list[AlterOutcome] = []
         changes: dict[ConfigResource, list[ConfigOperation]] = {}
-        for asked in {_resource(each): each for each in request.resources}.values():
+        for asked in request.resources:
             resource, operations = _resource(asked), _operations(asked)
             try:
                 self._check(resource, operations, counts[resource])
@@ -83,15 +84,18 @@ class IncrementalAlterConfigsHandler:
             self._own.check(resource, self._broker_changes(resource, operations), self._metadata.image.configs)
 
     def _broker_changes(self, resource: ConfigResource, operations: list[ConfigOperation]) -> dict[str, str | None]:
-        """What operations on a broker's configs come to; lists are the controller's to edit, and of strings."""
+        """What operations on a broker's configs come to, to be checked here before the controller applies them."""
         stored = self._metadata.image.configs.of(resource.type, resource.name)
         changed: dict[str, str | None] = {}
         for key, operation, value in operations:
-            if operation in _LIST_OPERATIONS:
-                default = BROKER_KEYS[key].default if key in BROKER_KEYS else None
-                changed[key] = stored.get(key, default) or value
-            else:
+            definition = BROKER_KEYS.get(key)
+            if operation not in _LIST_OPERATIONS:
                 changed[key] = None if operation == AlterOperation.DELETE else value
+            elif (
+                definition is not None and definition.kind is ConfigType.LIST
+            ):  # what is no list the controller refuses
+                present = stored.get(key, definition.default or "")
+                changed[key] = edited_list(present, AlterOperation(operation), value or "")
         return changed
 
 

@@ -141,13 +141,7 @@ class Configs:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} needs a list, which {key} is not")
         if present is None:
             present = self._state.schema.default_of(resource.type, key) or ""
-        items = dict.fromkeys(item for item in present.split(",") if item)
-        for item in (part for part in value.split(",") if part):
-            if operation is AlterOperation.APPEND:
-                items[item] = None
-            else:
-                items.pop(item, None)
-        return ",".join(items)
+        return edited_list(present, operation, value)
 
     def _replacement(self, resource: ConfigResource, values: Mapping[str, str | None]) -> dict[str, str | None]:
         for key, value in values.items():
@@ -155,6 +149,17 @@ class Configs:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"the value of {key} is null")
         dropped = [key for key in self._state.image.configs.of(resource.type, resource.name) if key not in values]
         return {**values, **dict.fromkeys(sorted(dropped))}
+
+
+def edited_list(present: str, operation: AlterOperation, value: str) -> str:
+    """A list after items were appended to it (each once) or subtracted from it."""
+    items = dict.fromkeys(item for item in present.split(",") if item)
+    for item in (part for part in value.split(",") if part):
+        if operation is AlterOperation.APPEND:
+            items[item] = None
+        else:
+            items.pop(item, None)
+    return ",".join(items)
 
 
 def _known(number: int) -> AlterOperation:

@@ -8,7 +8,7 @@ from broker.metadata.leadership import Leadership
 from broker.metadata.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.placement import PlacementImpossible, UsableBroker, place
 from broker.metadata.records import VersionedRecord
-from broker.metadata.result import Result
+from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
 from broker.metadata.state import ConfigLayers, ControllerState
 from broker.metadata.topic_names import name_fault
 from protocol.errors import ErrorCode, KafkaError
@@ -54,7 +54,12 @@ class Topics:
     def create(
         self, request: CreateTopicsRequest, *, may_describe: Callable[[str], bool] = lambda _name: True
     ) -> Result[CreateTopicsResponse]:
-        """Create topics; one answer each, in the request's order. `may_describe`: whose configs the caller may see."""
+        """Create topics; one answer each, in the request's order. `may_describe`: whose configs the caller may see.
+
+        Raises KafkaError POLICY_VIOLATION for more partitions than can be created as one, before any are placed.
+        """
+        default_count = self._state.settings.default_partition_count
+        _check_partition_count(sum(_asked_count(topic, default_count) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = CreateTopicsResponse()
         created: dict[str, None] = {}
@@ -67,6 +72,8 @@ class Topics:
             created[topic.name] = None
             records += plan.records
             response.topics.append(plan.result)
+        if len(records) > MAX_RECORDS_PER_BATCH:  # told to those who only validate as well
+            raise _too_much(f"the request would write {len(records)} records")
         return Result(() if request.validate_only else records, response)
 
     def _plan(self, topic: CreatableTopic, siblings: Iterable[str], may_describe: bool) -> _Plan:
@@ -195,6 +202,7 @@ class Topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = topic.partition_count
         added = request.count - present
+        _check_partition_count(added)
         if added <= 0:
             relation = "already has" if added == 0 else "has more:"
             raise KafkaError(
@@ -277,6 +285,21 @@ class Topics:
                 tuple(self._leadership.default_directory(broker) for broker in replicas) if supports_directories else ()
             ),
         )
+
+
+def _asked_count(topic: CreatableTopic, default: int) -> int:
+    """How many partitions a topic would have; what is not a count counts for nothing here and is refused later."""
+    return len(topic.assignments) or max(0, default if topic.num_partitions == UNSET else topic.num_partitions)
+
+
+def _check_partition_count(count: int) -> None:
+    """Each partition is a record at least: more fit no batch, and placing any number of them could take for ever."""
+    if count > MAX_RECORDS_PER_BATCH:
+        raise _too_much(f"{count} partitions were asked for")
+
+
+def _too_much(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.POLICY_VIOLATION, f"{what}; the limit is {MAX_RECORDS_PER_BATCH} at once")
 
 
 def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:

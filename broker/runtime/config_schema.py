@@ -26,6 +26,7 @@ _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
     ResourceType.CLIENT_METRICS: CLIENT_METRICS_KEYS,
     ResourceType.GROUP: GROUP_KEYS,
 }
+_PUSH_INTERVAL = "interval.ms"
 _KINDS_OF_NAMES: Mapping[int, str] = {
     ResourceType.TOPIC: "topic",
     ResourceType.CLIENT_METRICS: "client metrics",
@@ -60,7 +61,7 @@ class KafkaConfigSchema:
         except UnknownSubscriptionSetting as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.sentence) from None
         except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.sentence) from None
+            raise KafkaError(_code_of(resource, configs, error), error.sentence) from None
 
     def is_list(self, resource_type: int, key: str) -> bool:
         found = _TABLES[resource_type].get(key)
@@ -103,3 +104,10 @@ class KafkaConfigSchema:
 
     def _rendered_defaults(self) -> dict[str, str]:
         return {name: render_value(value) or "" for name, value in topic_values({}, self._broker).items()}
+
+
+def _code_of(resource: ConfigResource, configs: Mapping[str, str], error: ConfigError) -> ErrorCode:
+    """A push interval out of bounds is a bad request to Kafka; whatever does not parse is a bad config."""
+    is_interval = resource.type == ResourceType.CLIENT_METRICS and error.key == _PUSH_INTERVAL
+    is_number = is_interval and configs[_PUSH_INTERVAL].strip().lstrip("+-").isdigit()
+    return ErrorCode.INVALID_REQUEST if is_number else ErrorCode.INVALID_CONFIG

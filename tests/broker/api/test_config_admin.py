@@ -70,15 +70,27 @@ class Admin:
         resource: ConfigResource,
         *operations: tuple[str, int, str | None],
         validate_only: bool = False,
-        times: int = 1,
     ) -> ErrorCode:
+        (code,) = await self.alter_each(resource, *operations, validate_only=validate_only)
+        return code
+
+    async def alter_each(
+        self,
+        resource: ConfigResource,
+        *operations: tuple[str, int, str | None],
+        validate_only: bool = False,
+        times: int = 1,
+    ) -> list[ErrorCode]:
+        """The answers to a request that names the resource so many times."""
         configs = [incremental_alter_configs.AlterableConfig(*each) for each in operations]
         asked = incremental_alter_configs.AlterConfigsResource(*resource, configs)
         request = IncrementalAlterConfigsRequest([asked] * times, validate_only)
-        (answer,) = (await self._incremental(request, context(1))).responses
-        assert (answer.resource_type, answer.resource_name) == resource
-        assert (answer.error_message is None) is (answer.error_code == ErrorCode.NONE)
-        return ErrorCode(answer.error_code)
+        answers = (await self._incremental(request, context(1))).responses
+        assert len(answers) == times
+        for answer in answers:
+            assert (answer.resource_type, answer.resource_name) == resource
+            assert (answer.error_message is None) is (answer.error_code == ErrorCode.NONE)
+        return [ErrorCode(answer.error_code) for answer in answers]
 
     async def replace(self, resource: ConfigResource, **values: str | None) -> ErrorCode:
         configs = [alter_configs.AlterableConfig(key.replace("_", "."), value) for key, value in values.items()]
@@ -181,8 +193,10 @@ class TestIncrementalAlter:
             (ConfigResource(ResourceType.BROKER, "2"), ("log.cleaner.threads", SET, "2"), ErrorCode.INVALID_REQUEST),
             (ConfigResource(ResourceType.BROKER_LOGGER, "2"), ("root", SET, "INFO"), ErrorCode.INVALID_REQUEST),
             (BROKER, ("log.cleaner.threads", SET, "2"), ErrorCode.NONE),
-            (BROKER, ("log.cleaner.threads", SET, "x"), ErrorCode.INVALID_CONFIG),
-            (BROKER, ("log.cleaner.threads", SET, "50"), ErrorCode.INVALID_CONFIG),
+            (BROKER, ("log.cleaner.threads", SET, "x"), ErrorCode.INVALID_REQUEST),
+            (BROKER, ("log.cleaner.threads", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+            (BROKER, ("log.cleanup.policy", APPEND, "nonsense"), ErrorCode.INVALID_REQUEST),
+            (BROKER, ("log.cleaner.threads", SET, "50"), ErrorCode.INVALID_REQUEST),
             (BROKER, ("process.roles", SET, "broker"), ErrorCode.INVALID_REQUEST),
             (EVERYWHERE, ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST),
             (EVERYWHERE, ("log.retention.ms", SET, "5000"), ErrorCode.NONE),
@@ -197,7 +211,8 @@ class TestIncrementalAlter:
     async def test_keys_and_resources_named_twice(self, admin: Admin) -> None:
         twice = ("retention.ms", SET, "1"), ("retention.ms", SET, "2")
         assert await admin.alter(TOPIC, *twice) is ErrorCode.INVALID_REQUEST
-        assert await admin.alter(TOPIC, twice[0], times=2) is ErrorCode.INVALID_REQUEST
+        for answer in await admin.alter_each(TOPIC, twice[0], times=2):
+            assert answer is ErrorCode.INVALID_REQUEST
         assert dict(admin.cluster.image.configs.topic("t")) == {}
 
     async def test_logger_levels_are_changed_here(self, admin: Admin) -> None:

@@ -47,9 +47,14 @@ class TestCreateTopics:
 
     async def test_without_an_active_controller(self, cluster: LiveCluster) -> None:
         cluster.is_active = False
-        with pytest.raises(KafkaError) as caught:
-            await self.create(cluster, "a")
-        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        answers = await self.create(cluster, "a", "__cluster_metadata")
+        assert answers == {"a": ErrorCode.NOT_CONTROLLER, "__cluster_metadata": ErrorCode.INVALID_REQUEST}
+
+    async def test_what_is_too_much_at_once_is_refused_topic_by_topic(self, cluster: LiveCluster) -> None:
+        request = CreateTopicsRequest([CreatableTopic("a", 1, 1), CreatableTopic("b", 2**31 - 1, 1)])
+        response = await CreateTopicsHandler(cluster)(request, context(7))
+        assert [(each.name, each.num_partitions) for each in response.topics] == [("a", -1), ("b", -1)]
+        assert {ErrorCode(each.error_code) for each in response.topics} == {ErrorCode.POLICY_VIOLATION}
 
 
 class TestCreatePartitions:

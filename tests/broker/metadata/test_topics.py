@@ -149,8 +149,15 @@ class TestCreate:
         assert codes(results) == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
         assert cluster.image.topics.names() == ["good"]
 
+    @pytest.mark.parametrize("counts", [[MAX_RECORDS_PER_BATCH + 1], [6_000, 6_000], [2**31 - 1]])
+    def test_a_request_for_too_many_partitions_is_refused_at_once(self, cluster: Cluster, counts: list[int]) -> None:
+        topics = [CreatableTopic(f"t{number}", count, 1) for number, count in enumerate(counts)]
+        with pytest.raises(KafkaError) as caught:
+            cluster.controller.create_topics(CreateTopicsRequest(topics, validate_only=True))
+        assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
     def test_a_request_that_fits_no_batch_is_refused(self, cluster: Cluster) -> None:
-        request = CreateTopicsRequest([CreatableTopic("t", MAX_RECORDS_PER_BATCH, 1)])
+        request = CreateTopicsRequest([CreatableTopic("t", MAX_RECORDS_PER_BATCH, 1)], validate_only=True)
         with pytest.raises(KafkaError) as caught:
             cluster.controller.create_topics(request)
         assert caught.value.code is ErrorCode.POLICY_VIOLATION
@@ -203,6 +210,7 @@ class TestCreatePartitions:
             (1, None, ErrorCode.INVALID_PARTITIONS),
             (0, None, ErrorCode.INVALID_PARTITIONS),
             (-1, None, ErrorCode.INVALID_PARTITIONS),
+            (2**31 - 1, None, ErrorCode.POLICY_VIOLATION),
             (3, [[1, 2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
             (2, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
             (2, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),

@@ -229,6 +229,8 @@ class TestConfigSchema:
             (ConfigResource(ResourceType.GROUP, ""), {}, ErrorCode.INVALID_REQUEST),
             (ConfigResource(ResourceType.CLIENT_METRICS, "m"), {"nonsense": "1"}, ErrorCode.INVALID_REQUEST),
             (ConfigResource(ResourceType.CLIENT_METRICS, "m"), {"match": "x"}, ErrorCode.INVALID_CONFIG),
+            (ConfigResource(ResourceType.CLIENT_METRICS, "m"), {"interval.ms": "1"}, ErrorCode.INVALID_REQUEST),
+            (ConfigResource(ResourceType.CLIENT_METRICS, "m"), {"interval.ms": "x"}, ErrorCode.INVALID_CONFIG),
         ],
     )
     def test_refusals(self, resource: ConfigResource, configs: dict[str, str], code: ErrorCode) -> None:
