@@ -8,6 +8,7 @@ import os
 import click
 
 from broker.cli.failure import CommandFailed
+from broker.cli.lifeline import stop_when_stdin_ends
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
 from broker.logs import EventLog, LogFormat, configure_logging
@@ -35,10 +36,15 @@ _LOG = EventLog("ottla.start")
     show_default=True,
     help="Which events are logged.",
 )
-def start(config_file: str | None, overrides: tuple[str, ...], log_format: LogFormat, log_level: str) -> int:
+@click.option("--until-stdin-ends", is_flag=True, hidden=True)
+def start(
+    config_file: str | None, overrides: tuple[str, ...], log_format: LogFormat, log_level: str, until_stdin_ends: bool
+) -> int:
     """Run a node until it is told to stop. Without a configuration: one node for everything on 127.0.0.1:9092, with
     its data in ./data."""
     configure_logging(log_format, log_level)
+    if until_stdin_ends:
+        stop_when_stdin_ends()
     try:
         config, warnings = load_config(config_file, overrides, os.environ)
     except ConfigError as error:

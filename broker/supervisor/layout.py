@@ -1,0 +1,67 @@
+"""Where each node of a local cluster lives: its directory, its ports, its settings, its command line."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+PORT_STEP = 10
+"""Between the client listeners of neighbours; the controller listener is the port after the client's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What sets one node apart. `index` counts from 0, ids from 1; `http_port` is the node's own."""
+
+    index: int
+    directory: Path
+    port: int
+    http_port: int
+
+    def settings(self, overrides: Iterable[str] = ()) -> list[str]:
+        """The node's configuration as KEY=VALUE; the user's `overrides` come last and win."""
+        controller = f"{HOST}:{self.port + 1}"
+        return [
+            "process.roles=broker,controller",
+            f"node.id={self.index + 1}",
+            f"listeners=PLAINTEXT://{HOST}:{self.port},CONTROLLER://{controller}",
+            "controller.listener.names=CONTROLLER",
+            f"controller.quorum.bootstrap.servers={controller}",
+            f"log.dirs={self.directory / 'data'}",
+            f"ottla.http.listener={HOST}:{self.http_port}",
+            *overrides,
+        ]
+
+
+def place(index: int, root: Path, first_port: int, http_ports: Mapping[int, int]) -> Place:
+    """The place of node `index` below `root`."""
+    return Place(index, root / f"node-{index}", first_port + PORT_STEP * index, http_ports[index])
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One node as its keeper sees it. Addresses are what the configuration came to in the end; no HTTP is None."""
+
+    id: int
+    directory: Path
+    address: str
+    http_url: str | None
+    command: tuple[str, ...]
+
+    @property
+    def pid_file(self) -> Path:
+        return self.directory / "ottla.pid"
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory / "ottla.log"
+
+
+def start_command(settings: Iterable[str]) -> tuple[str, ...]:
+    """Runs a node that stops when its standard input ends, which it does when we are gone, however that came.
+
+    `-P` keeps a directory named `storage` or `protocol`, where the user happens to stand, from being imported.
+    """
+    overrides = (part for setting in settings for part in ("--override", setting))
+    return (sys.executable, "-P", "-m", "broker", "start", "--until-stdin-ends", *overrides)

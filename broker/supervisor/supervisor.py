@@ -1,0 +1,52 @@
+"""Runs the keepers of all nodes until a signal, or until one node turns out not to start, and stops them together."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+
+from broker.supervisor.keeper import Keeper, NodeDidNotStart
+from broker.supervisor.layout import LocalNode
+from broker.supervisor.process import Spawn, spawn
+from broker.supervisor.report import Report
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Supervisor:
+    """Construct and `run` on the event loop of the process's main thread."""
+
+    def __init__(
+        self, nodes: Sequence[LocalNode], report: Report, *, restart: bool, spawn_process: Spawn = spawn
+    ) -> None:
+        self._keepers = [Keeper(node, spawn_process, report, restart=restart) for node in nodes]
+        self._stop = asyncio.Event()
+        self._failure: NodeDidNotStart | None = None
+
+    async def run(self) -> None:
+        """Until it is told to stop and all nodes are gone. Raises NodeDidNotStart, also when all are gone."""
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for keeper in self._keepers:
+                    tasks.create_task(self._keep(keeper))
+                await self._stop.wait()
+                for keeper in self._keepers:
+                    keeper.stop()
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Have everything stopped; `run` returns once it is."""
+        self._stop.set()
+
+    async def _keep(self, keeper: Keeper) -> None:
+        try:
+            await keeper.run()
+        except NodeDidNotStart as failure:
+            self._failure = self._failure or failure
+            self.stop()

@@ -1,0 +1,208 @@
+"""One node's keeper, with processes and time that the tests make."""
+
+import asyncio
+import itertools
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from broker.supervisor.keeper import STOP_TIMEOUT_S, Keeper, NodeDidNotStart
+from broker.supervisor.report import Report
+from broker.supervisor.restarts import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from tests.broker.supervisor.fakes import FakeProcess, Stage, a_node
+from tests.support.fast_forward_loop import run_fast
+
+SERVING: dict[str, object] = {"output": b"[KafkaServer id=1] started took_ms=7\n"}
+FAILING: dict[str, object] = {"output": b"Error: the port is taken.\n", "exit_code": 1}
+DYING: dict[str, object] = {**SERVING, "exit_code": -9}
+
+Play = Callable[[Keeper, Stage], Awaitable[None]]
+
+
+def keep(directory: Path, stage: Stage, play: Play, *, restart: bool = True) -> list[str]:
+    """Keep a node while `play` has its way; returns what was reported."""
+    said: list[str] = []
+
+    async def main() -> None:
+        node = a_node(directory)
+        keeper = Keeper(node, stage.spawn, Report([node], said.append), restart=restart)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(keeper.run())
+            await play(keeper, stage)
+
+    run_fast(main())
+    return said
+
+
+async def settle() -> None:
+    """Let everything happen that needs no time."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def stop_soon(keeper: Keeper, _stage: Stage) -> None:
+    await settle()
+    keeper.stop()
+
+
+def test_a_node_that_serves_is_reported_and_stopped_politely(tmp_path: Path) -> None:
+    stage = Stage(SERVING)
+    said = keep(tmp_path, stage, stop_soon)
+    assert said == [
+        "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 100  ready in 0.00 s",
+        "bootstrap server: 127.0.0.1:9092",
+    ]
+    assert stage.processes[0].signals == ["TERM"]
+
+
+def test_the_pid_file_is_there_as_long_as_the_process(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, _stage: Stage) -> None:
+        await settle()
+        assert (tmp_path / "ottla.pid").read_text() == "100\n"
+        keeper.stop()
+
+    keep(tmp_path, Stage(SERVING), play)
+    assert [path.name for path in tmp_path.iterdir()] == ["ottla.log"]
+
+
+def test_what_the_node_prints_goes_to_its_log(tmp_path: Path) -> None:
+    keep(tmp_path, Stage(SERVING), stop_soon)
+    assert (tmp_path / "ottla.log").read_bytes() == SERVING["output"]
+
+
+def test_a_killed_node_is_started_again(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, stage: Stage) -> None:
+        await settle()
+        stage.processes[0].exit(-signal.SIGKILL)
+        await asyncio.sleep(2 * FIRST_PAUSE_S)
+        keeper.stop()
+
+    said = keep(tmp_path, Stage(SERVING), play)
+    assert said[2:] == [
+        "node 1 has exited (SIGKILL) and is started again in 0.1 s: [KafkaServer id=1] started took_ms=7",
+        "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 101  ready again in 0.00 s",
+    ]
+
+
+def test_a_node_that_keeps_dying_does_not_spin(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, _stage: Stage) -> None:
+        await asyncio.sleep(100)
+        keeper.stop()
+
+    stage = Stage(DYING)
+    keep(tmp_path, stage, play)
+    moments = [moment for moment, _ in stage.started]
+    pauses = [round(b - a, 3) for a, b in itertools.pairwise(moments)]
+    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert pauses[-1] == LONGEST_PAUSE_S
+    assert len(moments) < 20
+
+
+def test_a_node_that_was_never_to_be_restarted_is_left_alone(tmp_path: Path) -> None:
+    async def play(_keeper: Keeper, stage: Stage) -> None:
+        await settle()
+        stage.processes[0].exit(-signal.SIGKILL)
+
+    stage = Stage(SERVING)
+    said = keep(tmp_path, stage, play, restart=False)
+    assert "is left alone" in said[-1]
+    assert len(stage.started) == 1
+
+
+@pytest.mark.parametrize(
+    ("play", "sentence"),
+    [
+        (FAILING, "node 1 did not start: the port is taken."),
+        ({"exit_code": 0}, "node 1 did not start: it said nothing."),
+        (OSError(12, "Cannot allocate memory"), "node 1 did not start: Cannot allocate memory."),
+    ],
+)
+def test_a_first_start_that_fails_is_not_repeated(
+    tmp_path: Path, play: dict[str, object] | OSError, sentence: str
+) -> None:
+    stage = Stage(play)
+
+    async def main() -> None:
+        node = a_node(tmp_path)
+        await Keeper(node, stage.spawn, Report([node], print), restart=True).run()
+
+    with pytest.raises(NodeDidNotStart) as failed:
+        run_fast(main())
+    assert str(failed.value) == sentence
+    assert len(stage.started) <= 1
+
+
+def test_a_later_start_that_fails_is_repeated(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, _stage: Stage) -> None:
+        await asyncio.sleep(2)
+        keeper.stop()
+
+    said = keep(tmp_path, Stage(DYING, FAILING, OSError(12, "Cannot allocate memory"), SERVING), play)
+    assert [line.partition(" and is")[0] for line in said if "exited" in line] == [
+        "node 1 has exited (SIGKILL)",
+        "node 1 has exited (code 1)",
+        "node 1 has exited (not started)",
+    ]
+    assert "ready again" in said[-1]
+
+
+def test_a_node_killed_before_it_served_is_started_again(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, _stage: Stage) -> None:
+        await asyncio.sleep(1)
+        keeper.stop()
+
+    said = keep(tmp_path, Stage({"exit_code": -9}, SERVING), play)
+    assert "pid 101  ready in" in said[1]
+
+
+def test_a_node_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+    stage = Stage({**SERVING, "deaf": True})
+    spent: list[float] = []
+
+    async def play(keeper: Keeper, _stage: Stage) -> None:
+        await settle()
+        began = asyncio.get_running_loop().time()
+        keeper.stop()
+        await stage.processes[0].wait()
+        spent.append(asyncio.get_running_loop().time() - began)
+
+    keep(tmp_path, stage, play)
+    assert stage.processes[0].signals == ["TERM", "KILL"]
+    assert spent == [pytest.approx(STOP_TIMEOUT_S)]
+
+
+def test_a_stop_during_the_pause_starts_nothing_more(tmp_path: Path) -> None:
+    async def play(keeper: Keeper, stage: Stage) -> None:
+        await settle()
+        stage.processes[0].exit(1)
+        await settle()
+        keeper.stop()
+
+    stage = Stage(SERVING)
+    keep(tmp_path, stage, play)
+    assert len(stage.started) == 1
+
+
+def test_a_stop_while_the_process_is_being_made_reaches_it(tmp_path: Path) -> None:
+    stage = Stage(SERVING)
+
+    async def main() -> None:
+        node = a_node(tmp_path)
+
+        async def stop_then_spawn(command: object) -> FakeProcess:
+            keeper.stop()
+            return await stage.spawn(())
+
+        keeper = Keeper(node, stop_then_spawn, Report([node], print), restart=True)
+        await keeper.run()
+
+    run_fast(main())
+    assert stage.processes[0].signals == ["TERM"]
+
+
+def test_a_directory_that_takes_no_files_is_told_and_lived_with(tmp_path: Path) -> None:
+    said = keep(tmp_path / "gone", Stage(SERVING), stop_soon)
+    assert "cannot write" in said[0]
+    assert "ready in" in said[1]

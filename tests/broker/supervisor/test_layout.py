@@ -1,0 +1,42 @@
+"""Where nodes live, and with what they are started."""
+
+from pathlib import Path
+
+from broker.config.load import load_config
+from broker.supervisor.layout import place, start_command
+from broker.supervisor.predecessor import PATIENCE_S, POLL_S, wait_until_free
+from tests.support.memory_files import MemoryFileSystem
+
+
+def test_nodes_have_directories_ports_and_ids_of_their_own() -> None:
+    settings = place(2, Path("/c"), 9092, {2: 9646}).settings(["num.partitions=7"])
+    config, warnings = load_config(None, settings, {})
+    assert warnings == []
+    assert (config.node_id, config.num_partitions, config.log_dirs) == (3, 7, ("/c/node-2/data",))
+    assert [listener.port for listener in (*config.client_listeners, *config.controller_listeners)] == [9112, 9113]
+    assert config.http_listener is not None
+    assert config.http_listener.port == 9646
+
+
+def test_what_the_user_sets_wins() -> None:
+    config, _ = load_config(None, place(0, Path("/c"), 9092, {0: 9644}).settings(["node.id=9"]), {})
+    assert config.node_id == 9
+
+
+def test_the_command_hands_every_setting_over() -> None:
+    assert start_command(["a=1", "b=2"])[-4:] == ("--override", "a=1", "--override", "b=2")
+
+
+def test_a_predecessor_is_waited_for_but_not_for_ever() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory("/data")
+    lock = fs.lock("/data/.lock")
+    slept: list[float] = []
+    assert not wait_until_free(fs, "/data", slept.append)
+    assert sum(slept) >= PATIENCE_S - POLL_S
+
+    def free_it(_seconds: float) -> None:
+        lock.release()
+
+    assert wait_until_free(fs, "/data", free_it)
+    fs.lock("/data/.lock")

@@ -1,0 +1,48 @@
+"""What a supervisor gathers from a node's output."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from broker.supervisor.bounded_log import BoundedLog
+from broker.supervisor.output import MAX_LINE_BYTES, NodeOutput
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Iterator[NodeOutput]:
+    with closing(BoundedLog(tmp_path / "ottla.log")) as log:
+        yield NodeOutput(3, log)
+
+
+def test_a_node_serves_from_its_own_word_on_however_it_is_cut(output: NodeOutput) -> None:
+    for byte in b"INFO [KafkaServer id=3] started took_ms=9\n":
+        assert not output.is_serving
+        output.feed(bytes([byte]))
+    assert output.is_serving
+
+
+def test_another_nodes_word_does_not_count(output: NodeOutput) -> None:
+    output.feed(b"INFO [KafkaServer id=33] started\n[KafkaServer id=3] stopped\n")
+    assert not output.is_serving
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        (b"one\ntwo\n", "two"),
+        (b"one\nError: the port is taken.\n\n  \n", "the port is taken."),
+        (b"one\nunfinished", "unfinished"),
+        (b"\n", "it said nothing."),
+    ],
+)
+def test_the_last_words_are_the_last_line_that_says_something(output: NodeOutput, printed: bytes, words: str) -> None:
+    output.feed(printed)
+    assert output.last_words == words
+
+
+def test_an_endless_line_costs_bounded_memory(output: NodeOutput) -> None:
+    for _ in range(5):
+        output.feed(b"x" * MAX_LINE_BYTES)
+    assert len(output.last_words) == MAX_LINE_BYTES

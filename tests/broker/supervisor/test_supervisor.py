@@ -1,0 +1,73 @@
+"""All keepers together: stopped by a signal, or by the one node that does not start."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from broker.supervisor.keeper import NodeDidNotStart
+from broker.supervisor.report import Report
+from broker.supervisor.supervisor import STOP_SIGNALS, Supervisor
+from tests.broker.supervisor.fakes import FakeProcess, a_node
+from tests.support.fast_forward_loop import run_fast
+
+
+class Cluster:
+    """Three nodes with directories; `failing` is the one that does not start."""
+
+    def __init__(self, root: Path, failing: int | None = None) -> None:
+        self.nodes = [a_node(root / str(node_id), node_id) for node_id in (1, 2, 3)]
+        for node in self.nodes:
+            node.directory.mkdir()
+        self.said: list[str] = []
+        self.all_ready = asyncio.Event()
+        self.processes: dict[int, FakeProcess] = {}
+        self._failing = failing
+
+    async def spawn(self, command: Sequence[str]) -> FakeProcess:
+        node_id = int(command[0].removeprefix("n"))
+        if node_id == self._failing:
+            self.processes[node_id] = FakeProcess(node_id, b"Error: no room.\n", exit_code=1)
+        else:
+            self.processes[node_id] = FakeProcess(node_id, b"[KafkaServer id=%d] started\n" % node_id)
+        return self.processes[node_id]
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+        if line.startswith("bootstrap"):
+            self.all_ready.set()
+
+    def supervisor(self) -> Supervisor:
+        report = Report(self.nodes, self.say)
+        return Supervisor(self.nodes, report, restart=True, spawn_process=self.spawn)
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_stops_all_nodes(tmp_path: Path, number: signal.Signals) -> None:
+    cluster = Cluster(tmp_path)
+
+    async def main() -> None:
+        supervisor = cluster.supervisor()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(supervisor.run())
+            await cluster.all_ready.wait()
+            os.kill(os.getpid(), number)
+
+    run_fast(main())
+    assert [process.signals for process in cluster.processes.values()] == [["TERM"]] * 3
+    assert cluster.said[-1] == "bootstrap server: 127.0.0.1:9092,127.0.0.1:9102,127.0.0.1:9112"
+
+
+def test_a_node_that_does_not_start_stops_the_others(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, failing=2)
+
+    async def main() -> None:
+        await cluster.supervisor().run()
+
+    with pytest.raises(NodeDidNotStart, match=r"node 2 did not start: no room\."):
+        run_fast(main())
+    assert [cluster.processes[node_id].signals for node_id in (1, 3)] == [["TERM"]] * 2
+    assert not any("bootstrap" in line for line in cluster.said)

@@ -1,0 +1,213 @@
+"""`ottla cluster` for real: used by clients, its node killed, itself told to stop, itself killed, started again."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.apache_kafka import free_ports
+from tests.support.ottla_node import clean_environment
+
+pytestmark = pytest.mark.integration
+
+STATUS = re.compile(r"node 1  (?P<address>\S+)  (?P<http>\S+)  pid (?P<pid>\d+)  ready (again )?in [\d.]+ s")
+
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes standard input the controlling terminal of a new session, then becomes the command it is given."""
+
+
+class RunningCluster:
+    """`ottla cluster` on a terminal of its own, so that Ctrl-C is one."""
+
+    def __init__(self, directory: Path, port: int, *arguments: str) -> None:
+        self.directory = directory
+        self.port = port
+        self._terminal, terminal_of_child = pty.openpty()
+        command = [sys.executable, "-m", "broker", "cluster", "--dir", str(directory), "--port", str(port)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_TERMINAL, *command, "--http-port", "0", *arguments],
+            stdin=terminal_of_child,
+            stdout=terminal_of_child,
+            stderr=terminal_of_child,
+            start_new_session=True,
+            env=clean_environment(),
+        )
+        os.close(terminal_of_child)
+        self._rest = ""
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.directory / "node-0" / "ottla.pid"
+
+    def line(self) -> str:
+        """The next line it prints; a line that does not come in time fails the test."""
+        while "\r\n" not in self._rest:
+            ready, _, _ = select.select([self._terminal], [], [], 30)
+            assert ready, f"no further line; so far: {self._rest}"
+            self._rest += os.read(self._terminal, 4096).decode()
+        line, _, self._rest = self._rest.partition("\r\n")
+        return line
+
+    def status(self) -> re.Match[str]:
+        """The next line, which must be the one of a node that serves."""
+        line = self.line()
+        found = STATUS.fullmatch(line)
+        assert found, line
+        return found
+
+    def press_ctrl_c(self) -> None:
+        os.write(self._terminal, b"\x03")
+
+    def wait(self) -> int:
+        return self.process.wait(timeout=40)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.wait()
+        os.close(self._terminal)
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port whose successor is free too, for the controller."""
+    while True:
+        (candidate,) = free_ports(1)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", candidate + 1)):
+            return candidate
+
+
+@contextlib.contextmanager
+def a_cluster(directory: Path, port: int, *arguments: str) -> Iterator[tuple[RunningCluster, re.Match[str]]]:
+    """A cluster that serves, and what it said of its node."""
+    with contextlib.closing(RunningCluster(directory, port, *arguments)) as cluster:
+        status = cluster.status()
+        assert cluster.line() == f"bootstrap server: {cluster.bootstrap}"
+        yield cluster, status
+
+
+def wait_until_gone(pid: int) -> None:
+    """Until a process that is no child of ours has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], 30)[0], f"{pid} still runs"
+    finally:
+        os.close(descriptor)
+
+
+def produce(cluster: RunningCluster, value: bytes) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+    errors: list[object] = []
+    producer.produce("t", value, on_delivery=lambda error, _message: errors.append(error))
+    assert producer.flush(20) == 0
+    assert errors == [None]
+
+
+def create_topic(cluster: RunningCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic("t", 1)])["t"].result(20)
+
+
+def consume(cluster: RunningCluster, count: int) -> list[bytes]:
+    config = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(config)
+    try:
+        consumer.assign([confluent_kafka.TopicPartition("t", 0, confluent_kafka.OFFSET_BEGINNING)])
+        return [message.value() for message in consumer.consume(count, timeout=20)]
+    finally:
+        consumer.close()
+
+
+def test_a_cluster_over_its_whole_life(tmp_path: Path, port: int) -> None:
+    with a_cluster(tmp_path, port) as (cluster, status):
+        assert status["address"] == cluster.bootstrap
+        assert cluster.pid_file.read_text() == f"{status['pid']}\n"
+        with urllib.request.urlopen(f"{status['http']}/health/ready", timeout=10) as answer:
+            assert answer.status == 200
+        create_topic(cluster)
+        produce(cluster, b"before the kill")
+
+        os.kill(int(status["pid"]), signal.SIGKILL)
+        assert cluster.line().startswith("node 1 has exited (SIGKILL) and is started again")
+        again = cluster.status()
+        assert again["pid"] != status["pid"]
+        assert cluster.pid_file.read_text() == f"{again['pid']}\n"
+        produce(cluster, b"after the kill")
+        assert consume(cluster, 2) == [b"before the kill", b"after the kill"]
+
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.wait() == 0
+        wait_until_gone(int(again["pid"]))
+        assert not cluster.pid_file.exists()
+    with a_cluster(tmp_path, port) as (cluster, _):
+        assert consume(cluster, 2) == [b"before the kill", b"after the kill"]
+
+
+def test_ctrl_c_stops_the_node_in_order(tmp_path: Path, port: int) -> None:
+    with a_cluster(tmp_path, port) as (cluster, status):
+        cluster.press_ctrl_c()
+        assert cluster.wait() == 0
+        wait_until_gone(int(status["pid"]))
+    assert (tmp_path / "node-0" / "data" / ".kafka_cleanshutdown").exists()
+    assert not cluster.pid_file.exists()
+
+
+def test_a_node_does_not_outlive_a_killed_supervisor(tmp_path: Path, port: int) -> None:
+    with a_cluster(tmp_path, port) as (cluster, status):
+        create_topic(cluster)
+        produce(cluster, b"kept")
+        cluster.process.kill()
+        cluster.wait()
+    with a_cluster(tmp_path, port) as (cluster, _):  # at once: it waits for the node of before
+        assert consume(cluster, 1) == [b"kept"]
+    wait_until_gone(int(status["pid"]))
+
+
+def test_two_clusters_do_not_share_a_directory(tmp_path: Path, port: int) -> None:
+    with a_cluster(tmp_path, port), contextlib.closing(RunningCluster(tmp_path, port)) as second:
+        assert second.line() == f"Error: {tmp_path} is in use by another `ottla cluster`."
+        assert second.wait() == 1
+
+
+def test_a_port_in_use_ends_the_first_start_with_a_sentence(tmp_path: Path, port: int) -> None:
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        contextlib.closing(RunningCluster(tmp_path, port)) as cluster,
+    ):
+        line = cluster.line()
+        assert line.startswith("Error: node 1 did not start: ")
+        assert str(port) in line
+        assert cluster.wait() == 1
+
+
+def test_a_node_is_left_alone_on_request(tmp_path: Path, port: int) -> None:
+    with a_cluster(tmp_path, port, "--no-restart") as (cluster, status):
+        os.kill(int(status["pid"]), signal.SIGKILL)
+        assert "is left alone" in cluster.line()
+        assert not cluster.pid_file.exists()
+        assert cluster.process.poll() is None
+        cluster.press_ctrl_c()
+        assert cluster.wait() == 0
