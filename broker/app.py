@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from broker.api.dispatch import Dispatcher
@@ -40,16 +41,20 @@ from broker.node.directories import NodeDirectories, open_directories
 from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import node_families
 from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes, LocalControllerChannel
+from broker.runtime.directory_assignments import DirectoryAssignments
 from broker.runtime.fetch_sessions import FetchSessions
+from broker.runtime.hosting_gateway import HostingGateway
 from broker.runtime.io_thread import IoThread
 from broker.runtime.log_store import DirectoryFailures
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.producer_ids import LocalBlockSource, ProducerIds
 from broker.runtime.quorum import KRAFT_VERSION
+from protocol.primitives import Uuid
+from storage.checkpoints import TopicPartition
 from storage.files import OsFileSystem
 from storage.formatting import random_id
 from storage.log import Log
-from storage.log_dirs import LogDir
+from storage.log_dirs import LogDir, LogDirs
 
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 DRAIN_TIMEOUT_S = 10.0
@@ -116,6 +121,7 @@ class Node:
         self._all_directories: Sequence[LogDir] = ()
         self._lifecycle: BrokerLifecycle | None = None
         self._incarnation_id = random_id()
+        self._loop.set_exception_handler(self._on_loop_error)
         self._lag = LoopLag(self._loop)
         self._dispatch_to: Dispatch | None = None
         self._requests = RequestMetrics(self._clock.monotonic_ms)
@@ -195,6 +201,11 @@ class Node:
         metadata.driver.add_publisher(lifecycle)
         self._lifecycle = lifecycle
         self._not_ready = "the broker is not registered yet"
+        assignments = DirectoryAssignments(
+            self._config.node_id, metadata.driver, lifecycle, partial(_home_of, directories.log_dirs), self._loop
+        )
+        data.partitions.add_listener(assignments)
+        self._undo.callback(assignments.close)
         self._spawn(lifecycle.run())
         self._undo.push_async_callback(self._leave, data, lifecycle)
         self._dispatch_to = self._build_dispatcher(directories, metadata, data, lifecycle)
@@ -240,6 +251,7 @@ class Node:
             io=self._io,
             metadata=metadata.cache,
             controller=metadata.driver,
+            creating_controller=HostingGateway(metadata.driver, data.partitions, wait_max_ms=config.request_timeout_ms),
             active_controller=metadata.active_controller,
             topic_creator=metadata.topics if config.auto_create_topics_enable else None,
             create_internal_topic=metadata.topics.ensure_internal_topic,
@@ -309,6 +321,15 @@ class Node:
         task.add_done_callback(self._background.discard)
         return task
 
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised. In a transport that costs one connection; anywhere else the node's state is in doubt."""
+        error = context.get("exception")
+        if error is None or "transport" in context or "protocol" in context:
+            _log.warning("the event loop complains", reason=context.get("message"), error=error)
+        else:
+            _log.error("a callback failed, and the node with it", error)
+            self._fail(error)
+
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
@@ -364,6 +385,11 @@ def _buffer_bytes(config: BrokerConfig, key: str) -> int:
     100 KB costs a fast client two thirds of its throughput."""
     given = config.layers.find(key)
     return -1 if given is None else int(given)
+
+
+def _home_of(log_dirs: LogDirs, topic: str, index: int) -> Uuid | None:
+    directory = log_dirs.home_of(TopicPartition(topic, index))
+    return None if directory is None else directory.id
 
 
 def _pick_session_id() -> int:

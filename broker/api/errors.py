@@ -15,8 +15,11 @@ from typing import Any
 
 from protocol.errors import ErrorCode
 from protocol.messages import Message
+from protocol.primitives import Uuid
 
 _SAME_FIELD = {"partition_index": "partition", "group_id": "group"}
+_NUMBERS_THAT_IDENTIFY = {"index", "partition", "partition_index", "resource_type"}
+"""Other numbers of an answer (counts, epochs, offsets) keep the defaults that mean "unknown"."""
 
 
 def error_response(response_class: type[Message], request: Message, code: ErrorCode, text: str | None) -> Message:
@@ -71,7 +74,7 @@ def _shape(cls: type) -> dict[str, type | None]:
         element = _list_element(hint)
         if element is not None and _carries_error(element):
             shape[name] = element
-        elif hint in (int, str, bytes, str | None) or getattr(hint, "__supertype__", None) is bytes:
+        elif name in _NUMBERS_THAT_IDENTIFY or hint in (str, str | None) or hint is Uuid or name.startswith("error_"):
             shape[name] = None
     return shape
 

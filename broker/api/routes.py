@@ -57,7 +57,11 @@ from storage.log_dirs import LogDirs
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What handlers work with. `config` gives the configuration with its dynamic layers as they are now."""
+    """What handlers work with.
+
+    `config` gives the configuration with its dynamic layers as they are now. `creating_controller` is the controller
+    for what creates partitions: it answers when they can be used here.
+    """
 
     cluster_id: str
     node_id: int
@@ -69,6 +73,7 @@ class Services:
     io: BlockingIo
     metadata: MetadataSource
     controller: ControllerGateway
+    creating_controller: ControllerGateway
     active_controller: ControllerSource
     topic_creator: TopicCreator | None
     create_internal_topic: Callable[[str], None]
@@ -115,7 +120,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_GROUPS, DescribeGroupsHandler(groups)),
         route(ApiKey.LIST_GROUPS, ListGroupsHandler(groups)),
         route(ApiKey.API_VERSIONS, api_versions, unsupported_version=api_versions.unsupported),
-        route(ApiKey.CREATE_TOPICS, CreateTopicsHandler(controller)),
+        route(ApiKey.CREATE_TOPICS, CreateTopicsHandler(s.creating_controller)),
         route(ApiKey.DELETE_TOPICS, DeleteTopicsHandler(controller, enabled=config.delete_topic_enable)),
         route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.deadlines, s.loop)),
         route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids)),
@@ -123,7 +128,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs),
         route(ApiKey.ALTER_CONFIGS, AlterConfigsHandler(controller, metadata, own)),
         route(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)),
-        route(ApiKey.CREATE_PARTITIONS, CreatePartitionsHandler(controller)),
+        route(ApiKey.CREATE_PARTITIONS, CreatePartitionsHandler(s.creating_controller)),
         route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups)),
         route(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsHandler(controller, metadata, own, s.loggers)),
         route(ApiKey.OFFSET_DELETE, OffsetDeleteHandler(groups, image)),

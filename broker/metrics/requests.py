@@ -53,7 +53,7 @@ class RequestMetrics:
         """Counts by API and version, times by API, errors by API and code."""
         return [
             Family(f"{_PREFIX}requests_total", "Requests by API and version", "counter", self._read_counts),
-            Family(f"{_PREFIX}errors_total", "Requests refused as a whole, by API and error", "counter", self._read_errors),
+            Family(f"{_PREFIX}errors_total", "Requests refused whole, by API and error", "counter", self._read_errors),
             Family(
                 f"{_PREFIX}totaltimems",
                 "Milliseconds from a complete request to its answer; quantiles over the last minute or two",

@@ -81,6 +81,7 @@ class Partitions:
         self._config_of = config_of
         self._lag_time_max_ms = lag_time_max_ms
         self._creating: set[PartitionKey] = set()
+        self._all_created: asyncio.Future[None] | None = None
         self._offline: set[PartitionKey] = set()
         self._listeners: list[PartitionListener] = []
         self.by_name: dict[str, HostedTopic] = {}
@@ -164,6 +165,19 @@ class Partitions:
         elif (topic_id, index) not in self._creating and (topic_id, index) not in self._offline:
             self._begin_hosting(name, topic_id, index, registration)
 
+    async def wait_created(self) -> None:
+        """Return when no log is being created any more; at once if none is. Cancelling a waiter disturbs no other."""
+        if self._creating:
+            if self._all_created is None:
+                self._all_created = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._all_created)
+
+    def _note_created(self, key: PartitionKey) -> None:
+        self._creating.discard(key)
+        if not self._creating and self._all_created is not None:
+            self._all_created.set_result(None)
+            self._all_created = None
+
     def _begin_hosting(self, name: str, topic_id: Uuid, index: int, registration: PartitionRegistration) -> None:
         log = self._store.find(name, index)
         config = self._config_of(self.image, name)
@@ -183,12 +197,14 @@ class Partitions:
 
     def _on_created(self, name: str, topic_id: Uuid, index: int, created: "asyncio.Future[Log]") -> None:
         """The log is there; by now the partition may be assigned differently, or be gone."""
-        self._creating.discard((topic_id, index))
         error = created.exception()
         if isinstance(error, LogDirFailure | NoLogDir):
             self._offline.add((topic_id, index))
-            return
-        log = created.result()
+        else:
+            self._put_to_use(name, topic_id, index, created.result())
+        self._note_created((topic_id, index))
+
+    def _put_to_use(self, name: str, topic_id: Uuid, index: int, log: Log) -> None:
         registration = self.image.topics.partition(topic_id, index)
         if registration is None or self._broker_id not in registration.replicas:
             self._store.delete(log)

@@ -1,5 +1,7 @@
 """Hosting partitions as the metadata has them (`broker.runtime.partitions`, `log_store`)."""
 
+import asyncio
+
 import pytest
 
 from broker.metadata.config_image import ConfigResource, ResourceType, config_record
@@ -215,3 +217,19 @@ def test_leftovers_of_deletions_are_removed_after_a_restart(node: DataPlane) -> 
     again.store.discard_leftovers()
     assert again.removals.run_due(again.clock.now_ms()) == 1
     assert not [name for name in again.fs.list("/data") if name.startswith("t-")]
+
+
+async def test_waiting_for_creation_ends_when_the_last_log_is_there(node: DataPlane) -> None:
+    await node.partitions.wait_created()  # at once: nothing is being created
+    node.io.is_held = True
+    node.create_topic("t", 2)
+    first = asyncio.ensure_future(node.partitions.wait_created())
+    second = asyncio.ensure_future(node.partitions.wait_created())
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    assert not second.done()
+    node.io.release()
+    node.loop.run_soon()
+    await second
+    assert [str(p) for p in node.partitions.all()] == ["t-0", "t-1"]
