@@ -171,7 +171,7 @@ def patch(buffer: bytearray | memoryview, position: int, base_offset: int, leade
 
 
 def patch_log_append_time(buffer: bytearray | memoryview, position: int, size: int, timestamp_ms: int) -> None:
-    """Makes `timestamp_ms` the time of every record of the batch: its maximum, the timestamp-type bit, and a new CRC."""
+    """Makes `timestamp_ms` the time of every record of the batch: its maximum, the type bit, and a new CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_FLAG)
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)

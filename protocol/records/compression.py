@@ -56,7 +56,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """`data` decompressed. Raises UnknownCodec for 5 to 7, MalformedRecords for bad input or more than `limit` bytes."""
+    """`data` decompressed. Raises UnknownCodec for 5 to 7, MalformedRecords for bad input or over `limit` bytes."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.SNAPPY:
