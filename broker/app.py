@@ -71,10 +71,12 @@ async def run(config: BrokerConfig) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _check_served(config)
     async with asyncio.TaskGroup() as tasks, _stop_signal() as stop:
-        node = Node(config, tasks)
+        node = Node(config, tasks, stop)
         try:
             await node.start()
-            await node.run_until(stop)
+            await node.run_until_stopped()
+        except _ToldToStop:
+            _log.info("Stopping before the start was complete", node=config.node_id)
         finally:
             await node.stop()
 
@@ -105,12 +107,20 @@ async def _stop_signal() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-class Node:
-    """One combined node. `start`, then `run_until`, then `stop`, which also cleans up after a start that failed."""
+class _ToldToStop(Exception):
+    """Somebody wants the node to stop while it waits for something else."""
 
-    def __init__(self, config: BrokerConfig, tasks: asyncio.TaskGroup) -> None:
+
+class Node:
+    """One combined node. `start`, then `run_until_stopped`, then `stop`, which also cleans up after a failed start.
+
+    `told_to_stop` is set from outside.
+    """
+
+    def __init__(self, config: BrokerConfig, tasks: asyncio.TaskGroup, told_to_stop: asyncio.Event) -> None:
         self._config = config
         self._tasks = tasks
+        self._told_to_stop = told_to_stop
         self._loop = asyncio.get_running_loop()
         self._started_at = time.monotonic()
         self._clock = SystemClock()
@@ -132,7 +142,7 @@ class Node:
     # ---- starting
 
     async def start(self) -> None:
-        """Bring the node into service; returns when clients are served."""
+        """Bring the node into service; returns when clients are served. Raises what makes that impossible."""
         self._undo.push_async_callback(self._io.stop)
         directories = await asyncio.to_thread(open_directories, self._fs, self._config, self._failures)
         self._undo.callback(directories.unlock_metadata)
@@ -143,9 +153,9 @@ class Node:
         data = await self._start_data(directories, metadata)
         lifecycle = self._join(directories, metadata, server, data)
         await self._start_http(server, metadata, data, lifecycle)
-        await lifecycle.wait_caught_up()
+        await self._unless_ended(lifecycle.wait_caught_up())
         lifecycle.become_ready()
-        await lifecycle.wait_unfenced()
+        await self._unless_ended(lifecycle.wait_unfenced())
         self._serve(server, metadata, data, lifecycle)
 
     def _open_ports(self) -> Server:
@@ -169,7 +179,7 @@ class Node:
         )
         self._undo.callback(metadata.close)
         metadata.quorum.start()
-        await self._unless_failed(metadata.driver.wait_active())
+        await self._unless_ended(metadata.driver.wait_active())
         return metadata
 
     async def _start_data(self, directories: NodeDirectories, metadata: MetadataPart) -> DataPart:
@@ -286,7 +296,7 @@ class Node:
     def _serve(self, server: Server, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle) -> None:
         server.start()
         self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
-        self._undo.push_async_callback(lifecycle.shut_down, controlled=self._config.controlled_shutdown_enable)
+        self._undo.push_async_callback(self._withdraw, lifecycle)
         self._not_ready = ""
         # What a start leaves behind lives as long as the node: full collections need not look at it again.
         gc.collect()
@@ -298,21 +308,26 @@ class Node:
 
     # ---- running
 
-    async def run_until(self, stop: asyncio.Event) -> None:
-        """Return when `stop` is set; raise when the node cannot go on."""
-        await self._unless_failed(stop.wait())
+    async def run_until_stopped(self) -> None:
+        """Return when the node is told to stop; raise when it cannot go on."""
+        with contextlib.suppress(_ToldToStop):
+            await self._unless_ended(self._told_to_stop.wait())
         _log.info("Stopping", node=self._config.node_id)
         self._not_ready = "the node is stopping"
 
-    async def _unless_failed(self, awaited: Coroutine[Any, Any, Any]) -> None:
-        """Wait for something, or raise the failure that comes before it."""
-        task: asyncio.Future[Any] = asyncio.ensure_future(awaited)
+    async def _unless_ended(self, awaited: Coroutine[Any, Any, Any]) -> None:
+        """Wait for something, or raise what comes before it: the node's failure, or _ToldToStop."""
+        task, told = asyncio.ensure_future(awaited), asyncio.ensure_future(self._told_to_stop.wait())
         try:
-            await asyncio.wait({task, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, told, self._failure}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             task.cancel()
+            told.cancel()
         if self._failure.done():
             self._failure.result()
+        if not task.done():
+            raise _ToldToStop
+        task.result()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in the background until it ends or the node stops."""
@@ -347,6 +362,11 @@ class Node:
         return self._not_ready or None
 
     # ---- stopping
+
+    async def _withdraw(self, lifecycle: BrokerLifecycle) -> None:
+        """Take leave of the controller; a node that failed goes at once, since the controller may be what failed."""
+        controlled = self._config.controlled_shutdown_enable and not self._failure.done()
+        await lifecycle.shut_down(controlled=controlled)
 
     async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:
         """End what lives on the logs, then flush and close them, with the marker of a clean shutdown."""

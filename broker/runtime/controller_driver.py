@@ -24,6 +24,7 @@ from broker.metadata.result import Result
 from broker.runtime.quorum import CommittedBatch, LeaderAndEpoch, NotLeader, Quorum
 from broker.runtime.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
+from storage.errors import LogDirFailure
 
 R = TypeVar("R")
 Command = Callable[[Controller, int], Result[R]]
@@ -135,7 +136,7 @@ class ControllerDriver:
                 self._append(records)
         except KafkaError:
             raise
-        except NotLeader:
+        except (NotLeader, LogDirFailure):  # a quorum whose disk failed tells its owner, who ends the node
             self._renounce()
             raise _not_controller() from None
         except Exception as error:

@@ -12,10 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.errors import ErrorCode
-from protocol.headers import decode_response, encode_request
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.builder import Record, build_batch
 from tests.support.ottla_node import OttlaNode, run_ottla
+from tests.support.raw_produce import RawProducer
 
 pytestmark = pytest.mark.integration
 
@@ -84,17 +83,8 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_range(node: Ott
 
 def produce_raw(node: OttlaNode, records: bytes, topic: str = "t") -> int:
     """The error code that a produce of these bytes is answered with."""
-    request = ProduceRequest(
-        acks=-1,
-        timeout_ms=5000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, records)])],
-    )
-    with connect(node) as peer:
-        peer.sendall(b"".join(encode_request(request, 9, 5, "test")))
-        (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
-        response = decode_response(ProduceResponse, 9, peer.recv(size, socket.MSG_WAITALL))[1]
-    assert isinstance(response, ProduceResponse)
-    return response.responses[0].partition_responses[0].error_code
+    with contextlib.closing(RawProducer(node.port)) as producer:
+        return producer.produce(topic, 0, records)[0]
 
 
 def a_batch() -> bytes:

@@ -1,5 +1,6 @@
 """The controller on a quorum: answers after commit, images in order, and what becomes of failures."""
 
+import errno
 from collections.abc import Callable
 from random import Random
 
@@ -18,6 +19,7 @@ from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.metadata_records import RemoveTopicRecord
+from storage.errors import LogDirFailure
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, PlainSchema, incarnation_of, uuid
 from tests.broker.runtime.quorum_node import QuorumNode
 from tests.support.memory_files import MemoryFileSystem
@@ -208,6 +210,14 @@ class TestFailures:
 
         assert code_of(lambda: node.driver.submit(not_leader)) is ErrorCode.NOT_CONTROLLER
         assert not node.driver.is_active
+
+    def test_a_full_disk_costs_the_leadership_and_ends_the_node(self) -> None:
+        node = DriverNode().start()
+        node.register_broker()
+        node.node.fs.fail("write", errno.ENOSPC)
+        assert code_of(lambda: node.driver.submit(creating("t"))) is ErrorCode.NOT_CONTROLLER
+        assert not node.driver.is_active
+        assert [type(each) for each in node.node.failures] == [LogDirFailure]
 
     def test_records_that_do_not_replay_end_the_node(self) -> None:
         node = DriverNode().start()
