@@ -49,14 +49,12 @@ class Cleaning:
         make_durable: Callable[[Log], None],
     ) -> None:
         self.log = candidate.log
-        self.stats: CompactionStats | None = None
+        self.stats = CompactionStats()
+        """What has been done so far; final when the pass is done."""
+        self.is_done = False
         self._make_durable = make_durable
         self._is_durable = False
-        self._pass = compact(candidate.log, fs, candidate.range, offsets, now_ms=now_ms)
-
-    @property
-    def is_done(self) -> bool:
-        return self.stats is not None
+        self._pass = compact(candidate.log, fs, candidate.range, offsets, self.stats, now_ms=now_ms)
 
     def step(self) -> SegmentSwap | None:
         """Does a little: a batch, or the end of a group of segments, which then waits to be installed.
@@ -78,8 +76,8 @@ class Cleaning:
             return None
         try:
             return next(self._pass)
-        except StopIteration as stop:
-            self.stats = stop.value
+        except StopIteration:
+            self.is_done = True
             return None
 
     def abort(self) -> None:
@@ -88,7 +86,10 @@ class Cleaning:
 
 
 class LogCleaner:
-    """Bookkeeping for all compacted logs of a broker; used from one thread.
+    """Bookkeeping for all compacted logs of a broker, with one pass at a time.
+
+    `begin` and `is_in_progress` do no IO and belong on the thread that owns the logs: nothing else, such as retention,
+    can then come between the question and the beginning. The rest waits for disks, and runs on one other thread.
 
     ``make_durable(log)`` flushes a log and writes the recovery-point checkpoint of its directory
     (``LogDirs.make_durable``).
@@ -154,7 +155,7 @@ class LogCleaner:
 
     def finish(self, cleaning: Cleaning) -> None:
         """Notes, durably, how far the log is clean now. Raises OSError."""
-        assert cleaning.stats is not None, "the pass is not through"
+        assert cleaning.is_done, "the pass is not through"
         self._in_progress.pop(_key(cleaning.log), None)
         self._set_checkpoint(cleaning.log, cleaning.stats.end_offset)
 

@@ -70,30 +70,45 @@ class SegmentSwap(NamedTuple):
 
 @dataclass(slots=True)
 class CompactionStats:
-    """What a finished pass did. ``end_offset`` is the first offset that is still dirty: the new checkpoint."""
+    """What a pass has done so far. ``end_offset`` is the first offset that stays dirty after it: the new checkpoint."""
 
-    end_offset: int
+    end_offset: int = 0
     mapped_keys: int = 0
+    bytes_mapped: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     batches_read: int = 0
     batches_written: int = 0
 
+    @property
+    def bytes_moved(self) -> int:
+        """All that was read and written."""
+        return self.bytes_mapped + self.bytes_read + self.bytes_written
+
 
 Pass = Generator[SegmentSwap | None, None, CompactionStats]
 
 
-def compact(log: CompactableLog, fs: FileSystem, cleanable: CleanableRange, offsets: OffsetMap, *, now_ms: int) -> Pass:
+def compact(
+    log: CompactableLog,
+    fs: FileSystem,
+    cleanable: CleanableRange,
+    offsets: OffsetMap,
+    stats: CompactionStats,
+    *,
+    now_ms: int,
+) -> Pass:
     """The pass over ``log``; ``offsets`` must be empty, and its capacity bounds how far the pass gets.
 
-    Returns CompactionStats when it is through. Raises CorruptBatch or MalformedRecords for a segment that
-    cannot be compacted, OSError for a disk that fails; nothing is changed then but the groups installed before.
+    Keeps ``stats`` as it goes, and returns them when it is through. Raises CorruptBatch or MalformedRecords for a
+    segment that cannot be compacted, OSError for a disk that fails; nothing is changed then but the groups installed
+    before.
     """
     segments = [segment for segment in log.segments if segment is not log.segments.active]
     aborted = _aborted_transactions(log.segments)
-    yield from _map_keys(segments, cleanable, offsets, aborted)
-    end_offset = max(cleanable.first_dirty, offsets.latest_offset + 1)
-    stats = CompactionStats(end_offset, mapped_keys=len(offsets))
+    yield from _map_keys(segments, cleanable, offsets, aborted, stats)
+    stats.end_offset = end_offset = max(cleanable.first_dirty, offsets.latest_offset + 1)
+    stats.mapped_keys = len(offsets)
     rules = BatchRules(
         offsets,
         TransactionScan(aborted),
@@ -117,7 +132,11 @@ def _aborted_transactions(segments: Segments) -> list[AbortedTxn]:
 
 
 def _map_keys(
-    segments: Sequence[LogSegment], cleanable: CleanableRange, offsets: OffsetMap, aborted: Sequence[AbortedTxn]
+    segments: Sequence[LogSegment],
+    cleanable: CleanableRange,
+    offsets: OffsetMap,
+    aborted: Sequence[AbortedTxn],
+    stats: CompactionStats,
 ) -> Generator[None, None, None]:
     """Fills the map from the first dirty offset upwards until it is full or the cleanable range ends."""
     dirty = _dirty_segments(segments, cleanable)
@@ -126,6 +145,7 @@ def _map_keys(
     transactions = TransactionScan(txn for txn in aborted if txn.last_offset >= dirty[0].base_offset)
     for segment, end in zip(dirty, [*(s.base_offset for s in dirty[1:]), cleanable.first_uncleanable], strict=True):
         for scanned in _batches_of(segment):
+            stats.bytes_mapped += scanned.header.size
             if not _map_batch(scanned, cleanable.first_dirty, offsets, transactions):
                 return
             yield None

@@ -134,11 +134,12 @@ class FileSystem(Protocol):
 
 
 def join(directory: str, name: str) -> str:
-    return f"{directory}/{name}"
+    return f"/{name}" if directory == "/" else f"{directory}/{name}"
 
 
 def parent(path: str) -> str:
-    return path.rpartition("/")[0] or "."
+    head, slash, _ = path.rpartition("/")
+    return head or slash or "."
 
 
 def base_name(path: str) -> str:

@@ -1,5 +1,7 @@
 """Which broker keys do something here. Extended as parts land; a key that is set and missing here gets a warning."""
 
+from collections.abc import Mapping
+
 HONOURED: frozenset[str] = frozenset(
     {
         # Who the node is and where it listens
@@ -78,19 +80,21 @@ HONOURED: frozenset[str] = frozenset(
         "log.flush.scheduler.interval.ms",
         "log.flush.offset.checkpoint.interval.ms",
         "log.flush.start.offset.checkpoint.interval.ms",
+        "log.initial.task.delay.ms",
         "log.message.timestamp.type",
         "log.message.timestamp.before.max.ms",
         "log.message.timestamp.after.max.ms",
-        "log.preallocate",
         "num.recovery.threads.per.data.dir",
         "producer.id.expiration.ms",
         "producer.id.expiration.check.interval.ms",
         "replica.high.watermark.checkpoint.interval.ms",
         "replica.lag.time.max.ms",
         # Compaction
+        "log.cleaner.enable",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.max.bytes.per.second",
         "log.cleaner.min.cleanable.ratio",
         "log.cleaner.delete.retention.ms",
         "log.cleaner.min.compaction.lag.ms",
@@ -114,3 +118,8 @@ HONOURED: frozenset[str] = frozenset(
         "ottla.http.listener",
     }
 )
+
+AS_IF: Mapping[str, tuple[str, str]] = {
+    "log.cleaner.threads": ("1", "logs are compacted one after another, on the one thread that waits for disks"),
+}
+"""Keys that the node acts as if they had one value, whatever they are set to, and why."""

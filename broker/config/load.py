@@ -12,7 +12,7 @@ from broker.config.cross_checks import check_together
 from broker.config.definitions import ALIASES, BROKER_KEYS, DYNAMIC_ONLY, broker_key, is_plugin_setting, nearest
 from broker.config.environment import CLUSTER_ID, settings_from_environment
 from broker.config.errors import ConfigError
-from broker.config.honoured import HONOURED
+from broker.config.honoured import AS_IF, HONOURED
 
 _CLIENT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 _CONTROLLER_LISTENER = "CONTROLLER://127.0.0.1:9093"
@@ -85,11 +85,11 @@ def _known_names(given: Mapping[str, str], warnings: list[str]) -> dict[str, str
             warnings.append(f"{name} has no effect here: it can only be set dynamically, with AlterConfigs.")
         else:
             known[name] = value
-            warnings.extend(_doubts(name))
+            warnings.extend(_doubts(name, value))
     return known
 
 
-def _doubts(name: str) -> Iterable[str]:
+def _doubts(name: str, value: str) -> Iterable[str]:
     if is_plugin_setting(name):
         return
     key = broker_key(name)
@@ -97,6 +97,10 @@ def _doubts(name: str) -> Iterable[str]:
         suggestion = nearest(name, BROKER_KEYS)
         meant = f" Did you mean {suggestion}?" if suggestion else ""
         yield f"{name} is not a configuration key and has no effect.{meant}"
+    elif name in AS_IF:
+        only, reason = AS_IF[name]
+        if value != only:
+            yield f"{name} is {value}, but Ottla acts as if it were {only}: {reason}."
     elif name not in HONOURED:
         yield f"{name} is a key of Apache Kafka that Ottla does not act upon."
 

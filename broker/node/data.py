@@ -16,7 +16,7 @@ from broker.runtime.hosted_shard import WriteLimits
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.log_store import DirectoryFailures, LogStore
-from broker.runtime.log_tasks import LogTaskIntervals, LogTasks
+from broker.runtime.log_tasks import LogTasks, LogTaskSettings
 from broker.runtime.metadata_cache import MetadataCache
 from broker.runtime.partition_log import PartitionLog
 from broker.runtime.partitions import Partitions
@@ -95,7 +95,9 @@ def build_data(
         lag_time_max_ms=static.replica_lag_time_max_ms,
     )
     failures.listen(partitions.on_directory_failed)
-    tasks = LogTasks(partitions, log_dirs, cleaner, removals, flusher, io, clock, _intervals(static))
+    tasks = LogTasks(
+        partitions, log_dirs, cleaner, removals, flusher, io, clock, lambda: _task_settings(config.current)
+    )
     groups = _build_groups(static, partitions, metadata, clock, io, loop, deadlines)
     partitions.add_listener(groups)
     return DataPart(log_dirs, store, partitions, tasks, groups, deadlines)
@@ -147,13 +149,16 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
     )
 
 
-def _intervals(config: BrokerConfig) -> LogTaskIntervals:
-    return LogTaskIntervals(
+def _task_settings(config: BrokerConfig) -> LogTaskSettings:
+    return LogTaskSettings(
+        initial_delay_ms=config.log_initial_task_delay_ms,
         high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,
         recovery_point_checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
         log_start_checkpoint_ms=config.log_flush_start_offset_checkpoint_interval_ms,
         retention_check_ms=config.log_retention_check_interval_ms,
+        cleaner_enable=config.log_cleaner_enable,
         cleaner_backoff_ms=config.log_cleaner_backoff_ms,
+        cleaner_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         producer_expiration_check_ms=config.producer_id_expiration_check_interval_ms,
         producer_expiration_ms=config.producer_id_expiration_ms,
     )

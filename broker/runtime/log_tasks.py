@@ -1,14 +1,15 @@
 """What the logs of a node need now and then: checkpoints, retention, compaction, forgetting of idle producers.
 
-Each job comes round some time after its last run ended. Disks are waited for on the IO thread. Work on the loop pauses
-after every slice of a millisecond; work over all partitions takes them one at a time, and finds those gone that went
-meanwhile.
+Each job comes round some time after its last run ended; its settings are asked for anew each time. Disks are waited for
+on the IO thread. Work on the loop pauses after every slice of a millisecond; work over all partitions takes them one at
+a time, and finds those gone that went meanwhile.
 
 A job that meets an error it has no answer to ends all jobs with it: a node whose logs are no longer looked after must
 not look healthy.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from broker.runtime.io_thread import BlockingIo
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.partition import Partition
 from broker.runtime.partitions import Partitions
+from broker.runtime.throttle import Throttle
 from protocol.records.errors import MalformedRecords
 from storage.cleaner import Candidate, Cleaning, LogCleaner
 from storage.compaction import SegmentSwap
@@ -35,16 +37,23 @@ _log = EventLog("broker.logs")
 
 
 @dataclass(frozen=True, slots=True)
-class LogTaskIntervals:
-    """Kafka's keys and defaults, in milliseconds."""
+class LogTaskSettings:
+    """Kafka's keys and defaults. `initial_delay_ms` is the time to the first run of what Kafka delays as well."""
 
+    initial_delay_ms: int = 30_000  # log.initial.task.delay.ms
     high_watermark_checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
     recovery_point_checkpoint_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms
     log_start_checkpoint_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
     retention_check_ms: int = 300_000  # log.retention.check.interval.ms
+    cleaner_enable: bool = True  # log.cleaner.enable
     cleaner_backoff_ms: int = 15_000  # log.cleaner.backoff.ms
+    cleaner_bytes_per_second: float = math.inf  # log.cleaner.io.max.bytes.per.second
     producer_expiration_check_ms: int = 600_000  # producer.id.expiration.check.interval.ms
     producer_expiration_ms: int = 86_400_000  # producer.id.expiration.ms
+
+
+Job = Callable[[], Awaitable[None]]
+Interval = Callable[[LogTaskSettings], int]
 
 
 class Slices:
@@ -73,7 +82,7 @@ class LogTasks:
         flusher: LogFlusher,
         io: BlockingIo,
         clock: Clock,
-        intervals: LogTaskIntervals,
+        settings: Callable[[], LogTaskSettings],
     ) -> None:
         self._partitions = partitions
         self._log_dirs = log_dirs
@@ -82,22 +91,34 @@ class LogTasks:
         self._flusher = flusher
         self._io = io
         self._clock = clock
-        self._intervals = intervals
+        self._settings = settings
+        self._compaction = Throttle(clock, lambda: settings().cleaner_bytes_per_second)
 
     async def run(self) -> None:
         """Every job in its rhythm, for ever."""
-        intervals = self._intervals
+        initial_ms = self._settings().initial_delay_ms
         async with asyncio.TaskGroup() as jobs:
-            for interval_ms, work in (
-                (intervals.high_watermark_checkpoint_ms, self.checkpoint_high_watermarks),
-                (intervals.recovery_point_checkpoint_ms, self.checkpoint_recovery_points),
-                (intervals.log_start_checkpoint_ms, self.checkpoint_log_starts),
-                (intervals.retention_check_ms, self.apply_retention),
-                (intervals.cleaner_backoff_ms, self.compact),
-                (intervals.producer_expiration_check_ms, self.expire_producers),
-                (REMOVAL_INTERVAL_MS, self.remove_files),
+            for work, first_ms, interval_ms in (
+                (self.checkpoint_high_watermarks, None, lambda now: now.high_watermark_checkpoint_ms),
+                (self.checkpoint_recovery_points, initial_ms, lambda now: now.recovery_point_checkpoint_ms),
+                (self.checkpoint_log_starts, initial_ms, lambda now: now.log_start_checkpoint_ms),
+                (self.apply_retention, initial_ms, lambda now: now.retention_check_ms),
+                (self.remove_files, initial_ms, lambda _now: REMOVAL_INTERVAL_MS),
+                (self.expire_producers, None, lambda now: now.producer_expiration_check_ms),
+                *self._compaction_job(),
             ):
-                jobs.create_task(_repeat(interval_ms, work))
+                jobs.create_task(self._repeat(work, first_ms, interval_ms))
+
+    def _compaction_job(self) -> list[tuple[Job, int | None, Interval]]:
+        return [(self.compact, None, lambda now: now.cleaner_backoff_ms)] if self._settings().cleaner_enable else []
+
+    async def _repeat(self, work: Job, first_ms: int | None, interval_ms: Interval) -> None:
+        """Run a job for ever; the first time after `first_ms`, or after an interval like every other."""
+        pause_ms = interval_ms(self._settings()) if first_ms is None else first_ms
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            await work()
+            pause_ms = interval_ms(self._settings())
 
     # ---- checkpoints
 
@@ -148,9 +169,9 @@ class LogTasks:
 
     async def expire_producers(self) -> None:
         """Forget producers that have been silent for long."""
-        slices = Slices(self._clock)
+        slices, expiration_ms = Slices(self._clock), self._settings().producer_expiration_ms
         for partition in self._in_service():
-            partition.log.expire_producers(self._clock.now_ms(), self._intervals.producer_expiration_ms)
+            partition.log.expire_producers(self._clock.now_ms(), expiration_ms)
             await slices.pause()
 
     def _in_service(self) -> Iterator[Partition]:
@@ -164,7 +185,8 @@ class LogTasks:
     async def compact(self) -> None:
         """Compact the logs that are worth it, the dirtiest first, one after another."""
         while (candidate := await self._next_candidate()) is not None:
-            await self._compact_log(candidate)
+            if self._is_hosted(candidate.log):
+                await self._compact_log(candidate)
 
     async def _next_candidate(self) -> Candidate | None:
         logs = [partition.log for partition in self._partitions.all() if partition.log.config.is_compacted]
@@ -172,8 +194,14 @@ class LogTasks:
             return None
         return await self._io.submit(partial(self._cleaner.next_candidate, logs, self._clock.now_ms()))
 
+    def _is_hosted(self, log: Log) -> bool:
+        """Whether the log is still that of a partition here: it may have been deleted, or have lost its disk."""
+        topic = self._partitions.by_name.get(log.topic)
+        partition = None if topic is None else topic.partitions.get(log.partition)
+        return partition is not None and partition.log is log
+
     async def _compact_log(self, candidate: Candidate) -> None:
-        cleaning = await self._io.submit(partial(self._cleaner.begin, candidate, self._clock.now_ms()))
+        cleaning = self._cleaner.begin(candidate, self._clock.now_ms())
         try:
             await self._run_pass(cleaning)
         except LogDirFailure as failure:
@@ -189,21 +217,19 @@ class LogTasks:
     async def _run_pass(self, cleaning: Cleaning) -> None:
         """Step by step on the IO thread, others' jobs in between; segments change places on the loop, which owns the
         log. A deletion of the log ends the pass from outside."""
+        moved_bytes = 0
         while not cleaning.is_done:
             swap = await self._io.submit(cleaning.step)
             if not self._cleaner.is_in_progress(cleaning.log):
                 return
             if swap is not None:
                 self._install(cleaning.log, swap)
+            if pause_ms := self._compaction.pause_ms(cleaning.stats.bytes_moved - moved_bytes):
+                await asyncio.sleep(pause_ms / 1000)
+            moved_bytes = cleaning.stats.bytes_moved
         await self._io.submit(partial(self._cleaner.finish, cleaning))
         _log.info("compacted a log", log=cleaning.log.name, stats=cleaning.stats)
 
     def _install(self, log: Log, swap: SegmentSwap) -> None:
         replaced = log.replace_segments(swap.new, swap.old)
         self._removals.add_segments(replaced, self._clock.now_ms() + log.config.file_delete_delay_ms)
-
-
-async def _repeat(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        await work()

@@ -533,8 +533,11 @@ def test_the_pass_yields_between_batches() -> None:
     for number in range(10):
         log.put((f"k{number}", "v"))
     log.roll()
-    steps = sum(1 for _ in compact(log.log, log.fs, CleanableRange(0, 10), OffsetMap(100), now_ms=log.now_ms))
+    stats = CompactionStats()
+    pass_over = compact(log.log, log.fs, CleanableRange(0, 10), OffsetMap(100), stats, now_ms=log.now_ms)
+    steps = sum(1 for _ in pass_over)
     assert steps == 10 + 10 + 1
+    assert stats.bytes_moved == 3 * log.log.segments.first.size, "each batch was mapped, read and written"
 
 
 def test_long_keys_are_told_apart_in_bounded_memory() -> None:

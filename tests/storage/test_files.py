@@ -251,3 +251,11 @@ def test_unsynced_writes_may_become_holes() -> None:
         file.write(1024, b"y" * 10)
         contents.add(read_file(crashed(fs, seed), "a"))
     assert any(content.endswith(b"y" * 10) and b"\0" * 512 in content for content in contents)
+
+
+@pytest.mark.parametrize(
+    ("path", "directory"), [("/a/b", "/a"), ("/a", "/"), ("a/b", "a"), ("a", "."), ("/data/t-0", "/data")]
+)
+def test_the_parent_of_a_path(path: str, directory: str) -> None:
+    assert parent(path) == directory
+    assert join(directory, path.rpartition("/")[2]).removeprefix("./") == path

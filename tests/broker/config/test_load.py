@@ -111,3 +111,9 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 def test_a_file_of_garbage_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a properties file"):
         load_config(properties(tmp_path, "a=\\uZZZZ"), [], {})
+
+
+def test_a_value_that_is_not_acted_upon_is_doubted() -> None:
+    assert load_config(None, ["log.cleaner.threads=1"], {})[1] == []
+    (warning,) = load_config(None, ["log.cleaner.threads=4"], {})[1]
+    assert warning.startswith("log.cleaner.threads is 4, but Ottla acts as if it were 1")

@@ -1,15 +1,18 @@
 """The recurring work on logs (`broker.runtime.log_tasks`) and their flushing (`broker.runtime.log_flusher`)."""
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from broker.runtime.log_flusher import LogFlusher
-from broker.runtime.log_tasks import LogTaskIntervals, LogTasks
+from broker.runtime.log_tasks import LogTasks, LogTaskSettings
 from protocol.records.builder import Record, build_batch
 from storage.checkpoints import TopicPartition, read_offsets
 from storage.config import CleanupPolicy, LogConfig
 from tests.support.data_plane import DataPlane, batch
+from tests.support.fast_forward_loop import run_fast
 from tests.support.inline_io import InlineIo
 
 TP = TopicPartition("t", 0)
@@ -22,9 +25,9 @@ class Upkeep:
     def __init__(self) -> None:
         self.node = DataPlane()
         self.io = InlineIo(asyncio.get_running_loop())
-        self.tasks = self.with_intervals(LogTaskIntervals(producer_expiration_ms=1000))
+        self.tasks = self.with_settings(LogTaskSettings(producer_expiration_ms=1000))
 
-    def with_intervals(self, intervals: LogTaskIntervals) -> LogTasks:
+    def with_settings(self, settings: LogTaskSettings) -> LogTasks:
         node = self.node
         return LogTasks(
             node.partitions,
@@ -34,7 +37,7 @@ class Upkeep:
             node.flusher,
             self.io,
             node.clock,
-            intervals,
+            lambda: settings,
         )
 
     def produce(self, batches: int) -> None:
@@ -160,6 +163,40 @@ class TestCompaction:
         assert node.failed_directories == []
         assert node.partition().log.read(0, 1, 4).next_offset == 1
 
+    async def test_a_pass_keeps_below_its_rate(self, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
+        node = upkeep.node
+        node.create_topic(config=self.COMPACTED)
+        for number in range(6):
+            self.keyed(node, b"k", b"%d" % number)
+        slept_ms = 0
+
+        async def sleep(seconds: float) -> None:
+            nonlocal slept_ms
+            slept_ms += round(seconds * 1000)
+            node.clock.advance_ms(round(seconds * 1000))
+
+        monkeypatch.setattr("broker.runtime.log_tasks.asyncio.sleep", sleep)
+        log = node.partition().log
+        before = log.size_bytes - log.active_segment.size
+        await upkeep.with_settings(LogTaskSettings(cleaner_bytes_per_second=1000.0)).compact()
+        after = log.size_bytes - log.active_segment.size
+        assert slept_ms == pytest.approx(2 * before + after, abs=5), "each byte is mapped, read, and perhaps written"
+
+    async def test_a_log_deleted_before_its_pass_began_is_left_alone(self, upkeep: Upkeep) -> None:
+        node = upkeep.node
+        identity = node.create_topic(config=self.COMPACTED)
+        for number in range(6):
+            self.keyed(node, b"k", b"%d" % number)
+        log = node.partition().log
+        upkeep.io.is_held = True
+        compaction = asyncio.ensure_future(upkeep.tasks.compact())
+        await asyncio.sleep(0)
+        node.delete_topic(identity)
+        upkeep.io.release()
+        await compaction
+        assert not node.cleaner.is_in_progress(log)
+        assert node.failed_directories == []
+
     async def test_a_topic_deleted_in_the_middle_ends_the_pass(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         identity = node.create_topic(config=self.COMPACTED)
@@ -221,12 +258,51 @@ class TestFlusher:
         assert node.partition().log.recovery_point == 2
 
 
+class Rhythm:
+    """Counts the runs of a job over time that passes at once."""
+
+    def __init__(self, settings: LogTaskSettings, *jobs: str) -> None:
+        self.runs: dict[str, list[float]] = {job: [] for job in jobs}
+        self._settings = settings
+
+    def over(self, seconds: float) -> dict[str, list[float]]:
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            tasks, began = Upkeep().with_settings(self._settings), loop.time()
+            for job, moments in self.runs.items():
+                setattr(tasks, job, self._job(moments, loop, began))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await tasks.run()
+
+        run_fast(main())
+        return self.runs
+
+    @staticmethod
+    def _job(moments: list[float], loop: asyncio.AbstractEventLoop, began: float) -> Callable[[], Awaitable[None]]:
+        async def job() -> None:
+            moments.append(round(loop.time() - began, 3))
+
+        return job
+
+
+def test_jobs_begin_after_the_initial_delay() -> None:
+    settings = LogTaskSettings(initial_delay_ms=30_000, retention_check_ms=10_000, high_watermark_checkpoint_ms=20_000)
+    runs = Rhythm(settings, "apply_retention", "checkpoint_high_watermarks").over(55)
+    assert runs == {"apply_retention": [30, 40, 50], "checkpoint_high_watermarks": [20, 40]}
+
+
+@pytest.mark.parametrize(("enabled", "runs"), [(True, [15, 30]), (False, [])])
+def test_compaction_runs_where_it_is_enabled(enabled: bool, runs: list[float]) -> None:
+    assert Rhythm(LogTaskSettings(cleaner_enable=enabled), "compact").over(40) == {"compact": runs}
+
+
 async def test_a_job_without_an_answer_to_its_error_ends_all(upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(upkeep.node.log_dirs, "write_high_watermarks", broken)
-    tasks = upkeep.with_intervals(LogTaskIntervals(high_watermark_checkpoint_ms=0))
+    tasks = upkeep.with_settings(LogTaskSettings(high_watermark_checkpoint_ms=0))
     with pytest.raises(ExceptionGroup) as group:
         await tasks.run()
     assert group.group_contains(ZeroDivisionError)
