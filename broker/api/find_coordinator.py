@@ -3,6 +3,9 @@
 0-3 one key, 4+ several (KIP-699). The answer is the leader of the partition of an internal topic that the key
 hashes to, on the listener that the request came in on. The topic is created when somebody asks for the first time;
 that one, and whoever asks while there is no leader, is told COORDINATOR_NOT_AVAILABLE and asks again.
+
+Transactions are not served yet. A transactional id is refused by InitProducerId, on whatever broker: an error here
+would say less, as librdkafka asks on for ever without telling its caller why. So any live broker is named for one.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +14,7 @@ from typing import NamedTuple
 
 from broker.api.context import RequestContext
 from broker.coordination.partitioner import partition_for
+from broker.metadata.cluster_image import BrokerRegistration
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -77,6 +81,8 @@ class FindCoordinatorHandler:
     def _coordinator_or_raise(self, key_type: int, key: str, listener: str) -> Node:
         image = self._image()
         name = {int(each): topic for each, topic in self._topics.items()}.get(key_type)
+        if name is None and key_type == CoordinatorType.TRANSACTION:
+            return _node(next(iter(image.brokers.alive(listener)), None), listener)
         if name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         topic = image.topics.by_name(name)
@@ -84,8 +90,11 @@ class FindCoordinatorHandler:
             self._create_topic(name)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         partition = topic.partition(partition_for(key, topic.partition_count))
-        broker = None if partition is None else image.brokers.get(partition.leader)
-        endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener)
-        if broker is None or endpoint is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return Node(broker.id, endpoint.host, endpoint.port)
+        return _node(None if partition is None else image.brokers.get(partition.leader), listener)
+
+
+def _node(broker: BrokerRegistration | None, listener: str) -> Node:
+    endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener)
+    if broker is None or endpoint is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Node(broker.id, endpoint.host, endpoint.port)

@@ -1,6 +1,7 @@
 """InitProducerId (key 22), versions 0-6: an id for an idempotent producer.
 
-Transactions are not served yet: a transactional id is refused with INVALID_REQUEST, and the log says so.
+Transactions are not served yet: a transactional id is refused with INVALID_REQUEST, and the log says so, once per id:
+librdkafka asks again every half second.
 """
 
 from typing import Final, Protocol
@@ -12,6 +13,7 @@ from protocol.messages.init_producer_id import InitProducerIdRequest, InitProduc
 
 NO_ID: Final = -1
 FIRST_EPOCH: Final = 0
+MAX_REMEMBERED_REFUSALS: Final = 1000
 
 _log: Final = EventLog("broker.api.init_producer_id")
 
@@ -29,15 +31,11 @@ class InitProducerIdHandler:
 
     def __init__(self, producer_ids: ProducerIdSource) -> None:
         self._producer_ids = producer_ids
+        self._refused_ids: set[str] = set()
 
     async def __call__(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
         if request.transactional_id is not None:
-            _log.warning(
-                "A transactional producer was refused: transactions are not supported yet",
-                transactional_id=request.transactional_id,
-                client=context.client_id,
-                host=context.peer_host,
-            )
+            self._report(request.transactional_id, context)
             return _refused(ErrorCode.INVALID_REQUEST)
         if (request.producer_id == NO_ID) != (request.producer_epoch == NO_ID):
             return _refused(ErrorCode.INVALID_REQUEST)
@@ -45,6 +43,19 @@ class InitProducerIdHandler:
             return InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=FIRST_EPOCH)
         except KafkaError as error:
             return _refused(error.code)
+
+    def _report(self, transactional_id: str, context: RequestContext) -> None:
+        if transactional_id in self._refused_ids:
+            return
+        if len(self._refused_ids) >= MAX_REMEMBERED_REFUSALS:
+            self._refused_ids.clear()
+        self._refused_ids.add(transactional_id)
+        _log.warning(
+            "A transactional producer was refused: transactions are not supported yet",
+            transactional_id=transactional_id,
+            client=context.client_id,
+            host=context.peer_host,
+        )
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

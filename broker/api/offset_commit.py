@@ -66,12 +66,12 @@ class OffsetCommitHandler:
 def merged(
     topics: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
 ) -> list[OffsetCommitResponseTopic]:
-    """One entry per topic, whoever answered for its partitions."""
-    by_topic = {(topic.name, topic.topic_id): topic for topic in topics}
-    for topic in refused:
-        answered = by_topic.setdefault((topic.name, topic.topic_id), topic)
-        if answered is not topic:
-            answered.partitions.extend(topic.partitions)
+    """One entry per topic, whoever answered for its partitions and however often the request names it."""
+    by_topic: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
+    for topic in (*topics, *refused):
+        merged_topic = by_topic.setdefault((topic.name, topic.topic_id), topic)
+        if merged_topic is not topic:
+            merged_topic.partitions.extend(topic.partitions)
     return list(by_topic.values())
 
 

@@ -26,7 +26,9 @@ class OffsetDeleteHandler:
         self._image = image
 
     async def __call__(self, request: OffsetDeleteRequest, _context: RequestContext) -> OffsetDeleteResponse:
-        missing = {topic.name: self._missing(topic) for topic in request.topics}
+        missing: dict[str, set[int]] = {}
+        for topic in request.topics:
+            missing.setdefault(topic.name, set()).update(self._missing(topic))
         known = [OffsetDeleteRequestTopic(topic.name, _without(topic, missing[topic.name])) for topic in request.topics]
         request.topics = [topic for topic in known if topic.partitions]
         response = await self._groups.delete_offsets(request)

@@ -101,7 +101,7 @@ class JoinGroup:
         member_id = attempt.member_id
         if member_id in group.pending_joins:
             if attempt.instance_id is not None:  # ids of static members are never pending
-                return _refuse(attempt, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
+                return _refuse(attempt, ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._add(group, member_id, attempt)
         try:
             member = group.member_or_raise(member_id, attempt.instance_id)

@@ -175,9 +175,24 @@ async def test_without_a_live_leader_there_is_no_coordinator(stage: GroupStage, 
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("key_type", [1, 2, 9])
+@pytest.mark.parametrize("key_type", [2, 9])
 async def test_a_type_of_coordinator_that_is_not_served_is_an_invalid_request(stage: GroupStage, key_type: int) -> None:
     finder = Finder(stage)
     response = finder.handler(FindCoordinatorRequest(key="one", key_type=key_type), context(3))
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert finder.created == []
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_any_live_broker_of_the_listener_is_named_to_refuse_a_transactional_id(
+    stage: GroupStage, version: int
+) -> None:
+    finder = Finder(stage)
+    asked = FindCoordinatorRequest(key="id", key_type=1, coordinator_keys=["id"])
+    response = finder.handler(asked, context(version))
+    found = response.coordinators[0] if version >= 4 else response
+    assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
+    assert finder.created == []
+    nowhere = finder.handler(asked, context(version, listener="UNKNOWN"))
+    refused = nowhere.coordinators[0] if version >= 4 else nowhere
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

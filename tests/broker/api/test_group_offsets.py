@@ -233,3 +233,21 @@ async def test_offsets_are_deleted_where_partitions_exist(stage: GroupStage) -> 
 )
 async def test_offsets_of_no_group_are_not_deleted(stage: GroupStage, group_id: str, error: ErrorCode) -> None:
     assert await delete(stage, group_id, t=[0]) == (error, {})
+
+
+async def test_a_topic_that_a_commit_names_twice_is_answered_whole(stage: GroupStage) -> None:
+    response = await commit(stage, 9, [named("t", p0=5, p77=1), named("t", p1=6)])
+    assert codes(response) == {("t", 0): 0, ("t", 1): 0, ("t", 77): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(response.topics) == 1
+
+
+async def test_a_partition_missing_in_any_mention_of_its_topic_is_refused(stage: GroupStage) -> None:
+    await commit(stage, 9, [named("t", p0=5)])
+    topics = [
+        OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(77)]),
+        OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)]),
+    ]
+    handler = OffsetDeleteHandler(stage.groups, stage.current_image)
+    response = await handler(OffsetDeleteRequest("g", topics), context(0))
+    answers = {each.partition_index: each.error_code for topic in response.topics for each in topic.partitions}
+    assert answers == {0: 0, 77: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.api.init_producer_id import InitProducerIdHandler
+from broker.api.init_producer_id import MAX_REMEMBERED_REFUSALS, InitProducerIdHandler
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.broker.api.metadata_stage import context
@@ -49,16 +49,27 @@ async def test_half_an_identity_is_refused(producer_id: int, epoch: int) -> None
     assert (ErrorCode(response.error_code), response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
+REFUSAL = "A transactional producer was refused: transactions are not supported yet"
+
+
 @pytest.mark.parametrize("transactional_id", ["", "orders"])
 async def test_transactions_are_refused_and_the_log_says_so_once(
     transactional_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    handler = InitProducerIdHandler(Ids())
     with caplog.at_level(logging.WARNING):
-        response = await ask(transactional_id)
-    assert (ErrorCode(response.error_code), response.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1)
-    assert [record.getMessage() for record in caplog.records] == [
-        "A transactional producer was refused: transactions are not supported yet"
-    ]
+        for _ in range(3):
+            response = await handler(InitProducerIdRequest(transactional_id, 60_000), context(6))
+            assert (ErrorCode(response.error_code), response.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1)
+    assert [record.getMessage() for record in caplog.records] == [REFUSAL]
+
+
+async def test_refused_ids_are_remembered_within_a_bound(caplog: pytest.LogCaptureFixture) -> None:
+    handler = InitProducerIdHandler(Ids())
+    with caplog.at_level(logging.WARNING):
+        for number in (*range(MAX_REMEMBERED_REFUSALS + 1), 0):
+            await handler(InitProducerIdRequest(f"id-{number}", 60_000), context(6))
+    assert len(caplog.records) == MAX_REMEMBERED_REFUSALS + 2
 
 
 async def test_without_ids_the_client_comes_back() -> None:
