@@ -1,20 +1,23 @@
 """What the brokers are made to do. A workload runs against one side and returns its figures by name."""
 
+import contextlib
 import itertools
+import select
 import shutil
 import statistics
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.benchmarks.sides import Side
+from tests.benchmarks.wire import Wire, check_produced, fetch_frame, fetched_bytes, produce_frame
 
 HIGHER, LOWER = "higher", "lower"
 
@@ -35,8 +38,17 @@ def create_topic(side: Side, name: str) -> None:
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
 
+@contextlib.contextmanager
+def new_topic(side: Side, name: str) -> Iterator[str]:
+    """A topic of its own for one run, so that dirty data stays small."""
+    unique = f"{name}-{uuid.uuid4().hex}"
+    create_topic(side, unique)
+    yield unique
+    delete_topic(side, unique)
+
+
 def delete_topic(side: Side, name: str) -> None:
-    """Take the topic away, so that dirty data stays small."""
+    """Take the topic away again."""
     admin = AdminClient({"bootstrap.servers": side.bootstrap})
     admin.delete_topics([name])[name].result(30)
 
@@ -103,19 +115,27 @@ class Produce:
 
     def run(self, side: Side) -> dict[str, float]:
         """One run."""
-        topic = f"produce-{uuid.uuid4().hex}"
-        create_topic(side, topic)
         _lines(self._size, self._count)
-        started, cpu = time.monotonic(), side.cpu_s()
-        fill(side, topic, self._size, self._count)
-        took, used = time.monotonic() - started, side.cpu_s() - cpu
-        delete_topic(side, topic)
+        with new_topic(side, "produce") as topic:
+            started, cpu = time.monotonic(), side.cpu_s()
+            fill(side, topic, self._size, self._count)
+            took, used = time.monotonic() - started, side.cpu_s() - cpu
         megabytes = self._size * self._count / 1e6
         return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
 
 
 class Consume:
-    """MB/s out of one hot partition, and the broker's processor time for each MB."""
+    """MB/s out of one hot partition, and the broker's processor time for each MB.
+
+    The client reads ahead without bound. By default librdkafka stops fetching while 100,000 records are unread and
+    looks again a second later: it would sleep most of the time, and longer on the faster broker.
+    """
+
+    PREFETCH: ClassVar[Mapping[str, str]] = {
+        "queued.min.messages": "10000000",
+        "queued.max.messages.kbytes": "1048576",
+        "check.crcs": "false",
+    }
 
     def __init__(self, size: int, count: int) -> None:
         self._size, self._count = size, count
@@ -131,21 +151,23 @@ class Consume:
             create_topic(side, topic)
             fill(side, topic, self._size, self._count)
         started, cpu = time.monotonic(), side.cpu_s()
-        self._drain(side, topic)
+        if shutil.which("kcat") is None:
+            self._drain_with_confluent(side, topic)
+        else:
+            self._drain(side, topic)
         took, used = time.monotonic() - started, side.cpu_s() - cpu
         megabytes = self._size * self._count / 1e6
         return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
 
     def _drain(self, side: Side, topic: str) -> None:
+        command = ["kcat", "-C", "-q", "-b", side.bootstrap, "-t", topic, "-o", "beginning", "-c", str(self._count)]
+        command += [part for key, value in self.PREFETCH.items() for part in ("-X", f"{key}={value}")]
+        subprocess.run(command, check=True, timeout=600, stdout=subprocess.DEVNULL)
+
+    def _drain_with_confluent(self, side: Side, topic: str) -> None:
+        """Slower by what a Python object for each record costs."""
         consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": side.bootstrap,
-                "group.id": "bench",
-                "enable.auto.commit": False,
-                "queued.max.messages.kbytes": 262_144,
-                "fetch.message.max.bytes": 1_048_576,
-                "check.crcs": False,
-            }
+            {"bootstrap.servers": side.bootstrap, "group.id": "bench", "enable.auto.commit": False, **self.PREFETCH}
         )
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         read = 0
@@ -167,8 +189,10 @@ class OneMessageRequests:
 
     def run(self, side: Side) -> dict[str, float]:
         """One run."""
-        topic = f"single-{uuid.uuid4().hex}"
-        create_topic(side, topic)
+        with new_topic(side, "single") as topic:
+            return self._send(side, topic)
+
+    def _send(self, side: Side, topic: str) -> dict[str, float]:
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": side.bootstrap, "acks": 1, "linger.ms": 0, "batch.num.messages": 1}
         )
@@ -179,7 +203,6 @@ class OneMessageRequests:
             producer.produce(topic, value)
         assert producer.flush(300) == 0
         took, used = time.monotonic() - started, side.cpu_s() - cpu
-        delete_topic(side, topic)
         return {
             "one-message produce requests": self.COUNT / took,
             "one-message produce request, broker CPU": used * 1e6 / self.COUNT,
@@ -189,23 +212,90 @@ class OneMessageRequests:
 class SyncProduce:
     """Milliseconds for one record at a time, each awaited, on an idle broker."""
 
-    COUNT = 3_000
+    COUNT = 5_000
 
     def __init__(self) -> None:
         self.figures = {"sync produce p50": ("ms", LOWER), "sync produce p99": ("ms", LOWER)}
 
     def run(self, side: Side) -> dict[str, float]:
         """One run."""
-        topic = f"sync-{uuid.uuid4().hex}"
-        create_topic(side, topic)
-        producer = confluent_kafka.Producer({"bootstrap.servers": side.bootstrap, "acks": 1, "linger.ms": 0})
-        producer.list_topics(topic, timeout=30)
         latencies = []
-        for _ in range(self.COUNT):
-            started = time.perf_counter()
-            producer.produce(topic, b"x" * 100)
-            producer.flush(30)
-            latencies.append((time.perf_counter() - started) * 1000)
-        delete_topic(side, topic)
+        with new_topic(side, "sync") as topic, Wire(side.bootstrap) as wire:
+            frame = produce_frame(topic)
+            for _ in range(self.COUNT):
+                started = time.perf_counter()
+                wire.send(frame)
+                answer = wire.answer()
+                latencies.append((time.perf_counter() - started) * 1000)
+            check_produced(answer)
         hundredths = statistics.quantiles(latencies, n=100)
         return {"sync produce p50": hundredths[49], "sync produce p99": hundredths[98]}
+
+
+class HalfLoad:
+    """Milliseconds from the moment when a batch was due to be sent to its arrival at a waiting consumer.
+
+    Ten records of 1000 bytes in each request, at a constant rate: half of what the slower of the two sides manages at
+    most, so that both bear the same. A client that falls behind its own timetable is late for both.
+    """
+
+    RECORDS, SIZE = 10, 1000
+    FLOOD = 6_000
+    PACED_S = 3.0
+
+    def __init__(self) -> None:
+        self.figures = {"half load, end to end p50": ("ms", LOWER), "half load, end to end p99": ("ms", LOWER)}
+        self._maxima: dict[str, float] = {}
+
+    def run(self, side: Side) -> dict[str, float]:
+        """One run; the first of each side finds out what it can bear."""
+        if side.name not in self._maxima:
+            with new_topic(side, "flood") as topic:
+                self._maxima[side.name] = self._flood(side, topic)
+        with new_topic(side, "half") as topic:
+            latencies = self._pace(side, topic, min(self._maxima.values()) / 2)
+        hundredths = statistics.quantiles(latencies, n=100)
+        return {"half load, end to end p50": hundredths[49], "half load, end to end p99": hundredths[98]}
+
+    def _flood(self, side: Side, topic: str) -> float:
+        """Requests per second with five in flight."""
+        frame = produce_frame(topic, records=self.RECORDS, size=self.SIZE)
+        started, sent, answered = time.monotonic(), 5, 0
+        with Wire(side.bootstrap) as wire:
+            wire.send(frame * sent)
+            while answered < self.FLOOD:
+                for _ in wire.answers():
+                    answered += 1
+                    if sent < self.FLOOD:
+                        wire.send(frame)
+                        sent += 1
+        return self.FLOOD / (time.monotonic() - started)
+
+    def _pace(self, side: Side, topic: str, rate: float) -> list[float]:
+        """Send by the timetable, receive by long polling, both in one thread; the latency of each batch."""
+        frame = produce_frame(topic, records=self.RECORDS, size=self.SIZE)
+        count, arrived, sent = int(rate * self.PACED_S), 0, 0
+        latencies: list[float] = []
+        with Wire(side.bootstrap) as producer, Wire(side.bootstrap) as consumer:
+            producer.send(frame)
+            check_produced(producer.answer())
+            consumer.send(fetch_frame(topic, 0))
+            batch_bytes, offset = fetched_bytes(consumer.answer()), self.RECORDS
+            consumer.send(fetch_frame(topic, offset))
+            started = time.perf_counter()
+            while arrived < count:
+                due = started + sent / rate - time.perf_counter() if sent < count else 1.0
+                if due <= 0:
+                    producer.send(frame)
+                    sent += 1
+                    continue
+                readable, _, _ = select.select([producer.socket, consumer.socket], (), (), due)
+                if producer.socket in readable:
+                    producer.answers()
+                for answer in consumer.answers() if consumer.socket in readable else ():
+                    now, batches = time.perf_counter(), fetched_bytes(answer) // batch_bytes
+                    latencies += [(now - started - index / rate) * 1000 for index in range(arrived, arrived + batches)]
+                    arrived += batches
+                    offset += batches * self.RECORDS
+                    consumer.send(fetch_frame(topic, offset))
+        return latencies

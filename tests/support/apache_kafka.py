@@ -78,7 +78,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float 
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=0.05)
+            process.wait(timeout=0.005)
     raise AssertionError(f"nothing listened on port {port} within {timeout_s} s")
 
 
