@@ -11,7 +11,6 @@ Everything that runs is a task of one group: when one fails, the node stops, and
 import asyncio
 import contextlib
 import gc
-import random
 import signal
 import sys
 import time
@@ -19,36 +18,27 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from broker.api.dispatch import Dispatcher
-from broker.api.routes import Services, broker_routes
 from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.http.routes import node_routes
 from broker.http.server import HttpServer
 from broker.logs import EventLog
-from broker.metadata.cluster_image import Endpoint
 from broker.metadata.features import SUPPORTED_FEATURES
 from broker.metrics.exposition import Exposition
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
-from broker.net.limits import NetLimits
-from broker.net.listening import Listener
 from broker.net.request import Answer, Dispatch, Request
 from broker.net.server import Server
 from broker.node.data import DataPart, build_data, load_logs
 from broker.node.directories import NodeDirectories, open_directories
+from broker.node.front import advertised_endpoints, build_dispatcher, open_ports
 from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import node_families
 from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes, LocalControllerChannel
 from broker.runtime.directory_assignments import DirectoryAssignments
-from broker.runtime.fetch_sessions import FetchSessions
-from broker.runtime.hosting_gateway import HostingGateway
 from broker.runtime.io_thread import IoThread
 from broker.runtime.log_store import DirectoryFailures
-from broker.runtime.logger_levels import LoggerLevels
-from broker.runtime.producer_ids import LocalBlockSource, ProducerIds
-from broker.runtime.quorum import KRAFT_VERSION
 from protocol.primitives import Uuid
 from storage.checkpoints import TopicPartition
 from storage.files import OsFileSystem
@@ -56,7 +46,6 @@ from storage.formatting import random_id
 from storage.log import Log
 from storage.log_dirs import LogDir, LogDirs
 
-SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 DRAIN_TIMEOUT_S = 10.0
 
 # Pure-Python threads (recovery, the IO thread's own bytecode) hold the interpreter this long at most before the loop
@@ -148,7 +137,7 @@ class Node:
         self._undo.callback(directories.unlock_metadata)
         self._all_directories = directories.log_dirs.directories
         self._failures.listen(self._on_directory_failed)
-        server = self._open_ports()
+        server = open_ports(self._config, self._dispatch, self._clock)
         metadata = await self._start_metadata(directories)
         data = await self._start_data(directories, metadata)
         lifecycle = self._join(directories, metadata, server, data)
@@ -157,12 +146,6 @@ class Node:
         lifecycle.become_ready()
         await self._unless_ended(lifecycle.wait_unfenced())
         self._serve(server, metadata, data, lifecycle)
-
-    def _open_ports(self) -> Server:
-        listeners = [Listener(each.name, each.host, each.port) for each in self._config.client_listeners]
-        server = Server(self._dispatch, _limits(self._config), listeners, clock=self._clock)
-        server.open()
-        return server
 
     async def _start_metadata(self, directories: NodeDirectories) -> MetadataPart:
         metadata = await asyncio.to_thread(
@@ -218,7 +201,18 @@ class Node:
         self._undo.callback(assignments.close)
         self._spawn(lifecycle.run())
         self._undo.push_async_callback(self._leave, data, lifecycle)
-        self._dispatch_to = self._build_dispatcher(directories, metadata, data, lifecycle)
+        self._dispatch_to = build_dispatcher(
+            self._config,
+            directories,
+            metadata,
+            data,
+            lifecycle,
+            self._fs,
+            self._clock,
+            self._io,
+            self._loop,
+            self._requests,
+        )
         return lifecycle
 
     def _identity(self, directories: NodeDirectories, server: Server) -> BrokerIdentity:
@@ -226,54 +220,12 @@ class Node:
             broker_id=self._config.node_id,
             cluster_id=directories.cluster_id,
             incarnation_id=self._incarnation_id,
-            listeners=self._endpoints(server),
+            listeners=advertised_endpoints(self._config, server),
             features=SUPPORTED_FEATURES,
             directories=tuple(directory.id for directory in directories.log_dirs.online),
             rack=self._config.broker_rack,
             previous_epoch=directories.log_dirs.previous_broker_epoch,
         )
-
-    def _endpoints(self, server: Server) -> dict[str, Endpoint]:
-        """What to advertise, with the ports that were picked where 0 was asked for."""
-        bound = server.addresses
-        return {
-            each.name: Endpoint(
-                each.host or bound[each.name][0],
-                each.port or bound[each.name][1],
-                SECURITY_PROTOCOL_IDS[each.protocol],
-            )
-            for each in self._config.advertised_listeners
-        }
-
-    def _build_dispatcher(
-        self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
-    ) -> Dispatcher:
-        config = self._config
-        ids = LocalBlockSource(metadata.driver, lifecycle, config.node_id)
-        services = Services(
-            cluster_id=directories.cluster_id,
-            node_id=config.node_id,
-            kraft_version=KRAFT_VERSION,
-            config=metadata.config.get,
-            clock=self._clock,
-            loop=self._loop,
-            deadlines=data.deadlines,
-            io=self._io,
-            metadata=metadata.cache,
-            controller=metadata.driver,
-            creating_controller=HostingGateway(metadata.driver, data.partitions, wait_max_ms=config.request_timeout_ms),
-            active_controller=metadata.active_controller,
-            topic_creator=metadata.topics if config.auto_create_topics_enable else None,
-            create_internal_topic=metadata.topics.ensure_internal_topic,
-            partitions=data.partitions,
-            log_dirs=directories.log_dirs,
-            fs=self._fs,
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
-            groups=data.groups,
-            producer_ids=ProducerIds(ids),
-            loggers=LoggerLevels(),
-        )
-        return Dispatcher(broker_routes(services), self._clock, self._requests)
 
     def _dispatch(self, request: Request) -> Answer | Awaitable[Answer]:
         assert self._dispatch_to is not None, "requests are served from `_serve` on"
@@ -385,32 +337,6 @@ class Node:
             self._failure.cancel()
 
 
-def _limits(config: BrokerConfig) -> NetLimits:
-    return NetLimits(
-        socket_request_max_bytes=config.socket_request_max_bytes,
-        queued_max_requests=config.queued_max_requests,
-        queued_max_request_bytes=config.queued_max_request_bytes,
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        socket_listen_backlog_size=config.socket_listen_backlog_size,
-        socket_send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
-        socket_receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
-    )
-
-
-def _buffer_bytes(config: BrokerConfig, key: str) -> int:
-    """The size that somebody set, else -1: a fixed size turns off the kernel's own tuning, and Kafka's default of
-    100 KB costs a fast client two thirds of its throughput."""
-    given = config.layers.find(key)
-    return -1 if given is None else int(given)
-
-
 def _home_of(log_dirs: LogDirs, topic: str, index: int) -> Uuid | None:
     directory = log_dirs.home_of(TopicPartition(topic, index))
     return None if directory is None else directory.id
-
-
-def _pick_session_id() -> int:
-    return random.randrange(1, 2**31)

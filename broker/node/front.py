@@ -1,0 +1,115 @@
+"""The client side of a node: its ports and their limits, what it advertises, and the handlers behind them."""
+
+import asyncio
+import random
+
+from broker.api.dispatch import Dispatcher
+from broker.api.routes import Services, broker_routes
+from broker.clock import Clock
+from broker.config.broker_config import BrokerConfig
+from broker.metadata.cluster_image import Endpoint
+from broker.metrics.requests import RequestMetrics
+from broker.net.limits import NetLimits
+from broker.net.listening import Listener
+from broker.net.request import Dispatch
+from broker.net.server import Server
+from broker.node.data import DataPart
+from broker.node.directories import NodeDirectories
+from broker.node.metadata import MetadataPart
+from broker.runtime.broker_lifecycle import BrokerLifecycle
+from broker.runtime.fetch_sessions import FetchSessions
+from broker.runtime.hosting_gateway import HostingGateway
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.logger_levels import LoggerLevels
+from broker.runtime.producer_ids import LocalBlockSource, ProducerIds
+from broker.runtime.quorum import KRAFT_VERSION
+from storage.files import FileSystem
+
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+def open_ports(config: BrokerConfig, dispatch: Dispatch, clock: Clock) -> Server:
+    """A server that holds the ports of all client listeners and serves none of them yet. Raises ListenError."""
+    listeners = [Listener(each.name, each.host, each.port) for each in config.client_listeners]
+    server = Server(dispatch, _limits(config), listeners, clock=clock)
+    server.open()
+    return server
+
+
+def advertised_endpoints(config: BrokerConfig, server: Server) -> dict[str, Endpoint]:
+    """What to register, with the ports that were picked where 0 was asked for."""
+    bound = server.addresses
+    return {
+        each.name: Endpoint(
+            each.host or bound[each.name][0],
+            each.port or bound[each.name][1],
+            SECURITY_PROTOCOL_IDS[each.protocol],
+        )
+        for each in config.advertised_listeners
+    }
+
+
+def build_dispatcher(
+    config: BrokerConfig,
+    directories: NodeDirectories,
+    metadata: MetadataPart,
+    data: DataPart,
+    lifecycle: BrokerLifecycle,
+    fs: FileSystem,
+    clock: Clock,
+    io: BlockingIo,
+    loop: asyncio.AbstractEventLoop,
+    requests: RequestMetrics,
+) -> Dispatcher:
+    """The handlers of a client listener over the parts of the node."""
+    ids = LocalBlockSource(metadata.driver, lifecycle, config.node_id)
+    services = Services(
+        cluster_id=directories.cluster_id,
+        node_id=config.node_id,
+        kraft_version=KRAFT_VERSION,
+        config=metadata.config.get,
+        clock=clock,
+        loop=loop,
+        deadlines=data.deadlines,
+        io=io,
+        metadata=metadata.cache,
+        controller=metadata.driver,
+        creating_controller=HostingGateway(metadata.driver, data.partitions, wait_max_ms=config.request_timeout_ms),
+        active_controller=metadata.active_controller,
+        topic_creator=metadata.topics if config.auto_create_topics_enable else None,
+        create_internal_topic=metadata.topics.ensure_internal_topic,
+        partitions=data.partitions,
+        log_dirs=directories.log_dirs,
+        fs=fs,
+        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
+        groups=data.groups,
+        producer_ids=ProducerIds(ids),
+        loggers=LoggerLevels(),
+    )
+    return Dispatcher(broker_routes(services), clock, requests)
+
+
+def _limits(config: BrokerConfig) -> NetLimits:
+    return NetLimits(
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        queued_max_requests=config.queued_max_requests,
+        queued_max_request_bytes=config.queued_max_request_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        socket_send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
+        socket_receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
+    )
+
+
+def _buffer_bytes(config: BrokerConfig, key: str) -> int:
+    """The size that somebody set, else -1: a fixed size turns off the kernel's own tuning, and Kafka's default of
+    100 KB costs a fast client two thirds of its throughput."""
+    given = config.layers.find(key)
+    return -1 if given is None else int(given)
+
+
+def _pick_session_id() -> int:
+    return random.randrange(1, 2**31)
