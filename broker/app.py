@@ -124,6 +124,7 @@ class Node:
         self._lag = LoopLag(self._loop)
         self._dispatch_to: Dispatch | None = None
         self._requests = RequestMetrics(self._clock.monotonic_ms)
+        self._exposition = Exposition([self._lag.family()])  # until there is more to tell
         self._background: set[asyncio.Task[None]] = set()
         self._undo = contextlib.AsyncExitStack()
         self._not_ready = "the node is starting"
@@ -138,10 +139,11 @@ class Node:
         self._all_directories = directories.log_dirs.directories
         self._failures.listen(self._on_directory_failed)
         server = open_ports(self._config, self._dispatch, self._clock)
+        await self._start_http()
         metadata = await self._start_metadata(directories)
         data = await self._start_data(directories, metadata)
         lifecycle = self._join(directories, metadata, server, data)
-        await self._start_http(server, metadata, data, lifecycle)
+        self._exposition = Exposition(node_families(server, metadata, data, lifecycle, self._requests, self._lag))
         await self._unless_ended(lifecycle.wait_caught_up())
         lifecycle.become_ready()
         await self._unless_ended(lifecycle.wait_unfenced())
@@ -231,14 +233,11 @@ class Node:
         assert self._dispatch_to is not None, "requests are served from `_serve` on"
         return self._dispatch_to(request)
 
-    async def _start_http(
-        self, server: Server, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
-    ) -> None:
+    async def _start_http(self) -> None:
         place = self._config.http_listener
         if place is None:
             return
-        families = node_families(server, metadata, data, lifecycle, self._requests, self._lag)
-        routes = node_routes(not_ready_because=self._not_ready_because, render_metrics=Exposition(families).render)
+        routes = node_routes(not_ready_because=self._not_ready_because, render_metrics=self._render_metrics)
         http = HttpServer(routes, place.host, place.port)
         http.open()
         await http.start()
@@ -309,6 +308,9 @@ class Node:
             self._fail(directory.failure)
         elif self._lifecycle is not None:
             self._lifecycle.on_directory_failure(directory.id)
+
+    async def _render_metrics(self) -> bytes:
+        return await self._exposition.render()
 
     def _not_ready_because(self) -> str | None:
         return self._not_ready or None

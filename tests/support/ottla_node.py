@@ -1,10 +1,12 @@
 """A node of Ottla as a process of its own, so that a test can use it through real clients and kill it for real."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -54,17 +56,27 @@ class OttlaNode:
         return [sys.executable, "-m", "broker", "start", *overrides, *more]
 
     def start(self) -> "OttlaNode":
-        """Start the process and wait until it accepts clients."""
+        """Start the process and wait until it says that it is ready."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "ottla.log").open("ab") as output:
             self.process = subprocess.Popen(
                 self.command(), stdout=output, stderr=subprocess.STDOUT, env=clean_environment()
             )
         try:
-            wait_for_port(self.port, self.process, START_TIMEOUT_S)
+            wait_for_port(self.http_port, self.process, START_TIMEOUT_S)
+            self._wait_until_ready()
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log_text[-4000:]}") from None
         return self
+
+    def _wait_until_ready(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.http("/health/ready")[0] != 200:
+            assert time.monotonic() < deadline, "the node did not become ready in time"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self.process.wait(timeout=0.01)
+                raise AssertionError(f"the node exited with {code} before it was ready")
 
     def kill(self) -> None:
         """`kill -9`: no line of the node runs after this."""
