@@ -18,6 +18,7 @@ $(BIN)/.installed: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Ottla needs Python 3.11 or newer (set PYTHON=)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m compileall -q broker protocol storage  # or every start would, where Python may not write bytecode
 	@touch $@
 
 $(BIN)/.installed-test: $(BIN)/.installed

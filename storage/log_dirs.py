@@ -149,6 +149,8 @@ class LogDirs:
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, LogDir] = {}
         self._checkpointing = threading.Lock()
+        self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
+        """What the offset checkpoints hold, by path: most of the time they need not be written again."""
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -286,10 +288,12 @@ class LogDirs:
         )
 
     def _read_or_empty(self, directory: LogDir, name: str) -> Mapping[TopicPartition, int]:
+        path = join(directory.path, name)
         try:
-            return read_offsets(self._fs, join(directory.path, name))
+            self._on_disk[path] = read_offsets(self._fs, path)
         except CorruptCheckpoint:
             return {}
+        return self._on_disk[path]
 
     def _set_aside_stray(self, entry: _Found, is_stray: IsStray | None) -> bool:
         if is_stray is None or not is_stray(entry.partition, read_topic_id(self._fs, entry.path)):
@@ -463,11 +467,15 @@ class LogDirs:
         self._write(directory, HIGH_WATERMARK_FILE, lambda log: log.high_watermark)
 
     def _write(self, directory: LogDir, name: str, value_of: Callable[[Log], int | None]) -> None:
-        """One writer at a time: all of them write aside under the same name."""
+        """Unless nothing has changed. One writer at a time: all of them write aside under the same name."""
+        path = join(directory.path, name)
         with self._checkpointing:
             values = ((TopicPartition(log.topic, log.partition), value_of(log)) for log in self.logs_in(directory))
             known = {partition: value for partition, value in values if value is not None}
-            write_offsets(self._fs, join(directory.path, name), known)
+            if self._on_disk.get(path) != known:
+                self._on_disk.pop(path, None)
+                write_offsets(self._fs, path, known)
+                self._on_disk[path] = known
 
     def _before_truncation(self, log: Log) -> None:
         directory = self._homes.get(TopicPartition(log.topic, log.partition))

@@ -4,7 +4,6 @@ Owns the joined tables and what they say about a name: which key it stands for (
 a plug-in's prefix) and which broker keys stand behind a topic key. Knows no values.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -150,5 +149,7 @@ def scope_of(name: str) -> Scope | None:
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate most like ``name``, for "did you mean"; None when nothing is near."""
+    import difflib  # here, because a start without typing errors does not need it
+
     matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.7)
     return matches[0] if matches else None

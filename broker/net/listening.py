@@ -79,7 +79,9 @@ def _resolve(host: str, port: int) -> tuple[int, tuple[str | int, ...]]:
     if not host:
         any_address = ("::", port, 0, 0) if socket.has_dualstack_ipv6() else ("0.0.0.0", port)
         return (socket.AF_INET6 if len(any_address) == 4 else socket.AF_INET), any_address
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Given as text, a name is looked up in tables of international ones, which take milliseconds to load.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # As Java does: one address per listener, and of several the first that is IPv4.
     family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
     return family, cast("tuple[str | int, ...]", address)

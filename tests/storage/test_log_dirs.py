@@ -202,6 +202,31 @@ def test_only_a_log_start_that_its_segments_do_not_tell_is_remembered() -> None:
     assert starts == {"t-0": 2, "t-1": 0}
 
 
+def test_checkpoints_are_written_only_where_something_changed() -> None:
+    node = Node()
+    append(node.create(T0))
+    node.stop()
+    node.fs.log.clear()
+    node.start()
+    node.dirs.write_recovery_points()
+    node.dirs.write_high_watermarks()
+    assert not any("-checkpoint" in path for operation, path in node.fs.log if operation in ("write", "rename"))
+    log = node.dirs.get(T0)
+    assert log is not None
+    append(log)
+    node.dirs.write_high_watermarks()
+    assert read_offsets(node.fs, f"a/{HIGH_WATERMARK_FILE}") == {T0: 2}
+
+
+def test_a_checkpoint_that_could_not_be_read_is_written_anew() -> None:
+    node = Node()
+    append(node.create(T0))
+    node.stop()
+    write_file(node.fs, f"a/{HIGH_WATERMARK_FILE}", b"nonsense", sync=True)
+    node.start()
+    assert read_offsets(node.fs, f"a/{HIGH_WATERMARK_FILE}") == {T0: 0}
+
+
 def test_a_new_log_goes_where_the_fewest_are() -> None:
     node = Node("a", "b")
     homes = []
