@@ -8,9 +8,6 @@ modules are loaded by themselves. Owns how they are found; knows nothing of what
 import importlib
 import importlib.machinery
 import importlib.util
-import sys
-from functools import cache
-from types import ModuleType
 from typing import NamedTuple, Protocol, cast
 
 from protocol.primitives import Buffer
@@ -84,7 +81,8 @@ class RecordCode(NamedTuple):
     corrupt: type[Exception]
 
 
-def _package_directory(package: str) -> str:
+def package_directory(package: str) -> str:
+    """Where an installed package lies. Raises ImportError. Imports nothing."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"{package} is not installed", name=package)
@@ -92,7 +90,7 @@ def _package_directory(package: str) -> str:
 
 
 def _load_crc32c() -> Checksum:
-    spec = importlib.machinery.PathFinder.find_spec("_crc32c", [_package_directory("crc32c")])
+    spec = importlib.machinery.PathFinder.find_spec("_crc32c", [package_directory("crc32c")])
     if spec is None or spec.loader is None:
         raise ImportError("the compiled part of crc32c is missing", name="crc32c")
     module = importlib.util.module_from_spec(spec)
@@ -100,29 +98,11 @@ def _load_crc32c() -> Checksum:
     return cast(Checksum, module.crc32c)
 
 
-def _import_record_code() -> RecordCode:
-    records = importlib.import_module("aiokafka.record._crecords.default_records")
-    errors = importlib.import_module("aiokafka.errors")
-    return RecordCode(records.DefaultRecordBatch, records.DefaultRecordBatchBuilder, errors.CorruptRecordException)
-
-
-@cache
 def record_code() -> RecordCode:
-    """aiokafka's compiled reader and builder, imported at the first record that must be opened.
+    """aiokafka's compiled reader and builder, imported at the first record that must be opened, on whatever thread."""
+    from protocol.records import record_code as loaded
 
-    Unless someone has imported aiokafka already, an empty package stands in for it during the import, so that its
-    `__init__` does not run; nothing of that remains in `sys.modules`, and a later real import starts afresh.
-    """
-    if "aiokafka" in sys.modules:
-        return _import_record_code()
-    stand_in = ModuleType("aiokafka")
-    stand_in.__path__ = [_package_directory("aiokafka")]
-    sys.modules["aiokafka"] = stand_in
-    try:
-        return _import_record_code()
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "aiokafka"]:
-            del sys.modules[name]
+    return loaded.RECORD_CODE
 
 
 crc32c: Checksum = _load_crc32c()

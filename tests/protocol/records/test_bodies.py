@@ -232,3 +232,35 @@ def test_opening_records_does_not_import_a_kafka_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_threads_may_open_their_first_records_at_the_same_time() -> None:
+    """While yet another thread imports this and that: the loop and those that recover partitions do so at a start."""
+    program = (
+        "import sys, threading\n"
+        "from types import ModuleType\n"
+        "from protocol.records.compiled import record_code\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "over, failed, begun = threading.Event(), [], threading.Barrier(4)\n"
+        "def churn():\n"
+        "    number = 0\n"
+        "    while not over.is_set():\n"
+        "        number += 1\n"
+        "        sys.modules[f'churn-{number}'] = ModuleType('churn')\n"
+        "        sys.modules.pop(f'churn-{number - 50}', None)\n"
+        "def load():\n"
+        "    begun.wait()\n"
+        "    try:\n"
+        "        record_code()\n"
+        "    except BaseException as error:\n"
+        "        failed.append(error)\n"
+        "churner = threading.Thread(target=churn)\n"
+        "loaders = [threading.Thread(target=load) for _ in range(4)]\n"
+        "for each in (churner, *loaders): each.start()\n"
+        "for each in loaders: each.join()\n"
+        "over.set()\n"
+        "assert not failed, failed\n"
+    )
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
