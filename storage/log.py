@@ -67,8 +67,10 @@ T = TypeVar("T")
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append. `log_append_time_ms` is -1 under CreateTime. `flush_due`: flush.messages asks for a
-    `flush` before the append counts.
+    """What became of an append. `flush_due`: flush.messages asks for a `flush` before the append counts.
+
+    `log_append_time_ms` is -1 under CreateTime, but for a duplicate always the greatest timestamp of the batch that it
+    repeats, as Kafka has it.
     """
 
     first_offset: int
@@ -358,8 +360,7 @@ class Log:
         return self._verifications.start(header) if self._begins_transaction(header) else None
 
     def _duplicate(self, known: CachedBatch) -> AppendInfo:
-        append_time = known.timestamp if self.config.is_log_append_time else NO_APPEND_TIME
-        return AppendInfo(known.first_offset, known.last_offset, append_time, self.log_start_offset, True, False)
+        return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True, False)
 
     def _write_batch(
         self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int, now_ms: int

@@ -19,6 +19,8 @@ from protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     TimestampType,
+    batch_size,
+    clear_log_append_time,
     crc_is_valid,
     parse_header,
     patch_log_append_time,
@@ -83,6 +85,8 @@ def _split(view: memoryview, origin: Origin) -> Iterator[tuple[BatchHeader, memo
             return
         yield header, view[position : position + size]
         position += size
+    if end - position >= LENGTH_PREFIX_SIZE and batch_size(view, position) <= end - position:
+        raise CorruptBatch("a batch ends before its header does")
 
 
 def _parse(view: memoryview, position: int, origin: Origin) -> BatchHeader:
@@ -107,12 +111,15 @@ def _admit_batch(header: BatchHeader, batch: memoryview, config: LogConfig, now_
         _check_client_header(header)
         if config.is_compacted:
             _check_keys(batch)
+        _check_timestamp_type(header, config)
     if not config.is_log_append_time:
         _check_timestamps(header, batch, config, now_ms, origin)
     admitted = Admitted(header, batch)
     if config.target_codec is not None and config.target_codec != header.codec and not header.is_control:
         admitted = _recode(admitted, config.target_codec, config)
-    return _stamp(admitted, now_ms) if config.is_log_append_time else admitted
+    if config.is_log_append_time:
+        return _stamp(admitted, now_ms)
+    return _unstamped(admitted) if header.timestamp_type is TimestampType.LOG_APPEND_TIME else admitted
 
 
 def _check_size(size: int, config: LogConfig) -> None:
@@ -155,13 +162,19 @@ def _check_keys(batch: memoryview) -> None:
         raise InvalidRecords(Rejection.INVALID_RECORD, "one or more records have no key", faults)
 
 
+def _check_timestamp_type(header: BatchHeader, config: LogConfig) -> None:
+    """It is not a client's to say when a record was appended; with times that are good, the mark alone is dropped."""
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
+        config.is_log_append_time or header.max_timestamp == NO_TIMESTAMP
+    ):
+        message = "a producer may not mark its records as LogAppendTime"
+        faults = [(index, message) for index in range(min(header.record_count, MAX_RECORD_ERRORS))]
+        raise InvalidRecords(Rejection.INVALID_TIMESTAMP, message, faults)
+
+
 def _check_timestamps(header: BatchHeader, batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> None:
     if origin is not Origin.CLIENT:
         return
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise InvalidRecords(
-            Rejection.INVALID_TIMESTAMP, "the topic takes CreateTime, the batch is marked LogAppendTime"
-        )
     if not config.has_timestamp_bounds:
         return
     earliest = now_ms - config.message_timestamp_before_max_ms
@@ -215,9 +228,17 @@ def _recode(admitted: Admitted, codec: Codec, config: LogConfig) -> Admitted:
     return Admitted(parse_header(batch), batch)
 
 
+def _unstamped(admitted: Admitted) -> Admitted:
+    header, batch = admitted.header, _writable(admitted.batch)
+    clear_log_append_time(batch, 0, len(batch))
+    return Admitted(header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_FLAG), batch)
+
+
+def _writable(batch: memoryview) -> memoryview:
+    return memoryview(bytearray(batch)) if batch.readonly else batch
+
+
 def _stamp(admitted: Admitted, now_ms: int) -> Admitted:
-    header, batch = admitted
-    if batch.readonly:
-        batch = memoryview(bytearray(batch))
+    header, batch = admitted.header, _writable(admitted.batch)
     patch_log_append_time(batch, 0, len(batch), now_ms)
     return Admitted(header._replace(max_timestamp=now_ms, attributes=header.attributes | LOG_APPEND_TIME_FLAG), batch)

@@ -48,7 +48,10 @@ def _delete(controller: Controller, asked: Iterable[DeleteTopicState]) -> Result
         if topic_id is not None:
             ids.append(topic_id)
     repeated = {topic_id for topic_id, count in Counter(ids).items() if count > 1}
-    refused += [_refusal(None, each, ErrorCode.INVALID_REQUEST, "a topic is named twice") for each in sorted(repeated)]
+    for each in sorted(repeated):
+        topic = controller.image.topics.by_id(each)
+        assert topic is not None
+        refused.append(_refusal(topic.name, each, ErrorCode.INVALID_REQUEST, "a topic is named twice"))
     result = controller.delete_topics([topic_id for topic_id in ids if topic_id not in repeated])
     return Result(result.records, DeleteTopicsResponse(responses=[*refused, *result.response.values()]))
 

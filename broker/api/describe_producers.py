@@ -4,9 +4,10 @@ Any replica answers from its own log, the leader or not.
 """
 
 from broker.api.context import RequestContext
+from broker.metadata.topic_names import name_fault
 from broker.runtime.partition import Partition
 from broker.runtime.partitions import Partitions
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -31,10 +32,13 @@ class DescribeProducersHandler:
         )
 
     def _answer(self, topic: str, index: int) -> PartitionResponse:
+        if (fault := name_fault(topic)) is not None:
+            return PartitionResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
         try:
             partition = self._partitions.hosted(topic, index)
         except KafkaError as error:
-            return PartitionResponse(index, error.code, error.message)
+            topic_is_known = self._partitions.image.topics.by_name(topic) is not None
+            return PartitionResponse(index, error.code, None if topic_is_known else error.message)
         return PartitionResponse(index, active_producers=_producers(partition))
 
 

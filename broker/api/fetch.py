@@ -1,8 +1,8 @@
 """Fetch (key 1), versions 4-18: read batches, at once or as soon as there are enough of them.
 
 5+ log start; 7+ incremental sessions (KIP-227); 9+ leader epochs (KIP-320); 11+ any replica may serve, rack
-(KIP-392); 12+ divergence and current leader; 13+ topics by id (KIP-516); 15+ the follower's broker epoch (KIP-903);
-16+ addresses of leaders (KIP-951). 14, 17 and 18 matter to tiered followers, voters and the metadata log only.
+(KIP-392); 12+ divergence; 13+ topics by id (KIP-516); 15+ the follower's broker epoch (KIP-903); 16+ current leaders
+and their addresses (KIP-951). 14, 17 and 18 matter to tiered followers, voters and the metadata log only.
 
 A request is a *round*: look at the targets that are due, in order, within the byte limits; answer if that is enough,
 else wait until a target changes or the time is over, and look again at what changed. Records are never copied: the
@@ -44,8 +44,7 @@ from storage.log import LogSlice
 
 TOPIC_IDS_FROM = 13
 ANY_REPLICA_FROM = 11
-CURRENT_LEADER_FROM = 12
-NODE_ENDPOINTS_FROM = 16
+CURRENT_LEADER_FROM = 16
 REPLICA_STATE_FROM = 15
 STORAGE_ERROR_FROM = 6
 SESSIONS_FROM = 7
@@ -232,7 +231,7 @@ class _Fetch:
             topic.partitions.append(self._entry(target, result, hints))
             if result.size_bytes:
                 self._count(target, result.size_bytes)
-        if self._context.api_version >= NODE_ENDPOINTS_FROM:
+        if self._context.api_version >= CURRENT_LEADER_FROM:
             response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
         return response
 
@@ -242,7 +241,7 @@ class _Fetch:
         traffic.total_fetch_requests += first
         if partition is None:
             traffic.failed_fetch_requests += first
-            return ReadResult(error=self._absence(target))
+            return ReadResult(error=self._absence(target), aborted=())
         limits = Limits(min(target.max_bytes, room), min_one=not self._size_bytes)
         result = read(partition, target, self._reader, limits, is_first_look=first)
         if result.cold is not None:

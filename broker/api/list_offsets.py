@@ -57,7 +57,7 @@ class ListOffsetsHandler:
                         self._refused(p, ErrorCode.INVALID_REQUEST, context)
                         if (topic.name, p.partition_index) in repeated
                         else self._answer(topic, p, request, context)
-                        for p in topic.partitions
+                        for p in {p.partition_index: p for p in topic.partitions}.values()
                     ],
                 )
                 for topic in request.topics

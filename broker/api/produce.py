@@ -18,7 +18,7 @@ from functools import partial
 
 from broker.api.context import RequestContext
 from broker.api.current_leader import LeaderHints
-from broker.api.produced_batch import is_transactional, only_batch
+from broker.api.produced_batch import Unframeable, is_transactional, only_batch
 from broker.metadata.topic_names import is_internal
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
@@ -98,7 +98,8 @@ class _Produce:
         for topic in self._request.topic_data:
             hosted = self._hosted(topic)
             entries = [self._append_or_fail(topic, hosted, data, refusal) for data in topic.partition_data]
-            self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
+            if entries:
+                self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
 
     def answer(self) -> ProduceResponse:
         """The response, with hints to the leaders of partitions that are not led here."""
@@ -134,7 +135,9 @@ class _Produce:
         except KafkaError as error:
             self.fail(entry, error.code)
             _count_failure(traffic, error, data.records)
-            if isinstance(error, RecordsRefused):
+            if isinstance(error, Unframeable):
+                entry.error_message = error.message
+            elif isinstance(error, RecordsRefused):
                 entry.log_start_offset = error.log_start_offset
                 if error.record_errors:
                     entry.error_message = error.message

@@ -20,6 +20,13 @@ _FLAGS_POSITION = 22  # the low byte of the attributes
 _SMALLEST_LENGTH = 14  # of any message format there ever was; anything below cannot be framed at all
 
 
+class Unframeable(KafkaError):
+    """Not a batch of any format; unlike one with a wrong checksum, the producer is told in words."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+
+
 def is_transactional(records: Buffer | None) -> bool:
     """Whether the first batch belongs to a transaction."""
     return records is not None and len(records) > _FLAGS_POSITION and records[_FLAGS_POSITION] & TRANSACTIONAL_FLAG != 0
@@ -28,7 +35,7 @@ def is_transactional(records: Buffer | None) -> bool:
 def only_batch(records: Buffer | None, version: int) -> Buffer:
     """The one whole batch in `records`, without what may trail it of an incomplete second one.
 
-    Raises KafkaError: CORRUPT_MESSAGE if it cannot be framed, INVALID_RECORD for none, several, or an old format,
+    Raises KafkaError: Unframeable, INVALID_RECORD for none, several, or an old format,
     UNSUPPORTED_COMPRESSION_TYPE for zstd from a producer of a version that did not know it.
     """
     size = 0 if records is None else _framed_size(records, 0)
@@ -36,8 +43,10 @@ def only_batch(records: Buffer | None, version: int) -> Buffer:
         raise KafkaError(ErrorCode.INVALID_RECORD)
     if records[_MAGIC_POSITION] != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD)
-    if version < ZSTD_FROM and size > _FLAGS_POSITION and records[_FLAGS_POSITION] & CODEC_MASK == Codec.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    codec = records[_FLAGS_POSITION] & CODEC_MASK
+    if version < ZSTD_FROM and codec >= Codec.ZSTD:
+        known = codec == Codec.ZSTD
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if known else ErrorCode.UNKNOWN_SERVER_ERROR)
     if size == len(records):
         return records
     if _framed_size(records, size):
@@ -46,15 +55,15 @@ def only_batch(records: Buffer | None, version: int) -> Buffer:
 
 
 def _framed_size(records: Buffer, position: int) -> int:
-    """Bytes of the whole batch at `position`, or 0 if it is incomplete. Raises KafkaError CORRUPT_MESSAGE."""
+    """Bytes of the whole batch at `position`, or 0 if it is incomplete. Raises Unframeable."""
     available = len(records) - position
     if available < LENGTH_PREFIX_SIZE:
         return 0
     (length,) = _LENGTH.unpack_from(records, position + _LENGTH_POSITION)
     if length < _SMALLEST_LENGTH:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+        raise Unframeable(f"a batch cannot have a length of {length}")
     if available <= _MAGIC_POSITION:
         return 0
     if records[position + _MAGIC_POSITION] > MAGIC:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+        raise Unframeable(f"a batch cannot be of magic {records[position + _MAGIC_POSITION]}")
     return length + LENGTH_PREFIX_SIZE if available >= length + LENGTH_PREFIX_SIZE else 0

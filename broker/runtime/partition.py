@@ -26,15 +26,19 @@ from storage.log import AppendInfo, Log
 from storage.producer_state import Origin
 
 ACKS_ALL = -1
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class RecordsRefused(KafkaError):
-    """The log does not take a batch. `record_errors` lists (index within the batch, what is wrong)."""
+    """The log does not take a batch. `record_errors` lists (index within the batch, what is wrong).
+
+    `log_start_offset` is -1 for a batch that is too large, of which Kafka says no more than that.
+    """
 
     def __init__(self, error: InvalidRecords, log_start_offset: int) -> None:
         super().__init__(ErrorCode[error.kind.name], error.message)
         self.record_errors = error.record_errors
-        self.log_start_offset = log_start_offset
+        self.log_start_offset = -1 if self.code in _TOO_LARGE else log_start_offset
 
 
 class Host(Protocol):

@@ -178,6 +178,13 @@ def patch_log_append_time(buffer: bytearray | memoryview, position: int, size: i
     write_crc(buffer, position, size)
 
 
+def clear_log_append_time(buffer: bytearray | memoryview, position: int, size: int) -> None:
+    """Makes the records of the batch bear their own times, with a new CRC."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes & ~LOG_APPEND_TIME_FLAG)
+    write_crc(buffer, position, size)
+
+
 def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
     """Computes and stores the checksum of the batch at `position`."""
     _CRC.pack_into(

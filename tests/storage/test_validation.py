@@ -152,9 +152,28 @@ def test_timestamps_at_the_bounds_and_none_at_all_are_taken() -> None:
         assert admit(batch(Record(timestamp, None, b"v")), config, NOW, Origin.CLIENT)
 
 
-def test_a_producer_may_not_claim_log_append_time() -> None:
-    refusal = refused(batch(timestamp_type=TimestampType.LOG_APPEND_TIME))
+@pytest.mark.parametrize(("config", "timestamp"), [(APPEND_TIME, NOW), (PLAIN, -1)])
+def test_a_producer_may_not_claim_log_append_time(config: LogConfig, timestamp: int) -> None:
+    marked = batch(*[Record(timestamp, None, b"v")] * 2, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    refusal = refused(marked, config)
     assert refusal.kind is Rejection.INVALID_TIMESTAMP
+    assert [index for index, _ in refusal.record_errors] == [0, 1]
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_under_create_time_a_false_mark_of_log_append_time_is_dropped(writable: bool) -> None:
+    marked = batch(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    (admitted,) = admit(bytearray(marked) if writable else marked, PLAIN, NOW, Origin.CLIENT)
+    assert bytes(admitted.batch) == batch()
+    assert admitted.header.timestamp_type is TimestampType.CREATE_TIME
+
+
+def test_a_batch_shorter_than_its_own_header_is_corrupt() -> None:
+    short = bytearray(batch())
+    struct.pack_into(">i", short, 8, 48)
+    for data in (short[:60], short):
+        with pytest.raises(CorruptBatch):
+            admit(data, PLAIN, NOW, Origin.CLIENT)
 
 
 @pytest.mark.parametrize("writable", [True, False])

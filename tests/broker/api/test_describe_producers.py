@@ -30,6 +30,8 @@ def test_any_replica_answers_and_absent_ones_say_why() -> None:
     node.create_topic("elsewhere", replicas=(2, 3), leader=2)
     assert describe(node, 0, topic="followed")[0].error_code == 0
     assert describe(node, 0, topic="elsewhere")[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    missing = describe(node, 7, topic="followed")[0]
-    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert missing.error_message
+    for index, topic, told in ((7, "followed", False), (0, "no-such-topic", True)):
+        missing = describe(node, index, topic=topic)[0]
+        assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert bool(missing.error_message) is told, "only a topic that is missing is explained, as Kafka has it"
+    assert describe(node, 0, topic="../x")[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -378,15 +378,16 @@ class TestEpochs:
         assert only(reader.fetch(at(0), version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_a_fenced_reader_is_told_the_leader(self, node: DataPlane, reader: Reader) -> None:
-        """KIP-951; addresses from version 16 on."""
+        """KIP-951, from version 16 on."""
         node.register_broker(2)
         identity = node.create_topic(replicas=(1, 2))
         node.elect(identity, 2)
         answer = reader.fetch(at(0, epoch=0), topic="", identity=identity, version=16)
         assert (only(answer).current_leader.leader_id, only(answer).current_leader.leader_epoch) == (2, 1)
         assert [(n.node_id, n.host, n.port) for n in answer.value.node_endpoints] == [(2, "host-2", 9002)]
-        old = reader.fetch(at(0, epoch=0), version=12)
-        assert only(old).current_leader.leader_id == 2
+        old = reader.fetch(at(0, epoch=0), topic="", identity=identity, version=15)
+        assert only(old).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert only(old).current_leader.leader_id == -1
         assert old.value.node_endpoints == []
 
 

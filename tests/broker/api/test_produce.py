@@ -97,7 +97,9 @@ class TestAppending:
     def test_a_retried_batch_gets_its_first_offset(self, node: DataPlane) -> None:
         node.create_topic()
         for _ in range(2):
-            assert entry(produce(node, batch(producer_id=5, producer_epoch=0, sequence=0))).base_offset == 0
+            again = entry(produce(node, batch(timestamp=77, producer_id=5, producer_epoch=0, sequence=0)))
+            assert again.base_offset == 0
+        assert again.log_append_time_ms == 77, "of a duplicate, Kafka tells the time of the batch it repeats"
         gap = entry(produce(node, batch(producer_id=5, producer_epoch=0, sequence=9)))
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert (gap.error_message, gap.log_start_offset) == (None, 0)
@@ -121,7 +123,20 @@ class TestAppending:
         self, node: DataPlane, config: LogConfig, records: bytearray, error: ErrorCode
     ) -> None:
         node.create_topic(config=config)
-        assert entry(produce(node, records)).error_code == error
+        refused = entry(produce(node, records))
+        assert (refused.error_code, refused.log_start_offset) == (error, -1)
+
+    def test_what_is_no_batch_at_all_is_explained(self, node: DataPlane) -> None:
+        node.create_topic()
+        unknown = batch()
+        unknown[16] = 3
+        refused = entry(produce(node, unknown))
+        assert refused.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert refused.error_message
+
+    def test_a_topic_without_partitions_is_left_out(self, node: DataPlane) -> None:
+        node.create_topic()
+        assert send(node, ProduceRequest(None, 1, 1000, [TopicProduceData("t")])).value.responses == []
 
     def test_traffic_is_counted(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(max_message_bytes=200))
@@ -334,3 +349,9 @@ class TestFraming:
         compressed = batch(b"a" * 100, codec=Codec.ZSTD)
         assert self.refusal(compressed, version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert only_batch(compressed, 7) is compressed
+
+    def test_old_versions_do_not_even_look_at_a_codec_that_is_none(self) -> None:
+        odd = batch()
+        odd[22] |= 5
+        assert self.refusal(odd, version=6) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert only_batch(odd, 7) is odd

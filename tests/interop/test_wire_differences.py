@@ -1,0 +1,117 @@
+"""The same frames to Apache Kafka and to us, in every version of every API: what differs is in `wire_differences.json`.
+
+A difference that is not recorded fails, and so does a recorded one that no longer exists. Beside the stories of
+`wire_cases` every API and version gets half a message, and one with bytes to spare.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.api_keys import API_BY_KEY, ApiKey, request_class
+from protocol.headers import encode_request
+from protocol.messages import Message
+from tests.interop.wire_cases import STORIES, TOPICS
+from tests.interop.wire_stage import CLIENT_ID, CLOSED, Plain, WireStage, differences, plain
+from tests.support.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.ottla_node import OttlaNode
+
+SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
+RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "wire_differences.json").read_text())
+"""By "API: step": `versions` (first and last), `fields` that differ in some of them, and `why`."""
+
+SIDE_VERSIONS = {ApiKey.FETCH: (12, 13), ApiKey.PRODUCE: (9, 13), ApiKey.DESCRIBE_CONFIGS: (4, 4)}
+"""For requests that look on at the effect of another API: the version that names topics, and that with ids."""
+
+Outcome = dict[tuple[ApiKey, str, int], Plain]
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome]:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    with apache_kafka(tmp_path_factory.mktemp("kafka"), SETTINGS, heap="512m") as bootstrap:
+        theirs = outcome_at(bootstrap)
+    with OttlaNode(tmp_path_factory.mktemp("ottla"), SETTINGS) as node:
+        ours = outcome_at(node.bootstrap)
+        assert "fault of the broker" not in node.log_text
+    return theirs, ours
+
+
+def outcome_at(bootstrap: str) -> Outcome:
+    stage = WireStage(bootstrap)
+    stage.warm_up()
+    stage.create_topics(TOPICS)
+    outcome: Outcome = {}
+    for api in STORIES:
+        limits = API_BY_KEY[api]
+        for version in range(limits.min_version, limits.max_version - limits.unstable + 1):
+            for step, answer in tell(stage, api, version):
+                assert (api, step, version) not in outcome, f"two steps of {api.name} are called {step!r}"
+                outcome[api, step, version] = answer
+    stage.close()
+    return outcome
+
+
+def tell(stage: WireStage, api: ApiKey, version: int) -> Iterator[tuple[str, Plain]]:
+    """(step, answer) of the story in this version, and of damaged messages."""
+    story = STORIES[api](stage, version)
+    answer: Message | None = None
+    while True:
+        try:
+            step, request = story.send(answer)
+        except StopIteration:
+            break
+        answer = stage.call(
+            request, version if api == request.API_KEY and step != "the other naming" else side(request)
+        )
+        yield step, CLOSED if answer is None else plain(stage, answer)
+    if api is not ApiKey.PRODUCE:  # whose default is acks=0
+        default = b"".join(encode_request(request_class(api)(), version, 7, CLIENT_ID))
+        frame = default[4:]
+        for step, changed in (
+            ("half a message", frame[: (len(frame) + 9 + len(CLIENT_ID)) // 2]),
+            ("more", frame + b"ab"),
+        ):
+            answered = stage.exchange(len(changed).to_bytes(4) + changed)
+            yield step, CLOSED if answered is None else "answered"
+
+
+def side(request: Message) -> int:
+    """The version of a request that is not of the story's own API or version."""
+    named, by_id = SIDE_VERSIONS[ApiKey(request.API_KEY)]
+    text = repr(request)
+    return named if re.search(r"(topic|name)='[^']", text) or "topics=[]" in text else by_id
+
+
+@pytest.mark.parametrize("api", STORIES)
+def test_the_answers_are_kafkas_or_the_difference_is_recorded(outcomes: tuple[Outcome, Outcome], api: ApiKey) -> None:
+    theirs, ours = outcomes
+    versions: dict[str, list[int]] = defaultdict(list)
+    fields: dict[str, set[str]] = defaultdict(set)
+    for key in theirs:
+        found = list(differences(theirs[key], ours.get(key)))
+        if key[0] is api and found:
+            name = f"{api.name}: {key[1]}"
+            versions[name].append(key[2])
+            fields[name] |= {re.sub(r"\[\d+\]", "", path) for path, _, _ in found}
+    seen = {
+        name: {"versions": [numbers[0], numbers[-1]], "fields": sorted(fields[name])}
+        for name, numbers in versions.items()
+    }
+    recorded = {
+        name: {key: row[key] for key in ("versions", "fields")}
+        for name, row in RECORDED.items()
+        if name.startswith(f"{api.name}: ")
+    }
+    assert seen == recorded
+
+
+def test_every_recorded_difference_is_explained() -> None:
+    assert all(row["why"] for row in RECORDED.values())

@@ -1,0 +1,240 @@
+"""One broker as raw frames meet it: sends requests of any version, and makes answers of two brokers comparable.
+
+What must differ between two brokers (ids, addresses, clocks, the words of messages) is replaced by a stand-in that
+still says whether there was something; everything else stays as it came.
+"""
+
+import dataclasses
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from protocol.api_keys import response_class
+from protocol.headers import decode_response, encode_request
+from protocol.messages import Message
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.primitives import ZERO_UUID, Uuid
+from protocol.records.batch import iter_headers
+from protocol.records.reader import iter_records
+
+CLIENT_ID = "wire"
+UNKNOWN_MEMBER_ID = 25
+TIMEOUT_S = 15.0
+CLOSED = "connection closed"
+NO_ANSWER = "no answer"
+
+Plain = object
+"""What JSON can hold."""
+
+
+class WireStage:
+    """A connection to one broker, made anew whenever it was closed, and what is known of that broker's topics."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._address = (host, int(port))
+        self._socket: socket.socket | None = None
+        self._correlation = 0
+        self.topic_ids: dict[str, Uuid] = {}
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def call(self, request: Message, version: int) -> Message | None:
+        """The answer, None if the broker closed the connection instead."""
+        chunks = encode_request(request, version, self._next_correlation(), CLIENT_ID)
+        frame = self.exchange(b"".join(chunks))
+        if frame is None:
+            return None
+        correlation, answer = decode_response(response_class(request.API_KEY), version, frame)
+        assert correlation == self._correlation
+        return answer
+
+    def exchange(self, frame: bytes) -> bytes | None:
+        """One frame there and one back; None if the connection is closed instead."""
+        try:
+            self._send(frame)
+            return self._receive()
+        except (ConnectionError, EOFError):
+            self.close()
+            return None
+
+    def send_silently(self, request: Message, version: int) -> str:
+        """Send what has no answer; says whether the connection lived on."""
+        self._send(b"".join(encode_request(request, version, self._next_correlation(), CLIENT_ID)))
+        after = self.call(ApiVersionsRequest(), 0)
+        return CLOSED if after is None else NO_ANSWER
+
+    def _next_correlation(self) -> int:
+        self._correlation += 1
+        return self._correlation
+
+    def _send(self, frame: bytes) -> None:
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, timeout=TIMEOUT_S)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.sendall(frame)
+
+    def _receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        assert self._socket is not None
+        data = bytearray()
+        while len(data) < size:
+            part = self._socket.recv(size - len(data))
+            if not part:
+                raise EOFError
+            data += part
+        return bytes(data)
+
+    def warm_up(self) -> None:
+        """Wait until producer ids and coordinators are there: both are made when first asked for."""
+        coordinator = FindCoordinatorRequest(coordinator_keys=["some-group"])
+        self._until_zero(lambda: self._error_of(InitProducerIdRequest(None, 60_000), 5))
+        self._until_zero(lambda: self._error_of(coordinator, 5))
+        self._until_zero(lambda: self._error_of(HeartbeatRequest("some-group", 1, "nobody"), 4) - UNKNOWN_MEMBER_ID)
+
+    def _error_of(self, request: Message, version: int) -> int:
+        answer = self.call(request, version)
+        if isinstance(answer, FindCoordinatorResponse):
+            return answer.coordinators[0].error_code
+        assert isinstance(answer, InitProducerIdResponse | HeartbeatResponse)
+        return answer.error_code
+
+    def _until_zero(self, value: Callable[[], int]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while value():
+            assert time.monotonic() < deadline, "the broker does not come up"
+            time.sleep(0.05)
+
+    def create_topics(self, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
+        """Create topics of so many partitions and such configs, and wait until they can be used."""
+        creatable = [
+            CreatableTopic(name, count, 1, [], [CreatableTopicConfig(*config) for config in configs.items()])
+            for name, (count, configs) in topics.items()
+        ]
+        answer = self.call(CreateTopicsRequest(creatable, 30_000), 7)
+        assert isinstance(answer, CreateTopicsResponse)
+        for topic in answer.topics:
+            assert topic.error_code == 0, (topic.name, topic.error_code, topic.error_message)
+            self.topic_ids[topic.name] = topic.topic_id
+        wanted = ListOffsetsRequest(
+            -1,
+            0,
+            [
+                ListOffsetsTopic(name, [ListOffsetsPartition(index, -1, -1) for index in range(count)])
+                for name, (count, _) in topics.items()
+            ],
+        )
+        self._until_zero(lambda: not self._all_led(wanted))
+
+    def _all_led(self, wanted: ListOffsetsRequest) -> bool:
+        answer = self.call(wanted, 7)
+        assert isinstance(answer, ListOffsetsResponse)
+        return all(partition.error_code == 0 for topic in answer.topics for partition in topic.partitions)
+
+    def name_of(self, topic_id: bytes) -> str:
+        if topic_id == ZERO_UUID:
+            return "no id"
+        return next((f"id of {name}" for name, known in self.topic_ids.items() if known == topic_id), "some id")
+
+
+# ---- making answers comparable
+
+LEFT_OUT = frozenset({"throttle_time_ms", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"})
+WORDS = frozenset({"error_message", "batch_index_error_message", "documentation"})
+IDENTITIES = (
+    *("api_key", "node_id", "resource_type", "resource_name", "topic_name", "name", "topic", "topic_id"),
+    *("group_id", "key", "partition_index", "partition", "index", "last_sequence", "producer_epoch"),
+)
+"""Fields by which the items of a list are put in order: brokers answer in the order of their hash tables."""
+
+_MEMBER = re.compile(r"(.*-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def plain(stage: WireStage, value: object, field: str = "") -> Plain:
+    """An answer as JSON, without what differs between any two brokers."""
+    if dataclasses.is_dataclass(value):
+        named = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return {name: plain(stage, one, name) for name, one in named.items() if name not in LEFT_OUT}
+    if isinstance(value, list):
+        items = [plain(stage, one, field) for one in value]
+        return sorted(items, key=_identity)
+    if field in WORDS:
+        return "some words" if value else value
+    if field == "records":
+        return None if value is None else _batches(value)
+    if isinstance(value, bytes):
+        return stage.name_of(value) if len(value) == 16 else value.hex()
+    if isinstance(value, str) and _MEMBER.fullmatch(value):
+        return "some member id"
+    if isinstance(value, int) and (field in MASKED or value > EPOCH_MS):
+        return f"some {field}" if value >= 0 else value
+    return value
+
+
+EPOCH_MS = 1_500_000_000_000
+MASKED = frozenset({"session_id", "finalized_features_epoch", "last_timestamp", "producer_id"})
+
+
+def _identity(item: Plain) -> list[str]:
+    return [f"{item[name]!s:>6}" for name in IDENTITIES if name in item] if isinstance(item, dict) else []
+
+
+def _batches(data: object) -> Plain:
+    assert isinstance(data, bytes | memoryview)
+    found = []
+    for position, header in iter_headers(data):
+        view = memoryview(data)[position : position + header.size]
+        found.append(
+            {
+                "base_offset": header.base_offset,
+                "leader_epoch": header.leader_epoch,
+                "attributes": header.attributes,
+                "last_offset_delta": header.last_offset_delta,
+                "producer": [header.producer_id, header.producer_epoch, header.base_sequence],
+                "records": [
+                    [
+                        record.offset,
+                        "stamped" if header.attributes & 8 else record.timestamp,
+                        str(record.key),
+                        len(record.value or b""),
+                    ]
+                    for record in iter_records(view)
+                ],
+            }
+        )
+    return found
+
+
+def differences(theirs: Plain, ours: Plain, path: str = "") -> Iterable[tuple[str, Plain, Plain]]:
+    """(path, theirs, ours) of every leaf that differs."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for name in {**theirs, **ours}:
+            yield from differences(theirs.get(name), ours.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for index, (their, our) in enumerate(zip(theirs, ours, strict=True)):
+            yield from differences(their, our, f"{path}[{index}]")
+    elif theirs != ours:
+        yield path, theirs, ours
