@@ -36,6 +36,7 @@ from storage.producer_state import Origin
 MAX_RECORD_ERRORS = 1000
 """A batch may hold millions of bad records; a response need not list them all."""
 
+_LAST_CODEC = int(max(Codec))
 _MAGIC_POSITION = 16
 _MIN_LEGACY_LENGTH = 14
 """The smallest length field of the message formats before magic 2."""
@@ -54,7 +55,7 @@ def admit(batches: Buffer, config: LogConfig, now_ms: int, origin: Origin) -> li
     From a client exactly one batch. An incomplete batch at the end is left out. Raises CorruptBatch and InvalidRecords.
     """
     view = memoryview(batches)
-    found = list(_split(view, origin))
+    found = _split(view, origin)
     if origin is Origin.CLIENT and len(found) != 1:
         raise InvalidRecords(Rejection.INVALID_RECORD, f"expected one record batch, found {len(found)}")
     return [_admit_batch(header, batch, config, now_ms, origin) for header, batch in found]
@@ -76,17 +77,19 @@ def verify_replicated(batches: Buffer) -> list[Admitted]:
     return found
 
 
-def _split(view: memoryview, origin: Origin) -> Iterator[tuple[BatchHeader, memoryview]]:
+def _split(view: memoryview, origin: Origin) -> list[tuple[BatchHeader, memoryview]]:
+    found: list[tuple[BatchHeader, memoryview]] = []
     position, end = 0, len(view)
     while end - position >= HEADER_SIZE:
         header = _parse(view, position, origin)
         size = header.batch_length + LENGTH_PREFIX_SIZE
         if position + size > end:
-            return
-        yield header, view[position : position + size]
+            return found
+        found.append((header, view[position : position + size]))
         position += size
     if end - position >= LENGTH_PREFIX_SIZE and batch_size(view, position) <= end - position:
         raise CorruptBatch("a batch ends before its header does")
+    return found
 
 
 def _parse(view: memoryview, position: int, origin: Origin) -> BatchHeader:
@@ -150,7 +153,7 @@ def _check_client_header(header: BatchHeader) -> None:
         raise InvalidRecords(
             Rejection.INVALID_RECORD, f"producer {header.producer_id} sent the sequence {header.base_sequence}"
         )
-    if header.codec > Codec.ZSTD:
+    if header.codec > _LAST_CODEC:
         raise InvalidRecords(Rejection.UNKNOWN_SERVER_ERROR, f"compression codec {header.codec} does not exist")
 
 

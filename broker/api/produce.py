@@ -152,9 +152,11 @@ class _Produce:
         entry: PartitionProduceResponse,
     ) -> None:
         """Append one batch and fill `entry`. Raises KafkaError."""
-        absence = self._absence(topic, data.index) if partition is None else ErrorCode.NONE
-        if absence in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-            raise KafkaError(absence)
+        absence = ErrorCode.NONE
+        if partition is None:
+            absence = self._absence(topic, data.index)
+            if absence in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+                raise KafkaError(absence)
         records = only_batch(data.records, self._version)
         if not -1 <= self._acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -174,7 +176,7 @@ class _Produce:
         outcome = partition.outcome(end, self._acks)
         if outcome is None:
             self.waiting.append(_Waiting(partition, end, entry))
-        elif outcome is not ErrorCode.NONE:
+        elif outcome:
             self.fail(entry, outcome)
 
     def _hosted(self, topic: TopicProduceData) -> HostedTopic | None:

@@ -53,6 +53,9 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+_TIMESTAMP_TYPES = tuple(TimestampType)  # looked up: calling the enum costs 0.3 µs, three times for each append
+
+
 class BatchHeader(NamedTuple):
     """The 13 fields of the header, in the order of the bytes. Timestamps in ms; -1 stands for "none" where Kafka has
     it so.
@@ -91,7 +94,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType((self.attributes & LOG_APPEND_TIME_FLAG) >> 3)
+        return _TIMESTAMP_TYPES[(self.attributes & LOG_APPEND_TIME_FLAG) >> 3]
 
     @property
     def is_transactional(self) -> bool:
@@ -131,7 +134,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     Raises MalformedBatch where 61 bytes are not there, the length is too small for a header, or the magic is not 2.
     """
     try:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error:
         raise MalformedBatch(f"{len(buffer) - position} bytes are too few for a batch header") from None
     if header.magic != MAGIC:
