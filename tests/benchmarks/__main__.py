@@ -21,7 +21,7 @@ from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Pr
 from tests.support.apache_kafka import REPOSITORY
 
 REPORT = REPOSITORY / "build" / "bench"
-RUNS = 3
+RUNS = 5
 
 Maker = Callable[[Path], contextlib.AbstractContextManager[Side]]
 

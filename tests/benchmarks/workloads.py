@@ -125,7 +125,8 @@ class Produce:
 
 
 class Consume:
-    """MB/s out of one hot partition, and the broker's processor time for each MB.
+    """MB/s out of one hot partition, and the broker's processor time for each MB. The client's own start and end, timed
+    with a single record, do not count.
 
     The client reads ahead without bound. By default librdkafka stops fetching while 100,000 records are unread and
     looks again a second later: it would sleep most of the time, and longer on the faster broker.
@@ -150,30 +151,32 @@ class Consume:
             topic = self._topics[side.name] = f"consume-{uuid.uuid4().hex}"
             create_topic(side, topic)
             fill(side, topic, self._size, self._count)
-        started, cpu = time.monotonic(), side.cpu_s()
-        if shutil.which("kcat") is None:
-            self._drain_with_confluent(side, topic)
-        else:
-            self._drain(side, topic)
-        took, used = time.monotonic() - started, side.cpu_s() - cpu
+        drain = self._drain_with_confluent if shutil.which("kcat") is None else self._drain
+        overhead_s = drain(side, topic, 1)
+        cpu = side.cpu_s()
+        took, used = drain(side, topic, self._count) - overhead_s, side.cpu_s() - cpu
         megabytes = self._size * self._count / 1e6
         return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
 
-    def _drain(self, side: Side, topic: str) -> None:
-        command = ["kcat", "-C", "-q", "-b", side.bootstrap, "-t", topic, "-o", "beginning", "-c", str(self._count)]
+    def _drain(self, side: Side, topic: str, count: int) -> float:
+        command = ["kcat", "-C", "-q", "-b", side.bootstrap, "-t", topic, "-o", "beginning", "-c", str(count)]
         command += [part for key, value in self.PREFETCH.items() for part in ("-X", f"{key}={value}")]
+        started = time.monotonic()
         subprocess.run(command, check=True, timeout=600, stdout=subprocess.DEVNULL)
+        return time.monotonic() - started
 
-    def _drain_with_confluent(self, side: Side, topic: str) -> None:
+    def _drain_with_confluent(self, side: Side, topic: str, count: int) -> float:
         """Slower by what a Python object for each record costs."""
+        started = time.monotonic()
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": side.bootstrap, "group.id": "bench", "enable.auto.commit": False, **self.PREFETCH}
         )
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         read = 0
-        while read < self._count:
-            read += len(consumer.consume(10_000, timeout=5))
+        while read < count:
+            read += len(consumer.consume(min(count, 10_000), timeout=5))
         consumer.close()
+        return time.monotonic() - started
 
 
 class OneMessageRequests:
