@@ -3,6 +3,7 @@
 Handlers get one of these per request. It carries no socket and nothing to write to: answers are return values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.net.request import ConnectionInfo, Request
@@ -13,7 +14,7 @@ class RequestContext:
     """The circumstances of one request.
 
     `connection` is the live record of the connection: ApiVersions writes the client's software name and version into
-    it, quotas its mute time. `request` is the frame itself; handlers need it only for `effects_applied`.
+    it, quotas its mute time. `request` is the frame itself; handlers need it only for what the methods here do with it.
     """
 
     api_version: int
@@ -44,3 +45,7 @@ class RequestContext:
     def effects_applied(self) -> None:
         """Say that this request has done all it does and only awaits confirmation; see `Request.effects_applied`."""
         self.request.effects_applied()
+
+    def when_hurried(self, callback: Callable[[], None]) -> None:
+        """Call back once if nothing more will come from the peer; see `Request.when_hurried`."""
+        self.request.when_hurried(callback)

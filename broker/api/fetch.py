@@ -113,6 +113,7 @@ class FetchHandler:
             pending.finish()
         else:
             pending.wait(self._deadlines, request.max_wait_ms)
+            context.when_hurried(pending.hurry)
         return pending.future
 
 
@@ -328,7 +329,7 @@ class _PendingFetch:
 
     def wait(self, deadlines: Deadlines, max_wait_ms: int) -> None:
         """Look again at every change, until there is enough or time is over."""
-        self._deadline = deadlines.after_ms(max_wait_ms, self._on_deadline)
+        self._deadline = deadlines.after_ms(max_wait_ms, self.hurry)
         self._fetch.opened.targets.on_change = self._on_change
         self._fetch.watch()
 
@@ -358,7 +359,8 @@ class _PendingFetch:
         else:
             self._fetch.watch()
 
-    def _on_deadline(self) -> None:
+    def hurry(self) -> None:
+        """The time is over: answer with what there is."""
         if not self._is_over:
             self._fetch.look(first=False)
             self.finish()

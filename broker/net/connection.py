@@ -163,7 +163,11 @@ class Connection(asyncio.BufferedProtocol):
         self._take(self._receiver.received(nbytes))
 
     def eof_received(self) -> bool:
-        """The peer sends no more: finish what it has sent, as Kafka does, which would not have seen the end yet."""
+        """The peer sends no more: finish what it has sent, as Kafka does, which would not have seen the end yet.
+
+        What only waits for something to happen is hurried: a client that is gone is not to leave its socket here for
+        as long as its fetch may take.
+        """
         if not self._sees_end:
             self._park_end(PEER_CLOSED)
         self._pump()
@@ -264,6 +268,8 @@ class Connection(asyncio.BufferedProtocol):
     def _park_end(self, reason: CloseConnection) -> None:
         self._sees_end = True
         self._parked.append(reason)
+        if self._holder is not None:
+            self._holder.hurry()
 
     def _pump(self) -> None:
         """Begin what is parked while nothing holds, write what came of it, and see whether to read on."""
@@ -316,12 +322,15 @@ class Connection(asyncio.BufferedProtocol):
         if not request.is_applied:
             self._holder = request
             self._holds |= Hold.REQUEST
+            if self._sees_end:
+                request.hurry()
         assert slot.future is not None
         slot.future.add_done_callback(partial(self._on_done, slot))
         self._hold_if_withholding()
 
     def _on_done(self, slot: Slot, future: "asyncio.Future[Answer]") -> None:
         """A handler that had to wait has come to its end."""
+        slot.request.on_answered()
         if slot.is_cut:
             self._log_late_failure(future)
             return

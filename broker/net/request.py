@@ -68,6 +68,25 @@ class Request:
     arrived_ms: float = 0.0
     owner: RequestOwner | None = None
     is_applied: bool = False
+    _hurry: Callable[[], None] | None = None
+
+    def when_hurried(self, callback: Callable[[], None]) -> None:
+        """Call back once if the peer has sent its last byte while this request is not answered yet.
+
+        Most likely nobody is there any more to take the answer. A handler that only waits for something to happen (a
+        fetch) ends its wait and answers; one that does something need not care.
+        """
+        self._hurry = callback
+
+    def hurry(self) -> None:
+        """The peer has sent its last byte."""
+        callback, self._hurry = self._hurry, None
+        if callback is not None:
+            callback()
+
+    def on_answered(self) -> None:
+        """The handler has come to its end, and is let go of: it may well hold this request in turn."""
+        self._hurry = None
 
     def effects_applied(self) -> None:
         """Let the connection begin its next request although this one is not answered yet.

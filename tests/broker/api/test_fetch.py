@@ -42,7 +42,8 @@ class Reader:
         )
 
     def send(self, request: FetchRequest, version: int = BY_NAME) -> Answer[FetchResponse]:
-        return Answer(self.handler(request, self.node.context(version)))
+        self.context = self.node.context(version)
+        return Answer(self.handler(request, self.context))
 
     def fetch(
         self,
@@ -312,6 +313,15 @@ class TestWaiting:
         node.produce(b"b")
         answer = reader.fetch(at(0), max_wait_ms=500, min_bytes=100_000)
         assert base_offsets(only(answer)) == [0]
+
+    def test_a_peer_that_sends_no_more_is_answered_with_what_there_is(self, node: DataPlane, reader: Reader) -> None:
+        node.create_topic()
+        node.produce(b"a")
+        answer = reader.fetch(at(0), max_wait_ms=2**31 - 1, min_bytes=100_000)
+        reader.context.request.hurry()
+        assert base_offsets(only(answer)) == [0]
+        assert len(node.deadlines) == 0
+        assert not node.partition().marks.armed
 
     def test_a_peer_that_went_away_leaves_nothing_behind(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()

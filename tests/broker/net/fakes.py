@@ -135,6 +135,8 @@ class Broker:
         self.requests: dict[int, Request] = {}
         self.futures: dict[int, asyncio.Future[Answer]] = {}
         self.later: set[int] = set()
+        self.patient: set[int] = set()
+        """Those of `later` that end their wait when they are hurried."""
         self.applied: set[int] = set()
         self.silent: set[int] = set()
         self.failing: dict[int, Exception] = {}
@@ -154,6 +156,8 @@ class Broker:
             request.effects_applied()
         if number in self.later or number in self.applied:
             self.futures[number] = asyncio.get_running_loop().create_future()
+            if number in self.patient:
+                request.when_hurried(lambda: self.futures[number].set_result(self.answer(number)))
             return self.futures[number]
         return None if number in self.silent else self.answer(number)
 

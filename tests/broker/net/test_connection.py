@@ -457,6 +457,29 @@ class TestEndings:
         assert peer.transport.is_closing()
         assert "resume" not in peer.transport.calls
 
+    async def test_a_hang_up_hurries_those_who_only_wait_and_those_behind_them(self) -> None:
+        broker = Broker()
+        broker.later = broker.patient = {1, 3}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2, 3))
+        assert broker.begun == [1]
+        peer.hang_up()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert peer.answers == [1, 2, 3]
+        assert peer.transport.is_closing()
+
+    async def test_who_was_answered_is_hurried_no_more(self) -> None:
+        broker = Broker()
+        broker.later, broker.patient = {1, 2}, {1}
+        peer = House(broker).connect()
+        peer.send(frames(1, 2))
+        await broker.finish(1)
+        peer.hang_up()
+        assert not peer.transport.is_closing()
+        await broker.finish(2)
+        assert peer.answers == [1, 2]
+
     async def test_after_a_hang_up_nothing_is_read_even_when_there_is_room_again(self) -> None:
         broker = Broker()
         broker.later = {1, 11}
