@@ -146,6 +146,9 @@ class LogLoader:
         segments = [self._open_segment(base) for base in bases]
         for segment, following in pairwise(segments):
             segment.next_offset = following.base_offset
+            is_told_of = segment.base_offset in self._recovery.damaged
+            if not self._clean and not is_told_of and not _indexes_lie_within(segment):
+                self._recovery.damaged.append(segment.base_offset)
         if segments and self._clean and not _tail_is_whole(segments[-1]):
             self._recovery.damaged.append(segments[-1].base_offset)
         return segments
@@ -337,6 +340,15 @@ def _tail_is_whole(segment: LogSegment) -> bool:
     except MalformedBatch:
         return False
     return end == segment.size
+
+
+def _indexes_lie_within(segment: LogSegment) -> bool:
+    """Whether the indexes of a finished segment consist of whole entries, the last of which speak of its offsets."""
+    indexes = segment.offset_index, segment.time_index
+    lasts = [index.last.offset for index in indexes if len(index.entries)]
+    return all(index.entries.is_whole for index in indexes) and all(
+        segment.base_offset <= offset < segment.next_offset for offset in lasts
+    )
 
 
 def _has_batch_beyond(segment: LogSegment, interval: int) -> bool:

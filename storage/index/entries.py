@@ -38,6 +38,8 @@ class EntryFile:
         self._fs = fs
         self.path = path
         self._entry = entry
+        self.is_whole = True
+        """Whether the file held nothing but whole entries when it was loaded."""
         self._filed = 0
         """Entries that only the file holds; those of the tail follow, the first `_saved` of them in the file too."""
         self._saved = 0
@@ -50,7 +52,9 @@ class EntryFile:
 
     def load(self) -> None:
         """Takes the file as it is; a trailing part of an entry is not counted. Raises FileNotFoundError."""
-        self._forget(self._fs.size(self.path) // self._entry.size)
+        size = self._fs.size(self.path)
+        self.is_whole = size % self._entry.size == 0
+        self._forget(size // self._entry.size)
 
     def reset(self) -> None:
         """No entries, and an empty file."""

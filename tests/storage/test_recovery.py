@@ -180,14 +180,26 @@ def test_lost_indexes_are_made_anew(fs: MemoryFileSystem, clean: bool, suffix: s
     assert found.find(base + 1) == len(written[0])
 
 
-@pytest.mark.parametrize("content", [b"", struct.pack(">ii", 3, 10**6), struct.pack(">ii", -4, 0)])
-def test_an_index_that_cannot_be_the_segments_is_made_anew(fs: MemoryFileSystem, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        (".index", b""),
+        (".index", struct.pack(">ii", 3, 10**6)),
+        (".index", struct.pack(">ii", -4, 0)),
+        (".index", struct.pack(">ii", 5, 0)),
+        (".index", struct.pack(">ii", 3, 0) + b"x"),
+        (".timeindex", struct.pack(">qi", 1, 5)),
+        (".timeindex", struct.pack(">qi", 1, -1)),
+        (".timeindex", struct.pack(">qi", 1, 3) + b"x"),
+    ],
+)
+def test_an_index_that_cannot_be_the_segments_is_made_anew(fs: MemoryFileSystem, suffix: str, content: bytes) -> None:
     filled(fs, 12)
-    entries = read_file(fs, name(0, ".index"))
-    write_file(fs, name(0, ".index"), content, sync=False)
+    entries = read_file(fs, name(0, suffix))
+    write_file(fs, name(0, suffix), content, sync=False)
     log = opened(fs, recovery_point=12)
     assert log.recovery.damaged == [0]
-    assert read_file(fs, name(0, ".index")) == entries
+    assert read_file(fs, name(0, suffix)) == entries
 
 
 def test_kafkas_preallocated_index_loses_its_zeros(fs: MemoryFileSystem) -> None:
