@@ -10,6 +10,7 @@ An attribute without anything after it stands for the key of the same name with 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from posixpath import normpath
 from types import MappingProxyType
 from typing import Generic, TypeVar, cast
 
@@ -415,12 +416,14 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        return self._items("log.dirs") or self._items("log.dir")
+        """The directories, each once and in one spelling (`a/` is `a`), since they are told apart by their paths."""
+        given = self._items("log.dirs") or self._items("log.dir")
+        return tuple(dict.fromkeys(normpath(path) for path in given))
 
     @property
     def metadata_log_dir(self) -> str:
         given = self.value("metadata.log.dir")
-        return self.log_dirs[0] if given is None else str(given)
+        return self.log_dirs[0] if given is None else normpath(str(given))
 
     @property
     def snapshot_min_changed_records_ratio(self) -> float:

@@ -30,6 +30,8 @@ def test_log_directories() -> None:
     config = config_with(log_dirs="/a, /b,/a", log_dir="/c")
     assert (config.log_dirs, config.metadata_log_dir) == (("/a", "/b"), "/a")
     assert config_with(log_dir="/c", metadata_log_dir="/m").metadata_log_dir == "/m"
+    spelled = config_with(log_dirs="/a/,/a,/b//c", metadata_log_dir="/a/.")
+    assert (spelled.log_dirs, spelled.metadata_log_dir) == (("/a", "/b/c"), "/a")
 
 
 def test_no_http_listener_when_empty() -> None:
