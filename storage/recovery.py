@@ -346,9 +346,8 @@ def _indexes_lie_within(segment: LogSegment) -> bool:
     """Whether the indexes of a finished segment consist of whole entries, the last of which speak of its offsets."""
     indexes = segment.offset_index, segment.time_index
     lasts = [index.last.offset for index in indexes if len(index.entries)]
-    return all(index.entries.is_whole for index in indexes) and all(
-        segment.base_offset <= offset < segment.next_offset for offset in lasts
-    )
+    is_whole = all(index.entries.is_whole for index in indexes) and segment.time_index.ascends
+    return is_whole and all(segment.base_offset <= offset < segment.next_offset for offset in lasts)
 
 
 def _has_batch_beyond(segment: LogSegment, interval: int) -> bool:

@@ -223,7 +223,7 @@ class LogSegment:
         has one.
         """
         if self._max_timestamp is None:
-            newest = self.time_index.last
+            newest = self.time_index.last if self.time_index.ascends else TimestampOffset(-1, self.base_offset)
             if not self._is_finished or newest.timestamp < 0:
                 newest = self._newest_after(newest)
             self._max_timestamp = newest

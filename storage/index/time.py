@@ -38,6 +38,13 @@ class TimeIndex:
         """The last entry; (-1, base offset) if there is none."""
         return self._entry(-1) if len(self.entries) else TimestampOffset(-1, self._base_offset)
 
+    @property
+    def ascends(self) -> bool:
+        """Whether the last entry is above the first, as it must be. Zeros are not: believed, they would let retention
+        take the segment for one of 1970.
+        """
+        return len(self.entries) < 2 or self.last.timestamp > self._entry(0).timestamp
+
     def load(self) -> None:
         self.entries.load()
         self._last_timestamp = None

@@ -191,6 +191,7 @@ def test_lost_indexes_are_made_anew(fs: MemoryFileSystem, clean: bool, suffix: s
         (".timeindex", struct.pack(">qi", 1, 5)),
         (".timeindex", struct.pack(">qi", 1, -1)),
         (".timeindex", struct.pack(">qi", 1, 3) + b"x"),
+        (".timeindex", bytes(24)),
     ],
 )
 def test_an_index_that_cannot_be_the_segments_is_made_anew(fs: MemoryFileSystem, suffix: str, content: bytes) -> None:

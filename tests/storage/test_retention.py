@@ -6,7 +6,7 @@ import pytest
 
 from protocol.records.builder import Record, build_batch
 from storage.config import CleanupPolicy, LogConfig
-from storage.files import join
+from storage.files import join, write_file
 from storage.log import Log
 from storage.removals import PendingRemovals
 from storage.retention import Reason, delete_old_segments, over_size
@@ -126,6 +126,28 @@ def test_a_record_without_timestamp_is_as_old_as_its_file() -> None:
     log.advance_high_watermark(1)
     assert delete_old_segments(log, NOW_MS - HOUR_MS) == []
     assert len(delete_old_segments(log, NOW_MS)) == 1
+
+
+def test_a_time_index_of_zeros_does_not_make_a_segment_old() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory("logs")
+    config = replace(KEEP, retention_ms=HOUR_MS, index_interval_bytes=1)
+
+    def opened() -> Log:
+        return Log.open(fs, "logs/t-0", config, now_ms=NOW_MS, clean_shutdown=True, jitter=lambda bound: 0)
+
+    log = opened()
+    for age_ms in (30, 20, 10):
+        log.append_as_leader(bytearray(build_batch([Record(NOW_MS - age_ms, b"k", b"v")])), 0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.close()
+    path = join("logs/t-0", f"{0:020d}.timeindex")
+    write_file(fs, path, bytes(fs.size(path)), sync=True)
+    log = opened()
+    log.advance_high_watermark(log.log_end_offset)
+    assert delete_old_segments(log, NOW_MS) == []
+    (expired,) = delete_old_segments(log, NOW_MS + HOUR_MS)
+    assert [segment.base_offset for segment in expired.segments] == [0]
 
 
 def test_files_wait_for_their_delay() -> None:
