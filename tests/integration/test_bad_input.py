@@ -2,8 +2,10 @@
 
 import contextlib
 import random
+import re
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.errors import ErrorCode
+from protocol.headers import encode_request
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.records.builder import Record, build_batch
 from tests.support.ottla_node import OttlaNode, run_ottla
 from tests.support.raw_produce import RawProducer
@@ -120,6 +124,27 @@ def test_a_second_start_on_the_same_directory_says_so(node: OttlaNode, tmp_path:
     failed = run_ottla(*other.command()[3:], check=False)
     assert failed.returncode == 1
     assert str(node.data) in one_sentence(failed.stdout + failed.stderr)
+
+
+def open_connections(node: OttlaNode) -> int:
+    found = re.search(r'_connection_count\{[^}]*"PLAINTEXT"[^}]*\} ([0-9.]+)', node.http("/metrics")[1])
+    assert found is not None
+    return int(float(found[1]))
+
+
+def test_consumers_that_hang_up_in_a_long_fetch_leave_no_connection_behind(node: OttlaNode) -> None:
+    partition = FetchPartition(0, partition_max_bytes=1000, fetch_offset=0)
+    fetch = FetchRequest(max_wait_ms=2**31 - 1, min_bytes=2**20, topics=[FetchTopic("t", partitions=[partition])])
+    frame = b"".join(encode_request(fetch, 12, 1, "impatient"))
+    before = open_connections(node)
+    with contextlib.ExitStack() as consumers:
+        for _ in range(100):
+            consumers.enter_context(connect(node)).sendall(frame)
+        while open_connections(node) < before + 100:
+            pass
+    deadline = time.monotonic() + 10
+    while open_connections(node) > before:
+        assert time.monotonic() < deadline, "connections of consumers that are gone stay open"
 
 
 def test_a_port_in_use_says_so(node: OttlaNode, tmp_path: Path) -> None:
