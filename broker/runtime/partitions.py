@@ -80,7 +80,8 @@ class Partitions:
         self._metadata = metadata
         self._config_of = config_of
         self._lag_time_max_ms = lag_time_max_ms
-        self._creating: set[PartitionKey] = set()
+        self._creating: set[tuple[str, int]] = set()
+        """By name, since a topic that follows a deleted one of its name gets the same directory."""
         self._all_created: asyncio.Future[None] | None = None
         self._offline: set[PartitionKey] = set()
         self._listeners: list[PartitionListener] = []
@@ -162,7 +163,7 @@ class Partitions:
         partition = self._find(topic_id, index)
         if partition is not None:
             partition.assign(registration)
-        elif (topic_id, index) not in self._creating and (topic_id, index) not in self._offline:
+        elif (name, index) not in self._creating and (topic_id, index) not in self._offline:
             self._begin_hosting(name, topic_id, index, registration)
 
     async def wait_created(self) -> None:
@@ -172,8 +173,7 @@ class Partitions:
                 self._all_created = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._all_created)
 
-    def _note_created(self, key: PartitionKey) -> None:
-        self._creating.discard(key)
+    def _note_created(self) -> None:
         if not self._creating and self._all_created is not None:
             self._all_created.set_result(None)
             self._all_created = None
@@ -191,7 +191,7 @@ class Partitions:
         if not self._store.may_create(directory_id):
             self._offline.add((topic_id, index))
             return
-        self._creating.add((topic_id, index))
+        self._creating.add((name, index))
         created = self._store.create(name, index, topic_id, config, directory_id)
         created.add_done_callback(partial(self._on_created, name, topic_id, index))
 
@@ -202,7 +202,16 @@ class Partitions:
             self._offline.add((topic_id, index))
         else:
             self._put_to_use(name, topic_id, index, created.result())
-        self._note_created((topic_id, index))
+        self._creating.remove((name, index))
+        self._host_successor(name, index)
+        self._note_created()
+
+    def _host_successor(self, name: str, index: int) -> None:
+        """While the log was being created its topic may have been deleted, and another of the same name have come."""
+        topic = self.image.topics.by_name(name)
+        registration = None if topic is None else topic.partition(index)
+        if topic is not None and registration is not None and self._broker_id in registration.replicas:
+            self._assign(name, topic.id, index, registration)
 
     def _put_to_use(self, name: str, topic_id: Uuid, index: int, log: Log) -> None:
         registration = self.image.topics.partition(topic_id, index)

@@ -72,6 +72,32 @@ def test_a_topic_deleted_while_its_log_is_created_leaves_no_log(node: DataPlane)
     assert len(node.log_dirs) == 0
 
 
+@pytest.mark.parametrize("generations", [1, 2, 3])
+def test_a_topic_that_comes_again_while_its_predecessors_log_is_created(node: DataPlane, generations: int) -> None:
+    node.io.is_held = True
+    for _ in range(generations):
+        node.delete_topic(node.create_topic())
+    identity = node.create_topic()
+    node.io.release()
+    node.loop.run_soon()
+    assert node.loop.failures == []
+    assert node.partition().log.topic_id == identity
+    assert node.partition().is_leader
+    assert len(node.log_dirs) == 1
+    assert len([name for name in node.fs.list("/data") if name.startswith("t-0")]) == 2, "the old one is to be removed"
+
+
+def test_a_topic_that_comes_again_while_its_predecessors_log_is_deleted(node: DataPlane) -> None:
+    first = node.create_topic()
+    node.io.is_held = True
+    node.delete_topic(first)
+    identity = node.create_topic()
+    node.io.release()
+    node.loop.run_soon()
+    assert node.loop.failures == []
+    assert node.partition().log.topic_id == identity
+
+
 def test_deleting_a_topic_takes_its_logs_away_and_tells_who_waits(node: DataPlane) -> None:
     identity = node.create_topic("t", 2, replicas=(1, 2))
     node.produce(b"a")
