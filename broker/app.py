@@ -248,6 +248,7 @@ class Node:
         server.start()
         self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
         self._undo.push_async_callback(self._withdraw, lifecycle)
+        self._undo.callback(data.store.stop_creating)
         self._not_ready = ""
         # What a start leaves behind lives as long as the node: full collections need not look at it again.
         gc.collect()

@@ -80,6 +80,7 @@ class LogStore:
         self._io = io
         self._clock = clock
         self._delete_delay_ms = delete_delay_ms
+        self._is_stopping = False
 
     def discard_leftovers(self) -> None:
         """Have the directories removed that were on their way out when the node stopped."""
@@ -103,15 +104,18 @@ class LogStore:
         self, topic: str, index: int, topic_id: Uuid, config: LogConfig, directory_id: Uuid
     ) -> "asyncio.Future[Log]":
         """A new log, in the directory with that id or in the best one; fails with LogDirFailure or NoLogDir."""
-        return self._io.submit(
-            partial(
-                self._log_dirs.create,
-                TopicPartition(topic, index),
-                config,
-                now_ms=self._clock.now_ms(),
-                topic_id=topic_id,
-                directory_id=directory_id,
-            )
+        return self._io.submit(partial(self._create, TopicPartition(topic, index), topic_id, config, directory_id))
+
+    def stop_creating(self) -> None:
+        """Begin no creation that still waits for its turn: the node stops, and its next start asks for them again."""
+        self._is_stopping = True
+
+    def _create(self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, directory_id: Uuid) -> Log:
+        """On the IO thread."""
+        if self._is_stopping:
+            raise NoLogDir("The node is stopping.")
+        return self._log_dirs.create(
+            partition, config, now_ms=self._clock.now_ms(), topic_id=topic_id, directory_id=directory_id
         )
 
     def delete(self, log: Log) -> None:

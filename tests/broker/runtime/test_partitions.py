@@ -259,3 +259,13 @@ async def test_waiting_for_creation_ends_when_the_last_log_is_there(node: DataPl
     node.loop.run_soon()
     await second
     assert [str(p) for p in node.partitions.all()] == ["t-0", "t-1"]
+
+
+def test_a_stop_does_not_wait_for_creations_that_have_not_begun(node: DataPlane) -> None:
+    node.io.is_held = True
+    node.create_topic("t", 3)
+    node.store.stop_creating()
+    node.io.release()
+    node.loop.run_soon()
+    assert not node.fs.exists("/data/t-0")
+    assert not list(node.partitions.all())
