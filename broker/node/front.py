@@ -25,6 +25,10 @@ from broker.runtime.producer_ids import LocalBlockSource, ProducerIds
 from broker.runtime.quorum import KRAFT_VERSION
 from storage.files import FileSystem
 
+# An ordinary topic is in service within this time, so that whoever is told of it can use it. One of a thousand
+# partitions is not: its creator is told of the commit alone, as by Kafka, and clients retry as they do there.
+HOSTING_WAIT_MAX_MS = 500
+
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -74,7 +78,7 @@ def build_dispatcher(
         io=io,
         metadata=metadata.cache,
         controller=metadata.driver,
-        creating_controller=HostingGateway(metadata.driver, data.partitions, wait_max_ms=config.request_timeout_ms),
+        creating_controller=HostingGateway(metadata.driver, data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS),
         active_controller=metadata.active_controller,
         topic_creator=metadata.topics if config.auto_create_topics_enable else None,
         create_internal_topic=metadata.topics.ensure_internal_topic,
