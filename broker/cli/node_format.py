@@ -7,9 +7,10 @@ from itertools import chain
 from broker.cli.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.records import VersionedRecord
-from broker.metadata.snapshot_codec import ControlState, bootstrap_checkpoint, voters_checkpoint
+from broker.metadata.snapshot_codec import bootstrap_checkpoint, voters_checkpoint
 from protocol.messages.common_records import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from protocol.primitives import Uuid
+from protocol.records.quorum_control import ControlState
 from storage.errors import StorageError
 from storage.files import OsFileSystem
 from storage.formatting import BOOTSTRAP_CHECKPOINT_FILE, Formatted, format_directories, random_id

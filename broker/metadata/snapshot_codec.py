@@ -13,17 +13,16 @@ from broker.metadata.records import MetadataRecord, VersionedRecord, decode_reco
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import DecodeError
 from protocol.messages.common_records import (
-    KRaftVersionRecord,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
-    VotersRecord,
 )
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, crc_is_valid, parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, control_batch, control_type
 from protocol.records.errors import MalformedBatch, MalformedRecords
-from protocol.records.reader import FullRecord, iter_records
+from protocol.records.quorum_control import ControlState, control_records, read_control_state
+from protocol.records.reader import iter_records
 
 RECORDS_PER_BATCH: Final = 1_024
 _CONTROL_VERSION: Final = 0
@@ -31,13 +30,6 @@ _CONTROL_VERSION: Final = 0
 
 class InvalidSnapshot(Exception):
     """Bytes that are not a whole snapshot."""
-
-
-class ControlState(NamedTuple):
-    """What the log's control records had established where a snapshot ends."""
-
-    kraft_version: int
-    voters: VotersRecord | None
 
 
 class Snapshot(NamedTuple):
@@ -90,25 +82,6 @@ def data_batch(frames: Sequence[bytes], *, base_offset: int, epoch: int, timesta
     )
 
 
-def control_records(control: ControlState) -> list[tuple[ControlType, bytes]]:
-    """The control records that state a kraft.version and, if known, the voters."""
-    records = [(ControlType.KRAFT_VERSION, _control(KRaftVersionRecord(kraft_version=control.kraft_version)))]
-    if control.voters is not None:
-        records.append((ControlType.KRAFT_VOTERS, _control(control.voters)))
-    return records
-
-
-def read_control_state(batch: Buffer, position: int, before: ControlState | None) -> ControlState | None:
-    """What a control batch leaves established; `before` if it is about something else. Raises InvalidSnapshot."""
-    state = before
-    try:
-        for record in iter_records(batch, position):
-            state = _after_control_record(record, state)
-    except (MalformedBatch, MalformedRecords, DecodeError) as error:
-        raise InvalidSnapshot(f"a control batch does not parse: {error}") from error
-    return state
-
-
 def read_snapshot(data: Buffer) -> Snapshot:
     """Read a whole snapshot. Raises InvalidSnapshot unless header, footer, offsets and checksums are in order."""
     batches = list(_checked_batches(data))
@@ -121,23 +94,17 @@ def read_snapshot(data: Buffer) -> Snapshot:
     records: list[MetadataRecord] = []
     for position, header in batches:
         if header.is_control:
-            control = read_control_state(data, position, control)
+            control = _read_control(data, position, control)
         else:
             records += _decode_all(data, position)
     return Snapshot(header_timestamp, batches[0][1].leader_epoch, control, records)
 
 
-def _after_control_record(record: FullRecord, state: ControlState | None) -> ControlState | None:
-    value = record.value or b""
-    match control_type(record.key):
-        case ControlType.KRAFT_VERSION:
-            version = decode(KRaftVersionRecord, value, _CONTROL_VERSION)[0].kraft_version
-            return ControlState(version, None if state is None else state.voters)
-        case ControlType.KRAFT_VOTERS:
-            return ControlState(
-                0 if state is None else state.kraft_version, decode(VotersRecord, value, _CONTROL_VERSION)[0]
-            )
-    return state
+def _read_control(data: Buffer, position: int, before: ControlState | None) -> ControlState | None:
+    try:
+        return read_control_state(data, position, before)
+    except MalformedRecords as error:
+        raise InvalidSnapshot(str(error)) from error
 
 
 def _checked_batches(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
@@ -178,5 +145,5 @@ def _decode_all(data: Buffer, position: int) -> list[MetadataRecord]:
         raise InvalidSnapshot(f"the batch at byte {position} does not parse: {error}") from error
 
 
-def _control(message: SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord) -> bytes:
+def _control(message: SnapshotHeaderRecord | SnapshotFooterRecord) -> bytes:
     return encode_bytes(message, _CONTROL_VERSION)

@@ -14,13 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from broker.clock import Clock
-from broker.metadata.snapshot_codec import (
-    ControlState,
-    control_records,
-    data_batch,
-    read_control_state,
-    read_snapshot,
-)
+from broker.metadata.snapshot_codec import data_batch, read_snapshot
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.quorum_state import QuorumStateFile
 from protocol.compiler import encode_bytes
@@ -35,6 +29,7 @@ from protocol.messages.common_records import (
 from protocol.primitives import Buffer, Uuid
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.control import ControlType, control_batch
+from protocol.records.quorum_control import ControlState, control_records, read_control_state
 from protocol.records.reader import iter_records
 from storage.errors import StorageError
 from storage.files import FileSystem, join, read_file

@@ -5,7 +5,6 @@ import pytest
 from broker.metadata.features import bootstrap_records, feature_record
 from broker.metadata.snapshot_codec import (
     RECORDS_PER_BATCH,
-    ControlState,
     InvalidSnapshot,
     bootstrap_checkpoint,
     read_snapshot,
@@ -16,6 +15,7 @@ from protocol.messages.common_records import Endpoint, KRaftVersionFeature, Vote
 from protocol.messages.metadata_records import FeatureLevelRecord
 from protocol.primitives import uuid_from_text
 from protocol.records.batch import iter_headers, write_crc
+from protocol.records.quorum_control import ControlState
 from tests.broker.metadata.images import image_with
 
 BOOTSTRAP_OF_KAFKA = bytes.fromhex(

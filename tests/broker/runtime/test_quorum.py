@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from broker.metadata.snapshot_codec import ControlState, voters_checkpoint
+from broker.metadata.snapshot_codec import voters_checkpoint
 from broker.runtime.quorum import (
     MAX_BATCH_BYTES,
     VOTERS_CHECKPOINT,
@@ -22,6 +22,7 @@ from protocol.compiler import decode
 from protocol.messages.common_records import LeaderChangeMessage, VotersRecord
 from protocol.primitives import uuid_from_text
 from protocol.records.control import ControlType, control_type
+from protocol.records.quorum_control import ControlState
 from protocol.records.reader import iter_all_records
 from storage.errors import LogDirFailure
 from storage.files import join, read_file, replace_file, write_file
