@@ -10,11 +10,12 @@ from broker.metadata.leadership import Leadership
 from broker.metadata.metadata_version import METADATA_VERSION
 from broker.metadata.partition import is_reserved_directory
 from broker.metadata.records import VersionedRecord
+from broker.metadata.registered_listeners import check_listeners
 from broker.metadata.result import Result
 from broker.metadata.state import ControllerState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse, Listener
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -28,8 +29,6 @@ from protocol.primitives import Uuid
 _FENCE_CHANGE_VERSION: Final = 0
 _SHUTDOWN_CHANGE_VERSION: Final = 1
 _DIRECTORY_CHANGE_VERSION: Final = 2
-_SECURITY_PROTOCOLS: Final = range(4)
-_PORTS: Final = range(1, 65_536)
 
 
 class Brokers:
@@ -79,7 +78,7 @@ class Brokers:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "migration from ZooKeeper is not supported")
         if state.version.supports_directories:
             self._check_directories(request.broker_id, request.log_dirs)
-        self._check_listeners(request.listeners)
+        check_listeners(request.listeners)
         ranges = {f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in request.features}
         self._check_features(ranges)
 
@@ -94,15 +93,6 @@ class Brokers:
             if other.id != broker_id and not set(directories).isdisjoint(other.directories):
                 raise KafkaError(
                     ErrorCode.INVALID_REGISTRATION, f"a log directory is registered by broker {other.id} already"
-                )
-
-    @staticmethod
-    def _check_listeners(listeners: list[Listener]) -> None:
-        for listener in listeners:
-            known = listener.security_protocol in _SECURITY_PROTOCOLS
-            if not known or listener.port not in _PORTS or not listener.host.strip():
-                raise KafkaError(
-                    ErrorCode.INVALID_REGISTRATION, f"listener {listener.name} cannot be reached as registered"
                 )
 
     def _check_features(self, ranges: dict[str, VersionRange]) -> None:

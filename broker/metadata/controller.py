@@ -13,6 +13,7 @@ from broker.metadata.activation import activation_records
 from broker.metadata.brokers import Brokers
 from broker.metadata.config_image import ConfigResource
 from broker.metadata.configs import AlterOutcome, ConfigOperation, Configs
+from broker.metadata.controllers import Controllers
 from broker.metadata.image import MetadataImage
 from broker.metadata.jobs import Job, Jobs
 from broker.metadata.leadership import Leadership
@@ -30,6 +31,7 @@ from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartit
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_topics import DeletableTopicResult
@@ -76,6 +78,7 @@ class Controller:
         self._uncommitted: deque[_Uncommitted] = deque()
         leadership = Leadership(self._state)
         self._brokers = Brokers(self._state, leadership)
+        self._controllers = Controllers(self._state)
         self._topics = Topics(self._state, leadership)
         self._replicas = ReplicaChanges(self._state, self._brokers, leadership)
         self._configs = Configs(self._state)
@@ -198,6 +201,9 @@ class Controller:
 
     def unregister_broker(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
         return self._brokers.unregister(request)
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
+        return self._controllers.register(request)
 
     def create_topics(
         self, request: CreateTopicsRequest, *, may_describe: Callable[[str], bool] = lambda _name: True

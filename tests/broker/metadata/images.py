@@ -10,6 +10,7 @@ from broker.metadata.controller import Controller, OwnBroker
 from broker.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, VersionRange, bootstrap_records
 from broker.metadata.image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.loader import LoaderState, MetadataLoader, Publication, RecordBatch
+from broker.metadata.metadata_version import LATEST_METADATA_VERSION, MetadataVersion
 from broker.metadata.partition import PartitionRegistration
 from broker.metadata.records import MetadataRecord, VersionedRecord, decode_record, encode_record
 from broker.metadata.result import Result
@@ -141,7 +142,14 @@ class Cluster:
     Every command's records pass through their bytes, so that what cannot be written cannot be tested either.
     """
 
-    def __init__(self, settings: ControllerSettings | None = None, *, seed: int = 7, elr: bool = False) -> None:
+    def __init__(
+        self,
+        settings: ControllerSettings | None = None,
+        *,
+        seed: int = 7,
+        elr: bool = False,
+        level: MetadataVersion = LATEST_METADATA_VERSION,
+    ) -> None:
         self.now_ms = 1_000_000
         self.settings = settings or ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False)
         self.log: list[RecordBatch] = []
@@ -149,7 +157,7 @@ class Cluster:
         self._random = Random(seed)
         self._ids = iter(range(1, 10_000_000))
         self.controller = self.new_controller()
-        self._bootstrap = [each for each in bootstrap_records() if elr or _is_not_elr(each)]
+        self._bootstrap = [each for each in bootstrap_records(level) if elr or _is_not_elr(each)]
         self.activate()
 
     def new_controller(self, log: LoaderState | None = None) -> Controller:

@@ -1,0 +1,59 @@
+"""Registration of controllers: where each is reached, and which feature levels it can run with (KIP-919).
+
+Controllers have no sessions, no epochs and no fencing; a registration stays until a new incarnation replaces it.
+Changes of features are held against it.
+"""
+
+from broker.metadata.cluster_image import ControllerRegistration
+from broker.metadata.records import VersionedRecord
+from broker.metadata.registered_listeners import check_listeners
+from broker.metadata.result import Result
+from broker.metadata.state import ControllerState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from protocol.messages.metadata_records import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
+
+
+class Controllers:
+    """The controller's part for its like."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+
+    def register(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
+        """Note a controller; what is registered already is not written again.
+
+        Raises KafkaError UNSUPPORTED_VERSION below the level that knows the record, INVALID_REGISTRATION for a listener
+        that nobody could reach.
+        """
+        if not self._state.version.supports_controller_registration:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the cluster's metadata.version {self._state.version.release} knows no registrations of controllers",
+            )
+        check_listeners(request.listeners)
+        record = _registration_record(request)
+        response = ControllerRegistrationResponse(error_message=None)
+        known = self._state.image.brokers.controllers.get(request.controller_id)
+        if known == ControllerRegistration.from_record(record):
+            return Result((), response)
+        return Result([VersionedRecord(record, 0)], response)
+
+
+def _registration_record(request: ControllerRegistrationRequest) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        end_points=[
+            ControllerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for each in request.listeners
+        ],
+        features=[
+            ControllerFeature(
+                name=each.name,
+                min_supported_version=each.min_supported_version,
+                max_supported_version=each.max_supported_version,
+            )
+            for each in sorted(request.features, key=lambda feature: feature.name)
+        ],
+    )
