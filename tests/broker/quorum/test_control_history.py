@@ -1,0 +1,127 @@
+"""kraft.version and voters by offset (`broker.quorum.control_history`), against a replay of plain lists."""
+
+import random
+
+import pytest
+
+from broker.quorum.control_history import Control, ControlHistory, IncompatibleVoters
+from broker.quorum.identity import Endpoint
+from broker.quorum.settings import ControlRecord, StaticVoter
+from broker.quorum.voters import VoterSet
+from tests.broker.quorum.test_voters import voter, voters
+
+STATIC = VoterSet.of_static([StaticVoter(1, Endpoint("a", 1))], "CONTROLLER")
+
+
+def version(offset: int, number: int) -> ControlRecord:
+    return ControlRecord(offset, number, None)
+
+
+def voting(offset: int, *ids: int) -> ControlRecord:
+    return ControlRecord(offset, None, voters(*ids).to_record())
+
+
+def test_without_records_the_configuration_counts() -> None:
+    assert ControlHistory(STATIC).latest == Control(0, STATIC, None)
+    assert ControlHistory(VoterSet()).latest == Control(0, VoterSet(), None)
+
+
+def test_a_record_overrides_the_configuration() -> None:
+    history = ControlHistory(STATIC, [version(4, 1), voting(5, 2, 3, 4)])
+    assert history.latest == Control(1, voters(2, 3, 4), 5)
+    assert history.at(4) == Control(1, STATIC, None)
+    assert history.at(3) == Control(0, STATIC, None)
+
+
+def test_truncation_undoes_changes() -> None:
+    history = ControlHistory(STATIC, [version(-1, 1), voting(-1, 1, 2), voting(7, 1, 2), voting(9, 1, 2, 3)])
+    history.truncate_to(9)
+    assert history.latest == Control(1, voters(1, 2), 7)
+    history.truncate_to(0)
+    assert history.latest == Control(1, voters(1, 2), -1)
+
+
+def test_trimming_keeps_what_is_in_force_at_the_new_start() -> None:
+    history = ControlHistory(STATIC, [version(-1, 1), voting(3, 1), voting(8, 1, 2), voting(20, 1, 2, 3)])
+    history.trim(10)
+    assert history.at(9) == Control(1, voters(1, 2), 8)
+    assert history.latest.voters == voters(1, 2, 3)
+    assert history.at(7).voters_offset is None, "the answer for offsets that a snapshot replaced is gone"
+
+
+def test_more_than_one_change_at_once_cannot_be_trusted() -> None:
+    history = ControlHistory(STATIC, [voting(0, 1, 2, 3)])
+    with pytest.raises(IncompatibleVoters, match="at offset 5"):
+        history.append(voting(5, 1, 2, 4))
+    assert history.latest.voters == voters(1, 2, 3), "nothing changed"
+
+
+def test_a_record_that_names_an_id_twice_cannot_be_trusted() -> None:
+    record = voters(1).to_record()
+    record.voters *= 2
+    with pytest.raises(IncompatibleVoters, match="share an id"):
+        ControlHistory(STATIC, [ControlRecord(0, None, record)])
+
+
+def test_bootstrap_voters_may_be_followed_by_any() -> None:
+    assert ControlHistory(STATIC, [voting(-1, 1), voting(0, 4, 5, 6)]).latest.voters == voters(4, 5, 6)
+
+
+def test_a_snapshot_that_replaced_the_log_replaces_all() -> None:
+    history = ControlHistory(STATIC, [version(-1, 1), voting(3, 1)])
+    history.restart([voting(99, 4, 5, 6)])
+    assert history.latest == Control(0, voters(4, 5, 6), 99)
+    history.restart([])
+    assert history.latest == Control(0, STATIC, None)
+
+
+def test_a_restart_that_fails_changes_nothing() -> None:
+    history = ControlHistory(STATIC, [voting(3, 1)])
+    with pytest.raises(IncompatibleVoters):
+        history.restart([voting(9, 1), voting(10, 4, 5)])
+    assert history.latest.voters == voters(1)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_it_equals_a_replay(seed: int) -> None:
+    rng = random.Random(seed)
+    records: list[ControlRecord] = []
+    history, start, end = ControlHistory(STATIC), 0, 0
+    for _ in range(30):
+        match rng.randrange(6):
+            case 0:
+                end = rng.randint(start, end)
+                records = [record for record in records if record.offset < end]
+                history.truncate_to(end)
+            case 1:
+                start = rng.randint(start, end)
+                history.trim(start)
+            case _:
+                end += rng.randint(1, 3)
+                record = _random_record(rng, end - 1, _replay(records, end).voters)
+                records.append(record)
+                history.append(record)
+        asked = rng.randint(start - 1, end)
+        assert history.at(asked) == _replay(records, asked)
+        assert history.latest == _replay(records, end)
+
+
+def _random_record(rng: random.Random, offset: int, before: VoterSet) -> ControlRecord:
+    if rng.random() < 0.3:
+        return version(offset, rng.randint(0, 1))
+    some = rng.randrange(5)
+    if before is STATIC:
+        return voting(offset, some)
+    chosen = before.get(some)
+    after = before.with_voter(voter(some)) if chosen is None else before.without(chosen.key)
+    return ControlRecord(offset, None, after.to_record())
+
+
+def _replay(records: list[ControlRecord], offset: int) -> Control:
+    control = Control(0, STATIC, None)
+    for record in records:
+        if record.offset <= offset and record.voters is not None:
+            control = control._replace(voters=VoterSet.of_record(record.voters), voters_offset=record.offset)
+        if record.offset <= offset and record.kraft_version is not None:
+            control = control._replace(kraft_version=record.kraft_version)
+    return control
