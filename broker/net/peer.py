@@ -1,0 +1,380 @@
+"""Requests to other nodes: one connection per node, opened when it is needed and again when it was lost.
+
+Theory of operation
+-------------------
+A `Peer` stands for one endpoint. It is in one of four states, each with one timer at most: *idle* (no connection, none
+wanted), *connecting* until the versions are agreed on (timer: it takes too long), *ready* (timer: nothing was said for
+long), *backing off* after a failure (timer: try again). Requests that cannot be sent yet wait in order.
+
+- A connection that cannot be made fails all that waits: whoever asked knows better than we do what to do instead.
+- One that is lost fails what was sent. What was not sent yet goes out on the next connection.
+- A request that times out after it was sent takes its connection with it: those behind it would wait for ever.
+
+So a node that is dead, deaf or lying costs each request its own timeout at most. Outcomes are told in a turn of the
+loop of their own, and neither they nor requests cost a task. Requests of unlike kinds that must not wait for one
+another (a heartbeat behind a long poll) belong into `Peers` of their own, as Kafka has a channel for each.
+
+It does not know what a request means, nor which node is the right one to ask.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from broker.logs import EventLog
+from broker.net.peer_connection import (
+    Call,
+    Done,
+    Ending,
+    Outcome,
+    PeerConnection,
+    PeerError,
+    PeerLoop,
+    PeerTimedOut,
+    PeerUnavailable,
+    Versioned,
+    VersionMismatch,
+    VersionRange,
+    versions_of,
+)
+from broker.net.receiver import ReceiveArena
+from broker.quorum.identity import Endpoint
+from protocol.api_keys import ApiKey
+from protocol.messages import Message
+
+__all__ = [
+    "Done",
+    "Endpoint",
+    "Outcome",
+    "PeerError",
+    "PeerSettings",
+    "PeerTimedOut",
+    "PeerUnavailable",
+    "Peers",
+    "VersionMismatch",
+    "VersionRange",
+    "Versioned",
+]
+
+R = TypeVar("R", bound=Message)
+
+_JITTER: Final = 0.2  # a back-off is spread by so much both ways, so that a returning node is not met by all at once
+_CLOSED: Final = Ending("is not talked to any more")
+
+_log: Final = EventLog("broker.net.peer")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """Limits per endpoint; times in ms. The idle time is below the ten minutes after which servers hang up."""
+
+    max_in_flight: int = 16
+    max_waiting: int = 10_000
+    connect_timeout_ms: int = 2_000
+    backoff_ms: int = 50
+    backoff_max_ms: int = 500
+    max_idle_ms: int = 540_000
+    frame_bytes_max: int = 104_857_600
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> object: ...
+
+
+class Connect(Protocol):
+    """Opens a connection in the background: gives it to `protocol`, or calls `on_failure` with the reason."""
+
+    def __call__(
+        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[str], None]
+    ) -> Cancellable: ...
+
+
+class TcpConnect:
+    """Plain TCP. One task per connection, while it is being opened."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __call__(
+        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[str], None]
+    ) -> Cancellable:
+        return self._loop.create_task(self._open(endpoint, protocol, on_failure))
+
+    async def _open(
+        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[str], None]
+    ) -> None:
+        try:
+            await self._loop.create_connection(lambda: protocol, endpoint.host, endpoint.port)
+        except (OSError, ValueError, OverflowError) as error:  # the latter two: hosts and ports that cannot be
+            on_failure(f"cannot be reached ({error})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Commons:
+    """What the peers of one `Peers` share."""
+
+    loop: PeerLoop
+    client_id: str
+    settings: PeerSettings
+    connect: Connect
+    spread: Callable[[], float]
+    arena: ReceiveArena
+
+
+class _Peer:
+    """One endpoint. `on_idle` is called when its connection was closed because nobody used it."""
+
+    def __init__(self, endpoint: Endpoint, commons: _Commons, on_idle: Callable[[Endpoint], None]) -> None:
+        self._endpoint = endpoint
+        self._commons = commons
+        self._on_idle = on_idle
+        self._connection: PeerConnection | None = None
+        self._opening: Cancellable | None = None
+        self._timer: asyncio.TimerHandle | None = None  # what for depends on the state
+        self._waiting: dict[Call, None] = {}  # in order
+        self._failures = 0  # since the last agreement on versions
+        self._retry_at = 0.0
+        self._used_at = 0.0
+
+    def send(self, call: Call, timeout_ms: float) -> None:
+        """Send as soon as possible."""
+        if len(self._waiting) >= self._commons.settings.max_waiting:
+            call.finish(PeerUnavailable(f"{self._name} has too many requests waiting for it"))
+            return
+        self._waiting[call] = None
+        call.timer = self._commons.loop.call_later(timeout_ms / 1000, partial(self._on_timeout, call, timeout_ms))
+        if self._connection is not None:
+            self._pump()
+        elif self._timer is None:
+            self._open_or_back_off()
+
+    def withdraw(self, call: Call) -> None:
+        """Do not send it, if it was not sent yet."""
+        self._waiting.pop(call, None)
+
+    def close(self) -> None:
+        """Fail everything."""
+        if self._connection is not None:
+            self._connection.end(_CLOSED)
+        self._fail_waiting(_CLOSED)
+        self._stop_timer()
+
+    @property
+    def _name(self) -> str:
+        return f"{self._endpoint.host}:{self._endpoint.port}"
+
+    # Opening.
+
+    def _open_or_back_off(self) -> None:
+        delay = self._retry_at - self._commons.loop.time()
+        if delay > 0:
+            self._start_timer(delay, self._open)
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        self._stop_timer()
+        if not self._waiting:  # all gave up meanwhile
+            return
+        settings = self._commons.settings
+        connection = PeerConnection(
+            self._name,
+            self._commons.arena,
+            client_id=self._commons.client_id,
+            frame_bytes_max=settings.frame_bytes_max,
+            max_in_flight=settings.max_in_flight,
+            on_room=self._on_room,
+            on_end=self._on_end,
+        )
+        self._connection = connection
+        self._start_timer(settings.connect_timeout_ms / 1000, self._on_connect_timeout)
+        self._opening = self._commons.connect(self._endpoint, connection, lambda reason: connection.end(Ending(reason)))
+
+    def _on_connect_timeout(self) -> None:
+        assert self._connection is not None
+        took = self._commons.settings.connect_timeout_ms
+        self._connection.end(Ending(f"did not take a connection within {took} ms"))
+
+    def _on_end(self, ending: Ending) -> None:
+        assert self._connection is not None
+        was_ready, self._connection = self._connection.is_ready, None
+        self._stop_timer()
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        if ending is _CLOSED:
+            return
+        self._failures = 1 if was_ready else self._failures + 1
+        self._retry_at = self._commons.loop.time() + self._backoff_s()
+        self._tell(ending)
+        if not was_ready:
+            self._fail_waiting(ending)
+        if self._waiting:
+            self._open_or_back_off()
+
+    def _backoff_s(self) -> float:
+        settings = self._commons.settings
+        doubled = settings.backoff_ms * 2.0 ** min(self._failures - 1, 16)
+        return min(settings.backoff_max_ms, doubled) * (1 - _JITTER + 2 * _JITTER * self._commons.spread()) / 1000
+
+    def _tell(self, ending: Ending) -> None:
+        """Once for a row of failures, so that a dead node costs one line; always for what no peer may do."""
+        if ending.is_fault:
+            _log.warning("A node broke the protocol", node=self._name, reason=ending.reason)
+        elif self._failures == 1:
+            _log.info("A connection to a node ended", node=self._name, reason=ending.reason)
+
+    # Using.
+
+    def _on_room(self) -> None:
+        if self._opening is not None:  # the versions have just been agreed on
+            self._opening = None
+            self._failures = 0
+            self._start_timer(self._commons.settings.max_idle_ms / 1000, self._on_quiet)
+        self._pump()
+
+    def _pump(self) -> None:
+        self._used_at = self._commons.loop.time()
+        while self._waiting and self._connection is not None and self._connection.has_room:
+            call = next(iter(self._waiting))
+            del self._waiting[call]
+            try:
+                self._connection.begin(call)
+            except VersionMismatch as error:
+                call.finish(VersionMismatch(f"{self._name}: {error}"))
+
+    def _on_timeout(self, call: Call, timeout_ms: float) -> None:
+        self._waiting.pop(call, None)
+        connection = self._connection
+        was_sent = connection is not None and connection.carries(call)
+        what = f"did not answer {call.key.name} within {timeout_ms:.0f} ms"
+        call.finish(PeerTimedOut(f"{self._name} {what}"))
+        if connection is not None and was_sent:
+            connection.end(Ending(what))
+
+    def _on_quiet(self) -> None:
+        """Close what was not used for long; otherwise look again when that could be."""
+        assert self._connection is not None
+        limit = self._commons.settings.max_idle_ms / 1000
+        left = self._used_at + limit - self._commons.loop.time()
+        if left > 0 or self._connection.in_flight:
+            self._start_timer(left if left > 0 else limit, self._on_quiet)
+            return
+        self.close()
+        self._on_idle(self._endpoint)
+
+    def _fail_waiting(self, ending: Ending) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting:
+            call.finish(PeerUnavailable(f"{self._name} {ending.reason}"))
+
+    # The timer.
+
+    def _start_timer(self, delay: float, callback: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self._commons.loop.call_later(delay, callback)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Peers:
+    """Requests to any number of nodes under one client id. `spread` gives numbers from 0 to 1 for the back-offs."""
+
+    def __init__(
+        self,
+        loop: PeerLoop,
+        connect: Connect,
+        *,
+        client_id: str,
+        settings: PeerSettings | None = None,
+        spread: Callable[[], float] = random.random,
+    ) -> None:
+        self._commons = _Commons(loop, client_id, settings or PeerSettings(), connect, spread, ReceiveArena())
+        self._peers: dict[Endpoint, _Peer] = {}
+        self._is_closed = False
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Those there is, or was, something to say to."""
+        return list(self._peers)
+
+    def send(
+        self,
+        endpoint: Endpoint,
+        request: Message | Versioned,
+        done: Done,
+        *,
+        timeout_ms: float,
+        versions: VersionRange | tuple[int, int] | None = None,
+    ) -> None:
+        """Send in the highest version that both sides have, within `versions` if given.
+
+        `done` is called once, in a later turn of the loop, with the response or a PeerError.
+        """
+        self._begin(endpoint, request, done, timeout_ms, versions)
+
+    def request(
+        self,
+        endpoint: Endpoint,
+        request: Message | Versioned,
+        answer: type[R],
+        *,
+        timeout_ms: float,
+        versions: VersionRange | tuple[int, int] | None = None,
+    ) -> "asyncio.Future[R]":
+        """`send` with a future, which has an `answer` or raises PeerError. Cancelled early enough, nothing is sent."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: Outcome) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, PeerError):
+                future.set_exception(outcome)
+            else:
+                assert isinstance(outcome, answer), f"asked for {answer.__name__}, got {type(outcome).__name__}"
+                future.set_result(outcome)
+
+        peer, call = self._begin(endpoint, request, settle, timeout_ms, versions)
+        future.add_done_callback(lambda _: peer.withdraw(call))
+        return future
+
+    def close(self) -> None:
+        """Close all connections and fail what they carried; requests from now on fail too."""
+        self._is_closed = True
+        for peer in self._peers.values():
+            peer.close()
+
+    def _begin(
+        self,
+        endpoint: Endpoint,
+        request: Message | Versioned,
+        done: Done,
+        timeout_ms: float,
+        versions: tuple[int, int] | None,
+    ) -> tuple[_Peer, Call]:
+        key, build = request if isinstance(request, Versioned) else (ApiKey(request.API_KEY), _as_it_is(request))
+        wanted = versions_of(key) if versions is None else VersionRange(*versions)
+        call = Call(self._commons.loop, key, build, wanted, done)
+        peer = self._peers.get(endpoint)
+        if peer is None:
+            peer = self._peers[endpoint] = _Peer(endpoint, self._commons, self._forget)
+        if self._is_closed:
+            call.finish(PeerUnavailable(f"{endpoint.host}:{endpoint.port} {_CLOSED.reason}"))
+        else:
+            peer.send(call, timeout_ms)
+        return peer, call
+
+    def _forget(self, endpoint: Endpoint) -> None:
+        with suppress(KeyError):
+            del self._peers[endpoint]
+
+
+def _as_it_is(request: Message) -> Callable[[int], Message]:
+    return lambda _version: request

@@ -1,0 +1,315 @@
+"""One connection to another node, from our side: agrees on versions, sends requests, matches the answers to them.
+
+Answers come in the order of requests. Whatever breaks that order, or the format, ends the connection, since nothing
+behind it can be trusted; so does an answer that does not come, because those behind it cannot come either. It opens
+nothing and retries nothing: that is `peer.py`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from struct import Struct
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+
+from broker.net.receiver import FrameReceiver, ReceiveArena
+from protocol.api_keys import API_BY_KEY, ApiKey, response_class
+from protocol.compiler import decode
+from protocol.errors import DecodeError, EncodeError, ErrorCode
+from protocol.headers import decode_response, encode_request
+from protocol.messages import Message
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+SOFTWARE_NAME: Final = "ottla"
+SOFTWARE_VERSION: Final = "0.1.0"
+_VERSIONS_HIGHEST: Final = 4  # the newest that lists features whose lowest level is 0
+_ANSWER_START: Final = Struct(">ih")  # of ApiVersions in any version: correlation id, error code
+_CORRELATION_IDS: Final = 2**31
+
+
+class PeerError(Exception):
+    """A request to another node has no answer; the text says why, without final stop."""
+
+
+class PeerUnavailable(PeerError):
+    """There is no connection, or it ended first. The request may or may not have had its effect."""
+
+
+class PeerTimedOut(PeerError):
+    """The answer did not come in time. The request may or may not have had its effect."""
+
+
+class VersionMismatch(PeerError):
+    """No version of the API is understood on both sides, or none that can say this. Nothing was sent."""
+
+
+Outcome: TypeAlias = Message | PeerError
+Done: TypeAlias = Callable[[Outcome], None]
+
+
+class VersionRange(NamedTuple):
+    """The versions of an API that somebody understands."""
+
+    low: int
+    high: int
+
+
+class Versioned(NamedTuple):
+    """A request whose content depends on its version; `build` is called once the version is known.
+
+    It may raise VersionMismatch when that version cannot say what has to be said.
+    """
+
+    key: ApiKey
+    build: Callable[[int], Message]
+
+
+class PeerLoop(Protocol):
+    """What connections to other nodes need of an event loop."""
+
+    def time(self) -> float: ...
+
+    def call_soon(self, callback: Callable[[], object], /) -> asyncio.Handle: ...
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.TimerHandle: ...
+
+
+class Call:
+    """One request from its being asked for to its outcome, which comes exactly once, in a later turn of the loop."""
+
+    __slots__ = ("_done", "_loop", "build", "key", "timer", "versions")
+
+    def __init__(
+        self, loop: PeerLoop, key: ApiKey, build: Callable[[int], Message], versions: VersionRange, done: Done
+    ) -> None:
+        self.key = key
+        self.build = build
+        self.versions = versions
+        self.timer: asyncio.TimerHandle | None = None
+        self._loop = loop
+        self._done: Done | None = done
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tell the outcome, unless there was one before."""
+        done, self._done = self._done, None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if done is not None:
+            self._loop.call_soon(partial(done, outcome))
+
+
+class _Sent(NamedTuple):
+    correlation_id: int
+    version: int
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a connection is over, as a predicate to the peer's name. `is_fault`: it did what no peer may do."""
+
+    reason: str
+    is_fault: bool = False
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """`on_room` is called when another request can be sent, the first time once versions are agreed on; `on_end` once.
+
+    What was in flight at the end has failed with PeerUnavailable by then.
+    """
+
+    __slots__ = (
+        "_client_id",
+        "_in_flight",
+        "_is_over",
+        "_is_stuck",
+        "_max_in_flight",
+        "_name",
+        "_next_id",
+        "_on_end",
+        "_on_room",
+        "_receiver",
+        "_transport",
+        "_versions",
+        "_versions_asked",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        arena: ReceiveArena,
+        *,
+        client_id: str,
+        frame_bytes_max: int,
+        max_in_flight: int,
+        on_room: Callable[[], None],
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        self._name = name
+        self._client_id = client_id
+        self._max_in_flight = max_in_flight
+        self._on_room = on_room
+        self._on_end = on_end
+        self._receiver = FrameReceiver(arena, frame_bytes_max, lambda: True)
+        self._transport: asyncio.Transport | None = None
+        self._versions: dict[int, VersionRange] | None = None
+        self._versions_asked = -1
+        self._in_flight: deque[_Sent] = deque()
+        self._next_id = 0
+        self._is_stuck = False
+        self._is_over = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether versions are agreed on."""
+        return self._versions is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `begin` may be called."""
+        return self.is_ready and not self._is_stuck and len(self._in_flight) < self._max_in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are not answered yet."""
+        return len(self._in_flight)
+
+    def carries(self, call: Call) -> bool:
+        """Whether `call` was sent here and is not answered."""
+        return any(sent.call is call for sent in self._in_flight)
+
+    def begin(self, call: Call) -> None:
+        """Send a request. Raises VersionMismatch."""
+        version = self._choose(call.key, call.versions)
+        try:
+            self._write(call.build(version), version)
+        except EncodeError as error:
+            raise VersionMismatch(f"{call.key.name} version {version} cannot say this: {error}") from error
+        self._in_flight.append(_Sent(self._next_id, version, call))
+
+    def end(self, ending: Ending) -> None:
+        """Close; whatever is in flight has failed. Nothing happens the second time."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+        self._receiver.abandon()
+        while self._in_flight:
+            self._in_flight.popleft().call.finish(PeerUnavailable(f"{self._name} {ending.reason}"))
+        self._on_end(ending)
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask for the versions first, unless nobody wants the connection any more."""
+        self._transport = cast(asyncio.Transport, transport)
+        if self._is_over:
+            self._transport.abort()
+        else:
+            self._ask_versions(_VERSIONS_HIGHEST)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts the next bytes."""
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle the answers that are whole now."""
+        for frame in self._receiver.received(nbytes):
+            if not self._is_over:
+                self._take(frame)
+        if self._receiver.failure is not None:
+            self.end(Ending("sent an answer whose size cannot be", is_fault=True))
+        elif self.has_room and not self._is_over:
+            self._on_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone."""
+        self.end(Ending("closed the connection" if exc is None else f"broke the connection ({exc})"))
+
+    def pause_writing(self) -> None:
+        """The peer does not take what is sent; what waits is sent later, or times out."""
+        self._is_stuck = True
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._is_stuck = False
+        if self.has_room and not self._is_over:
+            self._on_room()
+
+    # Sending.
+
+    def _choose(self, key: ApiKey, wanted: VersionRange) -> int:
+        """The highest version of `wanted` that both sides have. Raises VersionMismatch."""
+        assert self._versions is not None
+        theirs = self._versions.get(key)
+        if theirs is None:
+            raise VersionMismatch(f"{key.name} is not served there")
+        version = min(wanted.high, theirs.high)
+        if version < max(wanted.low, theirs.low):
+            raise VersionMismatch(
+                f"{key.name} is served there in versions {theirs.low} to {theirs.high}, "
+                f"wanted are {wanted.low} to {wanted.high}"
+            )
+        return version
+
+    def _write(self, message: Message, version: int) -> None:
+        assert self._transport is not None
+        correlation_id = (self._next_id + 1) % _CORRELATION_IDS
+        chunks = encode_request(message, version, correlation_id, self._client_id)
+        self._next_id = correlation_id
+        if len(chunks) == 1:
+            self._transport.write(chunks[0])
+        else:
+            self._transport.writelines(chunks)
+
+    def _ask_versions(self, version: int) -> None:
+        self._versions_asked = version
+        self._write(ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION), version)
+
+    # Receiving.
+
+    def _take(self, frame: memoryview) -> None:
+        try:
+            if self._versions is None:
+                self._take_versions(frame)
+            else:
+                self._take_answer(frame)
+        except DecodeError as error:
+            self.end(Ending(f"sent an answer that cannot be read ({error})", is_fault=True))
+
+    def _take_versions(self, frame: memoryview) -> None:
+        """An unknown version of ApiVersions is answered in version 0, with the versions there are (KIP-511)."""
+        if len(frame) < _ANSWER_START.size:
+            raise DecodeError("ApiVersions answer is cut short")
+        correlation_id, code = _ANSWER_START.unpack_from(frame)
+        refused = code == ErrorCode.UNSUPPORTED_VERSION
+        response, _ = decode(ApiVersionsResponse, frame, 0 if refused else self._versions_asked, 4)
+        served = {each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys}
+        if correlation_id != self._next_id:
+            raise DecodeError(f"answer {correlation_id} to request {self._next_id}")
+        if refused and self._versions_asked > 0:
+            theirs = served.get(ApiKey.API_VERSIONS, VersionRange(0, 0)).high
+            self._ask_versions(max(0, min(theirs, self._versions_asked - 1)))
+        elif code:
+            self.end(Ending(f"refuses to tell its versions (error {code})", is_fault=True))
+        else:
+            self._versions = served
+
+    def _take_answer(self, frame: memoryview) -> None:
+        if not self._in_flight:
+            raise DecodeError("nothing was asked")
+        sent = self._in_flight[0]
+        correlation_id, message = decode_response(response_class(sent.call.key), sent.version, frame)
+        if correlation_id != sent.correlation_id:
+            raise DecodeError(f"answer {correlation_id} to request {sent.correlation_id}")
+        self._in_flight.popleft()
+        sent.call.finish(message)
+
+
+def versions_of(key: ApiKey) -> VersionRange:
+    """The versions of an API that we may send: all but one that is still being designed."""
+    api = API_BY_KEY[key]
+    return VersionRange(api.min_version, api.max_version - api.unstable)

@@ -1,0 +1,405 @@
+"""Requests to other nodes: what is sent when, and what comes of it when the other node misbehaves."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+
+from broker.net.limits import NetLimits
+from broker.net.listening import Listener
+from broker.net.peer import (
+    Endpoint,
+    Peers,
+    PeerTimedOut,
+    PeerUnavailable,
+    TcpConnect,
+    Versioned,
+    VersionMismatch,
+)
+from broker.net.request import Answer, CloseConnection, Request
+from broker.net.server import Server
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.headers import encode_response
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from protocol.messages.vote import VoteRequest
+from tests.broker.net.peer_stage import OTHER, Stage, served
+from tests.support.clock import ManualClock
+
+BEAT = {"BROKER_HEARTBEAT": (0, 1)}
+
+
+def beat(broker_id: int = 1) -> BrokerHeartbeatRequest:
+    return BrokerHeartbeatRequest(broker_id=broker_id)
+
+
+def test_versions_are_asked_for_once_per_connection() -> None:
+    stage = Stage()
+    stage.send(beat(1))
+    stage.send(beat(2))
+    stage.last.accept()
+    header, asked = stage.last.take()
+    assert (header.api_version, header.client_id) == (4, "raft-client-1")
+    assert asked == ApiVersionsRequest("ottla", "0.1.0")
+    assert len(stage.last.requests) == 1, "nothing is sent before versions are agreed on"
+    stage.last.answer(header, served(BROKER_HEARTBEAT=(0, 0)))
+    (first, one), (second, two) = stage.last.take(), stage.last.take()
+    assert [one, two] == [beat(1), beat(2)]
+    assert (first.api_version, second.api_version) == (0, 0)
+    stage.last.answer(first, BrokerHeartbeatResponse(is_caught_up=True))
+    stage.last.answer(second, BrokerHeartbeatResponse(is_fenced=False))
+    assert stage.told() == [BrokerHeartbeatResponse(is_caught_up=True), BrokerHeartbeatResponse(is_fenced=False)]
+    assert len(stage.attempts) == 1
+
+
+def test_an_old_node_that_refuses_our_api_versions_is_asked_again_in_its_own() -> None:
+    stage = Stage()
+    stage.send(beat())
+    stage.last.accept()
+    header, _ = stage.last.take()
+    refusal = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(ApiKey.API_VERSIONS, 0, 2)])
+    stage.last.answer(header._replace(api_version=0), refusal)
+    header, _ = stage.last.take()
+    assert header.api_version == 2
+    stage.last.answer(header, served(**BEAT))
+    assert stage.last.take()[1] == beat()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "wanted", "sent"), [((0, 1), None, 1), ((0, 0), None, 0), ((0, 2), (0, 1), 1), ((1, 2), (0, 1), 1)]
+)
+def test_the_highest_common_version_is_sent(theirs: tuple[int, int], wanted: tuple[int, int] | None, sent: int) -> None:
+    stage = Stage()
+    built: list[int] = []
+
+    def build(version: int) -> VoteRequest:
+        built.append(version)
+        return VoteRequest()
+
+    stage.send(Versioned(ApiKey.VOTE, build), versions=wanted)
+    stage.last.agree(VOTE=theirs)
+    assert stage.last.take()[0].api_version == sent
+    assert built == [sent]
+
+
+def test_no_common_version_sends_nothing_and_leaves_the_connection() -> None:
+    stage = Stage()
+    stage.send(VoteRequest(), versions=(2, 2))
+    stage.send(beat())
+    stage.last.agree(VOTE=(0, 1))
+    assert stage.outcomes == [], "outcomes have a turn of the loop of their own"
+    too_old, unknown = stage.told()
+    assert isinstance(too_old, VersionMismatch)
+    assert str(too_old) == "node:9093: VOTE is served there in versions 0 to 1, wanted are 2 to 2"
+    assert isinstance(unknown, VersionMismatch)
+    assert len(stage.last.requests) == 1
+    assert not stage.last.transport.is_aborted
+
+
+def test_what_a_version_cannot_say_is_a_mismatch() -> None:
+    stage = Stage()
+    stage.send(BrokerHeartbeatRequest(broker_id=2**40))
+    stage.last.agree(**BEAT)
+    (outcome,) = stage.told()
+    assert isinstance(outcome, VersionMismatch)
+
+
+def test_a_node_that_cannot_be_reached_fails_all_that_waits_and_is_tried_again_later() -> None:
+    stage = Stage()
+    stage.send(beat(1))
+    stage.send(beat(2))
+    stage.last.fail("cannot be reached (refused)")
+    first, second = stage.told()
+    assert isinstance(first, PeerUnavailable)
+    assert str(second) == "node:9093 cannot be reached (refused)"
+    stage.run(1_000)
+    assert len(stage.attempts) == 1, "nobody asked again"
+
+
+def test_back_off_doubles_from_50_to_500_ms_and_begins_anew_after_success() -> None:
+    stage = Stage()
+    stage.send(beat(), timeout_ms=60_000)
+    for expected_ms in (50, 100, 200, 400, 500, 500):
+        stage.last.fail("refused")
+        assert_tried_again_after(stage, expected_ms)
+    stage.last.agree(**BEAT)
+    stage.last.protocol.connection_lost(None)
+    assert_tried_again_after(stage, 50)
+
+
+def assert_tried_again_after(stage: Stage, expected_ms: int) -> None:
+    attempts = len(stage.attempts)
+    stage.send(beat(), timeout_ms=60_000)
+    stage.run(expected_ms - 1)
+    assert len(stage.attempts) == attempts
+    stage.run(1.01)
+    assert len(stage.attempts) == attempts + 1
+
+
+@pytest.mark.parametrize(("spread", "expected_ms"), [(0.0, 40), (1.0, 60)])
+def test_back_off_is_spread(spread: float, expected_ms: int) -> None:
+    stage = Stage(spread)
+    stage.send(beat())
+    stage.last.fail("refused")
+    assert_tried_again_after(stage, expected_ms)
+
+
+def test_a_node_that_takes_no_connection_is_given_up_in_time() -> None:
+    stage = Stage(connect_timeout_ms=300)
+    stage.send(beat())
+    stage.run(301)
+    (outcome,) = stage.told()
+    assert isinstance(outcome, PeerUnavailable)
+    assert stage.last.is_cancelled
+    stage.last.accept()
+    assert stage.last.transport.is_aborted, "it came too late"
+
+
+def test_a_node_that_never_tells_its_versions_is_given_up_in_time() -> None:
+    stage = Stage(connect_timeout_ms=300)
+    stage.send(beat())
+    stage.last.accept()
+    stage.run(301)
+    assert isinstance(stage.told()[0], PeerUnavailable)
+    assert stage.last.transport.is_aborted
+
+
+def test_an_answer_that_does_not_come_ends_the_connection_with_all_it_carries() -> None:
+    stage = Stage()
+    stage.send(beat(1), timeout_ms=100)
+    stage.send(beat(2), timeout_ms=5_000)
+    stage.last.agree(**BEAT)
+    stage.run(101)
+    late, behind = stage.told()
+    assert isinstance(late, PeerTimedOut)
+    assert str(late) == "node:9093 did not answer BROKER_HEARTBEAT within 100 ms"
+    assert isinstance(behind, PeerUnavailable)
+    assert stage.last.transport.is_aborted
+
+
+def test_what_was_not_sent_survives_the_loss_of_a_connection() -> None:
+    stage = Stage(max_in_flight=1)
+    stage.send(beat(1))
+    stage.send(beat(2))
+    stage.last.agree(**BEAT)
+    stage.last.protocol.connection_lost(ConnectionResetError("reset"))
+    (sent,) = stage.told()
+    assert str(sent) == "node:9093 broke the connection (reset)"
+    stage.run(51)
+    stage.last.agree(**BEAT)
+    assert stage.last.take()[1] == beat(2)
+
+
+def test_a_request_that_waits_times_out_without_harm_to_the_connection() -> None:
+    stage = Stage(max_in_flight=1)
+    stage.send(beat(1), timeout_ms=1_000)
+    stage.send(beat(2), timeout_ms=100)
+    stage.last.agree(**BEAT)
+    stage.run(101)
+    assert isinstance(stage.told()[0], PeerTimedOut)
+    header, _ = stage.last.take()
+    stage.last.answer(header, BrokerHeartbeatResponse())
+    assert stage.told() == [BrokerHeartbeatResponse()]
+    assert len(stage.last.requests) == 2, "what had timed out was not sent"
+
+
+def test_requests_in_flight_are_bounded() -> None:
+    stage = Stage(max_in_flight=2)
+    for number in range(4):
+        stage.send(beat(number))
+    stage.last.agree(**BEAT)
+    assert len(stage.last.requests) == 3
+    header, _ = stage.last.take()
+    stage.last.answer(header, BrokerHeartbeatResponse())
+    assert len(stage.last.requests) == 4
+
+
+def test_requests_that_wait_are_bounded() -> None:
+    stage = Stage(max_waiting=1)
+    stage.send(beat(1))
+    stage.send(beat(2))
+    (outcome,) = stage.told()
+    assert isinstance(outcome, PeerUnavailable)
+    assert "too many" in str(outcome)
+
+
+def test_a_node_that_does_not_read_is_sent_no_more() -> None:
+    stage = Stage()
+    stage.send(beat(1))
+    stage.last.agree(**BEAT)
+    stage.last.protocol.pause_writing()
+    stage.send(beat(2))
+    assert len(stage.last.requests) == 2
+    stage.last.protocol.resume_writing()
+    assert len(stage.last.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", -5),
+        struct.pack(">ii", 4, 2),
+        struct.pack(">iibh", 7, 99, 0, 0),
+        b"HTTP/1.1 400 Bad Request\r\n",
+        struct.pack(">i", 0),
+    ],
+    ids=["huge", "negative", "cut short", "wrong correlation id", "not Kafka", "empty"],
+)
+@pytest.mark.parametrize("agreed", [False, True], ids=["versions", "answer"])
+def test_nonsense_ends_the_connection(garbage: bytes, agreed: bool, caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    stage.send(beat())
+    if agreed:
+        stage.last.agree(**BEAT)
+    else:
+        stage.last.accept()
+    stage.last.send(garbage)
+    (outcome,) = stage.told()
+    assert isinstance(outcome, PeerUnavailable)
+    assert stage.last.transport.is_aborted
+    assert "A node broke the protocol" in caplog.text
+
+
+def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+    stage = Stage()
+    stage.send(beat())
+    stage.last.agree(**BEAT)
+    header, _ = stage.last.take()
+    stage.last.answer(header, BrokerHeartbeatResponse())
+    stage.last.answer(header, BrokerHeartbeatResponse())
+    assert stage.told() == [BrokerHeartbeatResponse()]
+    assert stage.last.transport.is_aborted
+
+
+def test_a_node_that_refuses_to_tell_its_versions_is_let_go_of() -> None:
+    stage = Stage()
+    stage.send(beat())
+    stage.last.accept()
+    header, _ = stage.last.take()
+    stage.last.answer(header, ApiVersionsResponse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    assert isinstance(stage.told()[0], PeerUnavailable)
+
+
+def test_a_connection_nobody_uses_is_closed_and_forgotten() -> None:
+    stage = Stage(max_idle_ms=1_000)
+    stage.send(beat())
+    stage.last.agree(**BEAT)
+    stage.run(900)
+    header, _ = stage.last.take()
+    stage.last.answer(header, BrokerHeartbeatResponse())
+    stage.run(900)
+    assert [bool(stage.peers.endpoints), stage.last.transport.is_aborted] == [True, False]
+    stage.run(200)
+    assert [bool(stage.peers.endpoints), stage.last.transport.is_aborted] == [False, True]
+    assert stage.loop.live_timers == 0
+    stage.send(beat())
+    assert len(stage.attempts) == 2, "and there is no back-off after that"
+
+
+def test_nodes_do_not_wait_for_one_another() -> None:
+    stage = Stage()
+    stage.send(beat(1))
+    stage.send(beat(2), to=OTHER)
+    stage.last.agree(**BEAT)
+    header, _ = stage.last.take()
+    stage.last.answer(header, BrokerHeartbeatResponse())
+    assert stage.told() == [BrokerHeartbeatResponse()]
+
+
+def test_closing_fails_everything_now_and_later() -> None:
+    stage = Stage(max_in_flight=1)
+    stage.send(beat(1))
+    stage.send(beat(2))
+    stage.last.agree(**BEAT)
+    stage.send(beat(3), to=OTHER)
+    stage.peers.close()
+    stage.send(beat(4))
+    assert [type(outcome) for outcome in stage.told()] == [PeerUnavailable] * 4
+    assert all(attempt.transport.is_aborted or attempt.is_cancelled for attempt in stage.attempts)
+    assert stage.loop.live_timers == 0
+
+
+# On real sockets.
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Runs a test's coroutine on one of the loops."""
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner.run
+
+
+class Node:
+    """A server that answers ApiVersions and Envelope."""
+
+    def __init__(self) -> None:
+        self.envelopes: list[int] = []
+        self.server = Server(self._dispatch, NetLimits(), [Listener("CONTROLLER", "127.0.0.1", 0)], clock=ManualClock())
+        self.server.open()
+        self.server.start()
+        self.endpoint = Endpoint(*self.server.addresses["CONTROLLER"])
+
+    def _dispatch(self, request: Request) -> Answer:
+        key, version, number, _ = request.header
+        if key == ApiKey.API_VERSIONS:
+            return encode_response(key, version, number, served(ENVELOPE=(0, 0)))
+        self.envelopes.append(len(request.body))
+        if len(self.envelopes) > 2:
+            raise CloseConnection("had enough")
+        return encode_response(key, version, number, EnvelopeResponse(bytes(5_000_000)))
+
+
+def test_large_messages_pass_both_ways(run: Run) -> None:
+    async def scenario() -> None:
+        loop, node = asyncio.get_running_loop(), Node()
+        peers = Peers(loop, TcpConnect(loop), client_id="1")
+        request = EnvelopeRequest(bytes(3_000_000))
+        asked = [
+            peers.request(node.endpoint, request, EnvelopeResponse, timeout_ms=10_000, versions=None) for _ in range(3)
+        ]
+        for future in asked[:2]:
+            assert len((await future).response_data or b"") == 5_000_000
+        with pytest.raises(PeerUnavailable):
+            await asked[2]
+        assert min(node.envelopes) > 3_000_000
+        peers.close()
+        await node.server.drain(5.0)
+
+    run(scenario())
+
+
+def test_a_port_where_nobody_listens_and_a_host_that_cannot_be(run: Run) -> None:
+    async def scenario() -> None:
+        loop, node = asyncio.get_running_loop(), Node()
+        await node.server.drain(5.0)
+        peers = Peers(loop, TcpConnect(loop), client_id="1")
+        for endpoint in (node.endpoint, Endpoint("127.0.0.1", 70_000), Endpoint("a..b", 1)):
+            with pytest.raises(PeerUnavailable, match="cannot be reached"):
+                await peers.request(endpoint, beat(), BrokerHeartbeatResponse, timeout_ms=10_000)
+        peers.close()
+
+    run(scenario())
+
+
+def test_a_cancelled_request_that_waits_is_not_sent(run: Run) -> None:
+    async def scenario() -> None:
+        loop, node = asyncio.get_running_loop(), Node()
+        peers = Peers(loop, TcpConnect(loop), client_id="1")
+        given_up = peers.request(node.endpoint, EnvelopeRequest(b"1"), EnvelopeResponse, timeout_ms=10_000)
+        wanted = peers.request(node.endpoint, EnvelopeRequest(b"2"), EnvelopeResponse, timeout_ms=10_000)
+        given_up.cancel()
+        await wanted
+        assert len(node.envelopes) == 1
+        peers.close()
+        await node.server.drain(5.0)
+
+    run(scenario())
