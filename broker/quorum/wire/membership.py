@@ -1,0 +1,115 @@
+"""AddRaftVoter (80), RemoveRaftVoter (81), UpdateRaftVoter (82), and what ApiVersions (18) tells of kraft.version.
+
+AddRaftVoter 1 may ask to be answered before the commit (KIP-1186); version 0 cannot. Answers to the first two name no
+leader: whoever asks goes by the cluster's metadata.
+"""
+
+from typing import Final
+
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint, ReplicaKey
+from broker.quorum.messages import (
+    NO_VERSIONS,
+    AddVoterRequest,
+    ChangeVotersResponse,
+    LeaderHint,
+    ProbeResponse,
+    RemoveVoterRequest,
+    UpdateVoterRequest,
+)
+from broker.quorum.wire.shape import address_of, listeners_of, named_error
+from protocol.messages import add_raft_voter as add
+from protocol.messages import api_versions, update_raft_voter
+from protocol.messages import remove_raft_voter as remove
+
+EARLY_ACK_FROM: Final = 1
+KRAFT_VERSION: Final = "kraft.version"
+
+
+def decode_add(message: add.AddRaftVoterRequest) -> AddVoterRequest:
+    return AddVoterRequest(
+        message.cluster_id,
+        ReplicaKey(message.voter_id, message.voter_directory_id),
+        listeners_of(message.listeners),
+        message.ack_when_committed,
+    )
+
+
+def encode_add(request: AddVoterRequest, timeout_ms: int) -> add.AddRaftVoterRequest:
+    """Without `ack_when_committed` it fits EARLY_ACK_FROM and later versions only."""
+    return add.AddRaftVoterRequest(
+        request.cluster_id,
+        timeout_ms,
+        request.voter.id,
+        request.voter.directory_id,
+        [add.Listener(*each) for each in request.listeners],
+        request.ack_when_committed,
+    )
+
+
+def decode_remove(message: remove.RemoveRaftVoterRequest) -> RemoveVoterRequest:
+    return RemoveVoterRequest(message.cluster_id, ReplicaKey(message.voter_id, message.voter_directory_id))
+
+
+def encode_remove(request: RemoveVoterRequest) -> remove.RemoveRaftVoterRequest:
+    return remove.RemoveRaftVoterRequest(request.cluster_id, request.voter.id, request.voter.directory_id)
+
+
+def decode_change_response(message: add.AddRaftVoterResponse | remove.RemoveRaftVoterResponse) -> ChangeVotersResponse:
+    return ChangeVotersResponse(named_error(message.error_code), LeaderHint(), message.error_message)
+
+
+def encode_add_response(response: ChangeVotersResponse) -> add.AddRaftVoterResponse:
+    return add.AddRaftVoterResponse(error_code=response.error, error_message=_sentence(response))
+
+
+def encode_remove_response(response: ChangeVotersResponse) -> remove.RemoveRaftVoterResponse:
+    return remove.RemoveRaftVoterResponse(error_code=response.error, error_message=_sentence(response))
+
+
+def decode_update(message: update_raft_voter.UpdateRaftVoterRequest) -> UpdateVoterRequest:
+    versions = message.kraft_version_feature
+    return UpdateVoterRequest(
+        message.cluster_id,
+        message.current_leader_epoch,
+        ReplicaKey(message.voter_id, message.voter_directory_id),
+        listeners_of(message.listeners),
+        KRaftVersions(versions.min_supported_version, versions.max_supported_version),
+    )
+
+
+def encode_update(request: UpdateVoterRequest) -> update_raft_voter.UpdateRaftVoterRequest:
+    return update_raft_voter.UpdateRaftVoterRequest(
+        request.cluster_id,
+        request.epoch,
+        request.voter.id,
+        request.voter.directory_id,
+        [update_raft_voter.Listener(*each) for each in request.listeners],
+        update_raft_voter.KRaftVersionFeature(*request.versions),
+    )
+
+
+def decode_update_response(message: update_raft_voter.UpdateRaftVoterResponse, listener: str) -> ChangeVotersResponse:
+    leader = message.current_leader
+    address = (ListenerEndpoint(listener, leader.host, leader.port),) if leader.host else ()
+    known = LeaderHint(leader.leader_id, max(0, leader.leader_epoch), address if leader.leader_id >= 0 else ())
+    return ChangeVotersResponse(named_error(message.error_code), known)
+
+
+def encode_update_response(response: ChangeVotersResponse, listener: str) -> update_raft_voter.UpdateRaftVoterResponse:
+    leader, address = response.leader, address_of(response.leader, listener)
+    current = update_raft_voter.CurrentLeader(leader.leader_id, leader.epoch)
+    if address is not None:
+        current.host, current.port = address
+    return update_raft_voter.UpdateRaftVoterResponse(error_code=response.error, current_leader=current)
+
+
+def decode_probe_response(message: api_versions.ApiVersionsResponse) -> ProbeResponse:
+    """A node that says nothing about kraft.version supports version 0 alone."""
+    found = next((each for each in message.supported_features if each.name == KRAFT_VERSION), None)
+    versions = NO_VERSIONS if found is None else KRaftVersions(found.min_version, found.max_version)
+    return ProbeResponse(named_error(message.error_code), versions)
+
+
+def _sentence(response: ChangeVotersResponse) -> str | None:
+    """What a person reads; for an error that says nothing of its own, the error's sentence."""
+    return response.message or (response.error.message if response.error else None)

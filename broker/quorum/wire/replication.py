@@ -1,0 +1,212 @@
+"""Fetch (1) between replicas of the metadata log, versions 12-18, and FetchSnapshot (59), versions 0-1.
+
+Fetch 13+ names topics by id; 15+ puts the replica's id elsewhere; 16+ and FetchSnapshot 1 say where the leader listens;
+17+ and FetchSnapshot 1 name the replica's directory (KIP-853); 18 says which high watermark the replica knows
+(KIP-1166). Of the many other fields of Fetch, replicas of the metadata log neither fill nor read any.
+"""
+
+from typing import Final
+
+from broker.quorum.identity import LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    LeaderHint,
+)
+from broker.quorum.wire.shape import (
+    METADATA_PARTITION,
+    METADATA_TOPIC,
+    MalformedResponse,
+    WrongPartition,
+    address_of,
+    leader_of,
+    named_error,
+    only,
+    split_error,
+)
+from protocol.errors import ErrorCode
+from protocol.messages import fetch
+from protocol.messages import fetch_snapshot as snapshot
+from protocol.primitives import METADATA_TOPIC_ID
+
+FETCH_FROM: Final = 12
+"""The first version that can replicate the metadata log."""
+_BY_ID_FROM: Final = 13
+_REPLICA_STATE_FROM: Final = 15
+
+
+# Fetch
+
+
+def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
+    """Raises WrongPartition."""
+    topic = only(message.topics)
+    partition = None if topic is None or not _is_ours(topic, version) else only(topic.partitions)
+    if partition is None or partition.partition != METADATA_PARTITION:
+        raise WrongPartition(fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST))
+    replica_id = message.replica_state.replica_id if version >= _REPLICA_STATE_FROM else message.replica_id
+    return FetchRequest(
+        message.cluster_id,
+        ReplicaKey(replica_id, partition.replica_directory_id),
+        partition.current_leader_epoch,
+        partition.fetch_offset,
+        partition.last_fetched_epoch,
+        message.max_wait_ms,
+        message.max_bytes,
+        partition.high_watermark,
+    )
+
+
+def encode_fetch(request: FetchRequest, version: int) -> fetch.FetchRequest:
+    has_state = version >= _REPLICA_STATE_FROM
+    partition = fetch.FetchPartition(
+        partition=METADATA_PARTITION,
+        current_leader_epoch=request.epoch,
+        fetch_offset=request.fetch_offset,
+        last_fetched_epoch=request.last_fetched_epoch,
+        replica_directory_id=request.replica.directory_id,
+        high_watermark=request.high_watermark,
+    )
+    return fetch.FetchRequest(
+        cluster_id=request.cluster_id,
+        replica_id=-1 if has_state else request.replica.id,
+        replica_state=fetch.ReplicaState(request.replica.id) if has_state else fetch.ReplicaState(),
+        max_wait_ms=request.max_wait_ms,
+        max_bytes=request.max_bytes,
+        topics=[fetch.FetchTopic(METADATA_TOPIC, METADATA_TOPIC_ID, [partition])],
+    )
+
+
+def decode_fetch_response(message: fetch.FetchResponse, listener: str) -> FetchResponse:
+    """Raises MalformedResponse. `records` are views of what `message` was decoded from."""
+    if message.error_code:
+        return FetchResponse(named_error(message.error_code), LeaderHint())
+    topic = only(message.responses)
+    partition = None if topic is None else only(topic.partitions)
+    if partition is None or partition.partition_index != METADATA_PARTITION:
+        raise MalformedResponse(repr(message))
+    leader, diverging, found = partition.current_leader, partition.diverging_epoch, partition.snapshot_id
+    return FetchResponse(
+        named_error(partition.error_code),
+        leader_of(leader.leader_id, leader.leader_epoch, message.node_endpoints, listener),
+        partition.high_watermark,
+        partition.log_start_offset,
+        LogPosition(diverging.epoch, diverging.end_offset) if diverging.epoch >= 0 else None,
+        SnapshotId(found.end_offset, found.epoch) if found.end_offset >= 0 or found.epoch >= 0 else None,
+        records=b"" if partition.records is None else partition.records,
+    )
+
+
+def encode_fetch_response(response: FetchResponse, listener: str) -> fetch.FetchResponse:
+    whole, error = split_error(response.error)
+    if whole:
+        return fetch.FetchResponse(error_code=whole)
+    leader, address = response.leader, address_of(response.leader, listener)
+    partition = fetch.PartitionData(
+        partition_index=METADATA_PARTITION,
+        error_code=error,
+        high_watermark=response.high_watermark,
+        log_start_offset=response.log_start_offset,
+        current_leader=fetch.LeaderIdAndEpoch(leader.leader_id, leader.epoch),
+        records=response.records,
+    )
+    if response.diverging is not None:
+        partition.diverging_epoch = fetch.EpochEndOffset(*response.diverging)
+    if response.snapshot_id is not None:
+        partition.snapshot_id = fetch.SnapshotId(*response.snapshot_id)
+    return fetch.FetchResponse(
+        responses=[fetch.FetchableTopicResponse(METADATA_TOPIC, METADATA_TOPIC_ID, [partition])],
+        node_endpoints=[] if address is None else [fetch.NodeEndpoint(leader.leader_id, *address)],
+    )
+
+
+def _is_ours(topic: fetch.FetchTopic, version: int) -> bool:
+    return topic.topic_id == METADATA_TOPIC_ID if version >= _BY_ID_FROM else topic.topic == METADATA_TOPIC
+
+
+# FetchSnapshot
+
+
+def decode_fetch_snapshot(message: snapshot.FetchSnapshotRequest) -> FetchSnapshotRequest:
+    """Raises WrongPartition."""
+    topic = only(message.topics)
+    partition = None if topic is None else only(topic.partitions)
+    if topic is None or partition is None:
+        raise WrongPartition(snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST))
+    if topic.name != METADATA_TOPIC or partition.partition != METADATA_PARTITION:
+        raise WrongPartition(_unknown_partition(topic.name, partition.partition))
+    return FetchSnapshotRequest(
+        message.cluster_id,
+        ReplicaKey(message.replica_id, partition.replica_directory_id),
+        partition.current_leader_epoch,
+        SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+        partition.position,
+        message.max_bytes,
+    )
+
+
+def encode_fetch_snapshot(request: FetchSnapshotRequest) -> snapshot.FetchSnapshotRequest:
+    partition = snapshot.FetchSnapshotRequestPartitionSnapshot(
+        METADATA_PARTITION,
+        request.epoch,
+        snapshot.FetchSnapshotRequestSnapshotId(*request.snapshot_id),
+        request.position,
+        request.replica.directory_id,
+    )
+    return snapshot.FetchSnapshotRequest(
+        request.cluster_id,
+        request.replica.id,
+        request.max_bytes,
+        [snapshot.FetchSnapshotRequestTopicSnapshot(METADATA_TOPIC, [partition])],
+    )
+
+
+def decode_fetch_snapshot_response(message: snapshot.FetchSnapshotResponse, listener: str) -> FetchSnapshotResponse:
+    """Raises MalformedResponse. `data` is a view of what `message` was decoded from."""
+    if message.error_code:
+        return FetchSnapshotResponse(named_error(message.error_code), LeaderHint())
+    topic = only(message.topics)
+    partition = None if topic is None else only(topic.partitions)
+    if topic is None or partition is None or topic.name != METADATA_TOPIC or partition.index != METADATA_PARTITION:
+        raise MalformedResponse(repr(message))
+    leader = partition.current_leader
+    return FetchSnapshotResponse(
+        named_error(partition.error_code),
+        leader_of(leader.leader_id, leader.leader_epoch, message.node_endpoints, listener),
+        SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+        partition.size,
+        partition.position,
+        data=b"" if partition.unaligned_records is None else partition.unaligned_records,
+    )
+
+
+def encode_fetch_snapshot_response(response: FetchSnapshotResponse, listener: str) -> snapshot.FetchSnapshotResponse:
+    whole, error = split_error(response.error)
+    if whole:
+        return snapshot.FetchSnapshotResponse(error_code=whole)
+    leader, address = response.leader, address_of(response.leader, listener)
+    partition = snapshot.FetchSnapshotResponsePartitionSnapshot(
+        METADATA_PARTITION,
+        error,
+        snapshot.FetchSnapshotResponseSnapshotId(*response.snapshot_id),
+        snapshot.LeaderIdAndEpoch(leader.leader_id, leader.epoch),
+        response.size,
+        response.position,
+        response.data,
+    )
+    return snapshot.FetchSnapshotResponse(
+        topics=[snapshot.FetchSnapshotResponseTopicSnapshot(METADATA_TOPIC, [partition])],
+        node_endpoints=[] if address is None else [snapshot.NodeEndpoint(leader.leader_id, *address)],
+    )
+
+
+def _unknown_partition(name: str, index: int) -> snapshot.FetchSnapshotResponse:
+    partition = snapshot.FetchSnapshotResponsePartitionSnapshot(
+        index=index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        current_leader=snapshot.LeaderIdAndEpoch(-1, 0),
+        unaligned_records=b"",
+    )
+    return snapshot.FetchSnapshotResponse(topics=[snapshot.FetchSnapshotResponseTopicSnapshot(name, [partition])])
