@@ -41,6 +41,7 @@ from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.api.route import Route, route
 from broker.api.sync_group import SyncGroupHandler
+from broker.api.update_features import FixedKraftVersion, KraftVersionUpgrade, UpdateFeaturesHandler
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image import MetadataImage
@@ -60,7 +61,7 @@ class Services:
     """What handlers work with.
 
     `config` gives the configuration with its dynamic layers as they are now. `creating_controller` is the controller
-    for what creates partitions: it answers when they can be used here.
+    for what creates partitions: it answers when they can be used here. Without `kraft_upgrade` kraft.version is fixed.
     """
 
     cluster_id: str
@@ -84,6 +85,7 @@ class Services:
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     loggers: LoggerLevels
+    kraft_upgrade: KraftVersionUpgrade | None = None
 
 
 def broker_routes(services: Services) -> tuple[Route, ...]:
@@ -92,6 +94,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
     config = s.config()
     partitions, groups, controller, metadata = s.partitions, s.groups, s.controller, s.metadata
     own = OwnConfigCheck(s.node_id, s.config)
+    kraft_upgrade = s.kraft_upgrade or FixedKraftVersion(s.kraft_version)
     internal = {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}
     api_versions = ApiVersionsHandler(lambda: table, metadata, kraft_version=s.kraft_version)
 
@@ -132,6 +135,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups)),
         route(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsHandler(controller, metadata, own, s.loggers)),
         route(ApiKey.OFFSET_DELETE, OffsetDeleteHandler(groups, image)),
+        route(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler(controller, kraft_upgrade)),
         route(ApiKey.DESCRIBE_CLUSTER, DescribeClusterHandler(metadata, s.active_controller, cluster_id=s.cluster_id)),
         route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions)),
         route(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesHandler(metadata)),

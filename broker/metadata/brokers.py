@@ -97,7 +97,7 @@ class Brokers:
 
     def _check_features(self, ranges: dict[str, VersionRange]) -> None:
         finalized = self._state.image.features.finalized()
-        finalized[KRAFT_VERSION] = self._state.settings.kraft_version
+        finalized[KRAFT_VERSION] = self._state.quorum.kraft_version
         for name, level in finalized.items():
             absent = VersionRange(1, 1) if name == METADATA_VERSION else VersionRange(0, 0)
             supported = ranges.get(name, absent)

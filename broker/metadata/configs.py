@@ -114,8 +114,12 @@ class Configs:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, f"a broker resource is named by its id, not '{resource.name}'"
                 ) from None
-            if node_id not in self._state.image.brokers and node_id != self._state.settings.node_id:
+            if not self._is_node(node_id):
                 raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no node {node_id} is registered")
+
+    def _is_node(self, node_id: int) -> bool:
+        own = self._state.settings.node_id
+        return node_id == own or node_id in self._state.image.brokers or node_id in self._state.quorum.voter_ids
 
     def _resolved(self, resource: ConfigResource, operations: Sequence[ConfigOperation]) -> dict[str, str | None]:
         """Operations as new values, None for removal; each sees the effect of those before it."""

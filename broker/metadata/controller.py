@@ -14,6 +14,7 @@ from broker.metadata.brokers import Brokers
 from broker.metadata.config_image import ConfigResource
 from broker.metadata.configs import AlterOutcome, ConfigOperation, Configs
 from broker.metadata.controllers import Controllers
+from broker.metadata.feature_updates import FeatureChange, FeatureUpdates
 from broker.metadata.image import MetadataImage
 from broker.metadata.jobs import Job, Jobs
 from broker.metadata.leadership import Leadership
@@ -24,7 +25,15 @@ from broker.metadata.producer_ids import ProducerIdBlock, allocate_block
 from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_changes import ReplicaChanges
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
-from broker.metadata.state import MIN_INSYNC_REPLICAS, ConfigLayers, ConfigSchema, ControllerSettings, ControllerState
+from broker.metadata.state import (
+    MIN_INSYNC_REPLICAS,
+    ConfigLayers,
+    ConfigSchema,
+    ControllerSettings,
+    ControllerState,
+    LoneVoter,
+    QuorumView,
+)
 from broker.metadata.topics import Topics
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -61,7 +70,8 @@ class Controller:
     """The state machine on the metadata log.
 
     `now_ms` is monotonic everywhere. `new_id` draws random topic ids, `random` places replicas: both are injected, so
-    that the same inputs give the same records.
+    that the same inputs give the same records. `quorum` tells who votes; without it this node is a quorum of one at
+    `settings.kraft_version`.
     """
 
     def __init__(
@@ -72,8 +82,10 @@ class Controller:
         random: RandomSource,
         new_id: Callable[[], Uuid],
         log: LoaderState = LoaderState(),  # noqa: B008  immutable
+        quorum: QuorumView | None = None,
     ) -> None:
-        self._state = ControllerState(settings, schema, random, new_id, MetadataLoader(log))
+        quorum = quorum or LoneVoter(settings.kraft_version, (settings.node_id,))
+        self._state = ControllerState(settings, schema, random, new_id, MetadataLoader(log), quorum)
         self._state.index = PartitionIndex.of(log.image.topics)
         self._uncommitted: deque[_Uncommitted] = deque()
         leadership = Leadership(self._state)
@@ -82,6 +94,7 @@ class Controller:
         self._topics = Topics(self._state, leadership)
         self._replicas = ReplicaChanges(self._state, self._brokers, leadership)
         self._configs = Configs(self._state)
+        self._features = FeatureUpdates(self._state)
         self._jobs = Jobs(self._state, self._brokers, leadership)
 
     @property
@@ -225,6 +238,10 @@ class Controller:
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
     ) -> Result[list[AlterOutcome]]:
         return _bounded(self._configs.replace(configs, validate_only=validate_only))
+
+    def update_features(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> Result[None]:
+        """Raises KafkaError INVALID_UPDATE_VERSION. A change of kraft.version is checked, and left to the quorum."""
+        return _bounded(self._features.update(changes, validate_only=validate_only))
 
     def alter_partitions(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
         return _bounded(self._replicas.alter(request))

@@ -43,6 +43,11 @@ class MetadataVersion(IntEnum):
         return f"{major}.{minor}-IV{step}"
 
     @property
+    def changes_records(self) -> bool:
+        """Whether records, or what they mean, differ from the level before: going back below loses metadata."""
+        return self in _CHANGING_RECORDS
+
+    @property
     def register_broker_record_version(self) -> int:
         """Version of RegisterBrokerRecord: 2 adds a migration flag, 3 the log directories (KIP-858)."""
         if self.supports_directories:
@@ -88,5 +93,17 @@ class MetadataVersion(IntEnum):
         return self >= MetadataVersion.IV_4_0_1
 
 
+_CHANGING_RECORDS = frozenset(
+    {
+        MetadataVersion.IV_3_3_3,
+        MetadataVersion.IV_3_4_0,
+        MetadataVersion.IV_3_5_2,
+        MetadataVersion.IV_3_6_1,
+        MetadataVersion.IV_3_6_2,
+        MetadataVersion.IV_3_7_0,
+        MetadataVersion.IV_3_7_2,
+        MetadataVersion.IV_4_0_1,
+    }
+)
 MINIMUM_METADATA_VERSION = MetadataVersion.IV_3_3_3
 LATEST_METADATA_VERSION = MetadataVersion.IV_4_2_1

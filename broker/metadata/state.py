@@ -4,7 +4,7 @@ The parts read this; only `Controller.replay` and `Controller.revert` write it. 
 log: they are touched by heartbeats.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -69,6 +69,27 @@ class ConfigSchema(Protocol):
         ...
 
 
+class QuorumView(Protocol):
+    """What the controller asks about the quorum that it writes through."""
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized kraft.version."""
+        ...
+
+    @property
+    def voter_ids(self) -> Collection[int]:
+        """The nodes that vote."""
+        ...
+
+
+class LoneVoter(NamedTuple):
+    """A quorum of one."""
+
+    kraft_version: int
+    voter_ids: tuple[int]
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """What a controller is told at start. `node_id` names the layer of node configs that it applies to topics."""
@@ -94,6 +115,7 @@ class ControllerState:
     random: RandomSource
     new_id: Callable[[], Uuid]
     loader: MetadataLoader
+    quorum: QuorumView
     index: PartitionIndex = field(default_factory=PartitionIndex)
     registration_offsets: dict[int, int] = field(default_factory=dict)
     sessions: BrokerSessions = field(init=False)

@@ -14,7 +14,7 @@ from broker.metadata.metadata_version import LATEST_METADATA_VERSION, MetadataVe
 from broker.metadata.partition import PartitionRegistration
 from broker.metadata.records import MetadataRecord, VersionedRecord, decode_record, encode_record
 from broker.metadata.result import Result
-from broker.metadata.state import ConfigLayers, ControllerSettings, EffectiveConfig
+from broker.metadata.state import ConfigLayers, ControllerSettings, EffectiveConfig, QuorumView
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
@@ -149,12 +149,14 @@ class Cluster:
         seed: int = 7,
         elr: bool = False,
         level: MetadataVersion = LATEST_METADATA_VERSION,
+        quorum: QuorumView | None = None,
     ) -> None:
         self.now_ms = 1_000_000
         self.settings = settings or ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False)
         self.log: list[RecordBatch] = []
         self.published: list[Publication] = []
         self._random = Random(seed)
+        self._quorum = quorum
         self._ids = iter(range(1, 10_000_000))
         self.controller = self.new_controller()
         self._bootstrap = [each for each in bootstrap_records(level) if elr or _is_not_elr(each)]
@@ -167,6 +169,7 @@ class Cluster:
             random=self._random,
             new_id=lambda: uuid(next(self._ids)),
             log=log or LoaderState(),
+            quorum=self._quorum,
         )
 
     def activate(self, own_broker: OwnBroker | None = None) -> None:
@@ -198,6 +201,10 @@ class Cluster:
         batch = RecordBatch(first, first + len(decoded) - 1, 1, self.now_ms, decoded)
         self.controller.replay(batch, now_ms=self.now_ms)
         self.log.append(batch)
+
+    def append_messages(self, *messages: MetadataRecord, version: int = 0) -> None:
+        """Put records into the log that no command wrote."""
+        self.append([VersionedRecord(message, version) for message in messages])
 
     def commit(self) -> None:
         self.published += self.controller.commit(self.controller.last_offset)

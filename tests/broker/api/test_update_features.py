@@ -1,0 +1,95 @@
+"""UpdateFeatures at the front: versions of the answer, and who raises kraft.version."""
+
+from typing import NamedTuple
+
+import pytest
+
+from broker.api.update_features import UpdateFeaturesHandler
+from broker.metadata.metadata_version import MetadataVersion
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.broker.api.metadata_stage import LiveCluster, context
+
+
+class Quorum:
+    """A quorum whose kraft.version can be raised, and which remembers how often it was asked to."""
+
+    def __init__(self, kraft_version: int = 0, failure: KafkaError | None = None) -> None:
+        self.kraft_version = kraft_version
+        self.voter_ids = (1,)
+        self.asked: list[int] = []
+        self._failure = failure
+
+    async def upgrade_kraft_version(self, version: int) -> None:
+        self.asked.append(version)
+        if self._failure is not None:
+            raise self._failure
+        self.kraft_version = version
+
+
+class Scene(NamedTuple):
+    cluster: LiveCluster
+    quorum: Quorum
+    handler: UpdateFeaturesHandler
+
+
+def scene(failure: KafkaError | None = None) -> Scene:
+    quorum = Quorum(failure=failure)
+    cluster = LiveCluster(level=MetadataVersion.IV_4_0_0, quorum=quorum)
+    return Scene(cluster, quorum, UpdateFeaturesHandler(cluster, quorum))
+
+
+async def test_an_upgrade_with_the_outcomes_of_version_1() -> None:
+    cluster, _, handler = scene()
+    response = await handler(
+        UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 29)]), context(1)
+    )
+    assert (response.error_code, [(each.feature, each.error_code) for each in response.results]) == (
+        0,
+        [("metadata.version", 0)],
+    )
+    assert cluster.image.features.metadata_level == 29
+
+
+async def test_a_fault_is_told_once_for_all() -> None:
+    cluster, _, handler = scene()
+    updates = [FeatureUpdateKey("metadata.version", 29), FeatureUpdateKey("group.version", 7)]
+    response = await handler(UpdateFeaturesRequest(feature_updates=updates), context(2))
+    assert ErrorCode(response.error_code) is ErrorCode.INVALID_UPDATE_VERSION
+    assert "group.version" in (response.error_message or "")
+    assert cluster.image.features.metadata_level == 22
+
+
+async def test_version_0_allows_downgrades_by_a_flag() -> None:
+    cluster, _, handler = scene()
+    for allow, code in ((False, ErrorCode.INVALID_UPDATE_VERSION), (True, ErrorCode.NONE)):
+        updates = [FeatureUpdateKey("group.version", 0, allow_downgrade=allow)]
+        response = await handler(UpdateFeaturesRequest(feature_updates=updates), context(0))
+        assert ErrorCode(response.error_code) is code
+    assert "group.version" not in cluster.image.features.finalized()
+
+
+class TestKraftVersion:
+    both = (FeatureUpdateKey("kraft.version", 1), FeatureUpdateKey("metadata.version", 29))
+
+    async def test_the_quorum_raises_it(self) -> None:
+        cluster, quorum, handler = scene()
+        response = await handler(UpdateFeaturesRequest(feature_updates=[*self.both]), context(2))
+        assert (response.error_code, quorum.asked, cluster.image.features.metadata_level) == (0, [1], 29)
+
+    async def test_not_if_another_change_is_impossible(self) -> None:
+        _, quorum, handler = scene()
+        updates = [*self.both, FeatureUpdateKey("group.version", 9)]
+        response = await handler(UpdateFeaturesRequest(feature_updates=updates), context(2))
+        assert (ErrorCode(response.error_code), quorum.asked) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+
+    async def test_nor_when_only_asked_whether_it_could(self) -> None:
+        _, quorum, handler = scene()
+        response = await handler(UpdateFeaturesRequest(feature_updates=[*self.both], validate_only=True), context(2))
+        assert (response.error_code, quorum.asked) == (0, [])
+
+    async def test_the_quorums_refusal_changes_nothing(self) -> None:
+        cluster, _, handler = scene(KafkaError(ErrorCode.NOT_CONTROLLER))
+        with pytest.raises(KafkaError):
+            await handler(UpdateFeaturesRequest(feature_updates=[*self.both]), context(2))
+        assert cluster.image.features.metadata_level == 22
