@@ -61,15 +61,18 @@ def format_directories(
     cluster_id: str,
     node_id: int,
     initial_files: Mapping[str, bytes],
+    common_files: Mapping[str, bytes] | None = None,
     ignore_formatted: bool = False,
     new_id: Callable[[], Uuid] = random_id,
 ) -> Formatted:
     """Makes the directories those of node ``node_id`` of the cluster.
 
-    ``initial_files`` (path below the metadata directory -> content) is what its quorum starts with, such as
-    `bootstrap.checkpoint`. A directory counts as formatted with its meta.properties, which is written last, so that a
-    format that was cut short can be repeated. Raises AlreadyFormatted, MetaPropertiesMismatch (also under
-    ``ignore_formatted``), CorruptCheckpoint, OSError; before anything is written if it can be known then.
+    ``initial_files`` (path below the metadata directory -> content) is what its quorum starts with, ``common_files`` go
+    into every directory, as Kafka puts `bootstrap.checkpoint` there. A directory counts as formatted with its
+    meta.properties, which is written last, so that a format that was cut short can be repeated.
+
+    Raises AlreadyFormatted, MetaPropertiesMismatch (also under ``ignore_formatted``), CorruptCheckpoint, OSError;
+    before anything is written if it can be known then.
     """
     paths = list(dict.fromkeys([metadata_dir, *log_dirs]))
     found = {path: meta for path in paths if (meta := read_meta_properties(fs, path)) is not None}
@@ -80,6 +83,7 @@ def format_directories(
     for path in new:
         fs.make_directory(path)
         fs.sync_directory(parent(path))
+        _write_initial_files(fs, path, common_files or {})
         if path == metadata_dir:
             _write_initial_files(fs, path, initial_files)
         write_meta_properties(fs, path, MetaProperties(cluster_id, node_id, new_id()))

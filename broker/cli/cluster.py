@@ -132,10 +132,11 @@ def _prepare(member: LocalNode, config: BrokerConfig) -> None:
 
 def _format(config: BrokerConfig) -> None:
     """As the only voter of a dynamic quorum, at kraft.version 1."""
+    from broker.cli.initial_controllers import own_controller
     from broker.cli.node_format import format_node
     from broker.metadata.features import bootstrap_records
     from protocol.primitives import uuid_to_text
     from storage.formatting import random_id
 
     cluster_id = config.cluster_id or uuid_to_text(random_id())
-    format_node(config, cluster_id, bootstrap_records(), standalone=True)
+    format_node(config, cluster_id, bootstrap_records(), voters=(own_controller(config, random_id()),))

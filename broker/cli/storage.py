@@ -1,13 +1,21 @@
 """`ottla storage`: Kafka's kafka-storage. Formats a node's directories, shows what is in them, makes ids."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from broker.cli.failure import CommandFailed
-from broker.cli.node_format import STATIC_QUORUM, format_node
+from broker.cli.initial_controllers import (
+    DYNAMIC_QUORUM,
+    STATIC_QUORUM,
+    InitialController,
+    own_controller,
+    parse_initial_controllers,
+)
+from broker.cli.node_format import format_node
 from broker.cli.options import json_option, key_value
 from broker.cli.output import print_json
+from broker.cli.scram_credential import scram_record
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
@@ -20,10 +28,6 @@ from storage.errors import StorageError
 from storage.files import OsFileSystem
 from storage.formatting import is_cluster_id, random_id
 from storage.meta_properties import MetaProperties, check_together, read_meta_properties
-
-LARGER_QUORUM = (
-    "Quorums of several controllers have not landed in this version yet: --standalone begins a quorum of one."
-)
 
 
 @click.group("storage", short_help="Format log directories, or show what is in them.")
@@ -59,50 +63,120 @@ def format_(
     add_scram: tuple[str, ...],
 ) -> None:
     """Format the log directories of a node."""
-    if no_initial_controllers or initial_controllers is not None:
-        raise CommandFailed(LARGER_QUORUM)
-    if add_scram:
-        raise CommandFailed("--add-scram: SCRAM credentials have not landed in this version yet.")
+    chosen = _one_way_of_starting(standalone, no_initial_controllers, initial_controllers)
     if not is_cluster_id(cluster_id):
         raise CommandFailed(
             f"Cluster ID string {cluster_id} does not appear to be a valid UUID: `random-uuid` makes one."
         )
     config = _load(config_file)
-    _check_quorum(config, standalone)
-    version, records = initial_records(release_version, features, kraft_version=int(standalone))
-    formatted = format_node(config, cluster_id, records, standalone=standalone, ignore_formatted=ignore_formatted)
+    _check_quorum(config, chosen)
+    levels = _levels(features)
+    voters = _voters(config, initial_controllers, standalone=standalone)
+    _check_kraft_version(levels.pop(KRAFT_VERSION, None), config, chosen)
+    version, records = initial_records(release_version, levels)
+    records += [scram_record(argument) for argument in add_scram]
+    _check_supports(version, dynamic=bool(voters), scram=bool(add_scram))
+    formatted = format_node(config, cluster_id, records, voters=voters, ignore_formatted=ignore_formatted)
     if not formatted.new:
         click.echo("All of the log directories are already formatted.")
     for path in formatted.new:
-        kind = "metadata" if path == config.metadata_log_dir else "data"
+        kind = _kind(config, voters) if path == config.metadata_log_dir else "data"
         click.echo(f"Formatting {kind} directory {path} with metadata.version {version.release}.")
 
 
-def _check_quorum(config: BrokerConfig, standalone: bool) -> None:
-    """Static voters or a dynamic quorum, not both and not neither. Raises CommandFailed."""
-    if standalone and config.voters:
-        raise CommandFailed("You cannot specify --standalone and controller.quorum.voters at the same time.")
-    if standalone and not config.is_controller:
-        raise CommandFailed("You can only use --standalone on a controller.")
-    if config.is_controller and not standalone and not config.voters:
+def _one_way_of_starting(standalone: bool, join: bool, initial_controllers: str | None) -> str | None:
+    """The option that says how the quorum begins, if any does. Raises UsageError for several."""
+    given = {
+        "--standalone": standalone,
+        "--no-initial-controllers": join,
+        "--initial-controllers": initial_controllers is not None,
+    }
+    chosen = [name for name, is_set in given.items() if is_set]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} exclude each other.")
+    return chosen[0] if chosen else None
+
+
+def _check_quorum(config: BrokerConfig, chosen: str | None) -> None:
+    """Static voters or a dynamic quorum, not both and, on a controller, not neither. Raises CommandFailed."""
+    if config.voters and chosen in ("--standalone", "--initial-controllers"):
         raise CommandFailed(
-            "Because controller.quorum.voters is not set on this controller, you must give --standalone."
+            "You cannot specify controller.quorum.voters and format the node with --initial-controllers or "
+            "--standalone. If you want to use dynamic quorum, please remove controller.quorum.voters and specify "
+            "controller.quorum.bootstrap.servers instead."
+        )
+    if chosen == "--standalone" and not config.is_controller:
+        raise CommandFailed("You can only use --standalone on a controller.")
+    if config.is_controller and chosen is None and not config.voters:
+        raise CommandFailed(
+            "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
+            "--standalone, --initial-controllers, or --no-initial-controllers."
         )
 
 
-def initial_records(
-    release: str | None, features: Sequence[str], *, kraft_version: int = STATIC_QUORUM
-) -> tuple[MetadataVersion, list[VersionedRecord]]:
-    """The metadata.version, and the records a new cluster begins with. Raises CommandFailed, UsageError."""
-    levels = dict(_level(feature) for feature in features)
+def _check_kraft_version(asked: int | None, config: BrokerConfig, chosen: str | None) -> None:
+    """The level follows from how the quorum begins; asking for another one is a mistake. Raises CommandFailed.
+
+    A node that joins takes the level of the quorum it finds (KAFKA-19719): it is told none here, but 0 contradicts it.
+    """
+    dynamic = chosen is not None and not config.voters
+    if asked == STATIC_QUORUM and dynamic:
+        raise CommandFailed(
+            "Cannot set kraft.version to 0 if controller.quorum.voters is empty and one of the flags --standalone, "
+            "--initial-controllers, or --no-initial-controllers is used. For dynamic controllers support, try "
+            "removing the --feature flag for kraft.version."
+        )
+    if asked == DYNAMIC_QUORUM and not dynamic:
+        raise CommandFailed(
+            "Cannot set kraft.version to 1 unless controller.quorum.voters is empty and one of the flags "
+            "--standalone, --initial-controllers, or --no-initial-controllers is used. For dynamic controllers "
+            "support, try using one of --standalone, --initial-controllers, or --no-initial-controllers and removing "
+            "controller.quorum.voters."
+        )
+
+
+def _check_supports(version: MetadataVersion, *, dynamic: bool, scram: bool) -> None:
+    """Raises CommandFailed for what a release cannot store yet."""
+    if dynamic and version < MetadataVersion.IV_3_9_0:
+        raise CommandFailed(f"A dynamic quorum needs metadata.version 3.9-IV0, not {version.release}.")
+    if scram and version < MetadataVersion.IV_3_5_2:
+        raise CommandFailed(
+            f"SCRAM is only supported in metadata.version 3.5-IV2 or later, and this is {version.release}."
+        )
+
+
+def _voters(
+    config: BrokerConfig, initial_controllers: str | None, *, standalone: bool
+) -> tuple[InitialController, ...]:
+    if standalone:
+        return (own_controller(config, random_id()),)
+    return () if initial_controllers is None else parse_initial_controllers(initial_controllers)
+
+
+def _kind(config: BrokerConfig, voters: Sequence[InitialController]) -> str:
+    """What the metadata directory is to the quorum, in Kafka's words."""
+    if not voters:
+        return "metadata"
+    is_voter = any(each.id == config.node_id for each in voters)
+    return "dynamic metadata voter" if is_voter else "dynamic metadata"
+
+
+def initial_records(release: str | None, levels: Mapping[str, int]) -> tuple[MetadataVersion, list[VersionedRecord]]:
+    """The metadata.version, and the records a new cluster begins with. `levels` are features that were asked for.
+
+    Raises CommandFailed, UsageError.
+    """
     if release is not None and METADATA_VERSION in levels:
         raise click.UsageError("--release-version and --feature metadata.version exclude each other.")
     version = LATEST_METADATA_VERSION if release is None else parse_release(release)
-    version = MetadataVersion(levels.pop(METADATA_VERSION, version))
-    if levels.pop(KRAFT_VERSION, kraft_version) != kraft_version:
-        raise CommandFailed(f"{KRAFT_VERSION} is {kraft_version} here: 1 goes with --standalone, 0 with static voters.")
-    kept = [record for record in bootstrap_records(version) if _feature_name(record) not in levels]
-    return version, kept + [feature_record(name, level) for name, level in sorted(levels.items()) if level]
+    version = MetadataVersion(levels.get(METADATA_VERSION, version))
+    asked = {name: level for name, level in levels.items() if name != METADATA_VERSION}
+    kept = [record for record in bootstrap_records(version) if _feature_name(record) not in asked]
+    return version, kept + [feature_record(name, level) for name, level in sorted(asked.items()) if level]
+
+
+def _levels(features: Sequence[str]) -> dict[str, int]:
+    return dict(_level(feature) for feature in features)
 
 
 def _feature_name(record: VersionedRecord) -> str | None:

@@ -64,17 +64,31 @@ def open_directories(fs: FileSystem, config: BrokerConfig, on_failure: OnDirecto
 
 def _format(fs: FileSystem, config: BrokerConfig, metadata_directory: str) -> str:
     """What a new cluster begins with goes to disk before the identity that makes the directory count as formatted."""
-    if config.cluster_id is None and not config.lone:
-        raise NotFormatted(
-            f"The directory {metadata_directory} is not formatted: run `ottla storage format --standalone "
-            f"--cluster-id {uuid_to_text(random_id())} --config FILE` first."
-        )
+    _check_may_format(config, metadata_directory)
     cluster_id = config.cluster_id or uuid_to_text(random_id())
     if not is_cluster_id(cluster_id):
         raise NotFormatted(f"CLUSTER_ID is {cluster_id!r}, which is no id: `ottla storage random-uuid` makes one.")
     checkpoint = bootstrap_checkpoint(bootstrap_records(), int(time.time() * 1000))
     replace_file(fs, join(metadata_directory, BOOTSTRAP_CHECKPOINT_FILE), checkpoint)
     return cluster_id
+
+
+def _check_may_format(config: BrokerConfig, metadata_directory: str) -> None:
+    """Raises NotFormatted, with the command to run instead.
+
+    A controller without static voters cannot know from its configuration alone whether it begins a quorum or joins one,
+    and a second quorum under the same cluster id would be the end of both; the apache/kafka image refuses it likewise.
+    """
+    if config.is_controller and not config.voters:
+        ways = "--standalone, --initial-controllers or --no-initial-controllers"
+    elif config.cluster_id is None and not config.lone:
+        ways = "" if config.voters else "--no-initial-controllers"
+    else:
+        return
+    cluster_id = config.cluster_id or uuid_to_text(random_id())
+    command = f"ottla storage format --cluster-id {cluster_id} --config FILE"
+    with_ways = f" with {ways}" if ways else ""
+    raise NotFormatted(f"The directory {metadata_directory} is not formatted: run `{command}`{with_ways} first.")
 
 
 def _own_id(fs: FileSystem, directory: str, cluster_id: str, node_id: int) -> Uuid:

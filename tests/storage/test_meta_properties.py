@@ -149,7 +149,8 @@ def format_two(fs: MemoryFileSystem, *, ignore_formatted: bool = False, node_id:
         "a",
         cluster_id=CLUSTER,
         node_id=node_id,
-        initial_files={BOOTSTRAP_CHECKPOINT_FILE: b"snapshot", "__cluster_metadata-0/0-0.checkpoint": b"voters"},
+        initial_files={"__cluster_metadata-0/0-0.checkpoint": b"voters"},
+        common_files={BOOTSTRAP_CHECKPOINT_FILE: b"snapshot"},
         ignore_formatted=ignore_formatted,
         new_id=lambda: next(ids),
     )
@@ -162,7 +163,8 @@ def test_formatting_gives_each_directory_its_identity() -> None:
     assert read_meta_properties(fs, "b") == MetaProperties(CLUSTER, 1, SECOND_ID)
     assert read_file(fs, "a/bootstrap.checkpoint") == b"snapshot"
     assert read_file(fs, "a/__cluster_metadata-0/0-0.checkpoint") == b"voters"
-    assert not fs.exists("b/bootstrap.checkpoint")
+    assert read_file(fs, "b/bootstrap.checkpoint") == b"snapshot"
+    assert not fs.exists("b/__cluster_metadata-0")
     assert is_formatted(fs, "b")
 
 

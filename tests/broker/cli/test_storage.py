@@ -1,20 +1,24 @@
 """ottla storage: formatting, and looking at what was formatted."""
 
+import base64
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
 from broker.cli.main import run
+from broker.cli.scram_credential import scram_record
 from broker.cli.storage import initial_records, parse_release
 from broker.metadata.metadata_version import MetadataVersion
 from broker.metadata.snapshot_codec import read_snapshot
-from protocol.messages.metadata_records import FeatureLevelRecord
-from protocol.primitives import uuid_from_text
+from protocol.messages.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
+from protocol.primitives import uuid_from_text, uuid_to_text
 from storage.files import OsFileSystem
 from storage.meta_properties import read_meta_properties
 
 CLUSTER_ID = "5UGSfPCiS0KcqzV2IZCXIA"
+OWN, OTHER = "tYrn9BBZTvC6MCd6h0jY6A", "JEXY6aqzQY-32P5TStzaFg"
 VOTERS = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
 
 
@@ -62,7 +66,9 @@ def test_format(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [(meta.cluster_id, meta.node_id) for meta in found if meta] == [(CLUSTER_ID, 3), (CLUSTER_ID, 3)]
     assert len({meta.directory_id for meta in found if meta}) == 2
     assert _levels(tmp_path / "a" / "bootstrap.checkpoint")["metadata.version"] == MetadataVersion.IV_4_2_1
-    assert not (tmp_path / "b" / "bootstrap.checkpoint").exists()
+    assert (tmp_path / "b" / "bootstrap.checkpoint").read_bytes() == (
+        tmp_path / "a" / "bootstrap.checkpoint"
+    ).read_bytes()
     assert not (tmp_path / "a" / VOTERS).exists()
 
 
@@ -107,12 +113,22 @@ def test_an_older_release_and_features(config: Path, tmp_path: Path) -> None:
         (["-r", "9.9"], 1, "Unknown metadata.version 9.9."),
         (["-f", "nosuch=1"], 1, "Unsupported feature: nosuch."),
         (["-f", "group.version=9"], 1, "Feature group.version knows levels 0 to 1, not 9."),
-        (["-f", "kraft.version=1"], 1, "1 goes with --standalone"),
+        (["-f", "kraft.version=1"], 1, "Cannot set kraft.version to 1 unless controller.quorum.voters is empty"),
         (["-r", "4.0", "-f", "metadata.version=29"], 2, "exclude each other"),
-        (["--standalone"], 1, "--standalone and controller.quorum.voters at the same time"),
-        (["-N"], 1, "Quorums of several controllers have not landed"),
-        (["-I", "1@h:1:x"], 1, "Quorums of several controllers have not landed"),
-        (["-S", "SCRAM-SHA-256=[name=a,password=b]"], 1, "SCRAM credentials have not landed"),
+        (["--standalone"], 1, "You cannot specify controller.quorum.voters and format the node with"),
+        (["-I", f"3@localhost:19093:{OWN}"], 1, "You cannot specify controller.quorum.voters and format the node with"),
+        (["-N", "-s"], 2, "--standalone and --no-initial-controllers exclude each other."),
+        (["-N", "-I", "x"], 2, "--no-initial-controllers and --initial-controllers exclude each other."),
+        (["-S", "SCRAM-SHA-1=[name=a,password=b]"], 1, "The add-scram mechanism SCRAM-SHA-1 is not supported."),
+        (["-S", "SCRAM-SHA-256=[password=b]"], 1, "You must supply 'name' to add-scram"),
+        (["-S", "SCRAM-SHA-256=[name=a]"], 1, "You must supply one of 'password' or 'saltedpassword'"),
+        (["-S", "SCRAM-SHA-256=[name=a,saltedpassword=YQ==]"], 1, "You must supply 'salt' with 'saltedpassword'"),
+        (["-S", "SCRAM-SHA-256=[name=a,password=b,iterations=10]"], 1, "must be >= 4096 for add-scram"),
+        (["-S", "SCRAM-SHA-256=[name=a,password=b,iterations=20000]"], 1, "must be <= 16384 for add-scram"),
+        (["-S", "SCRAM-SHA-256=[name=a,password=b,colour=red]"], 1, "Unknown SCRAM configurations: colour"),
+        (["-S", "SCRAM-SHA-256=[name=a,password=b,salt=?]"], 1, "The 'salt' of add-scram is not base64."),
+        (["-S", "name=a"], 1, "--add-scram is not of the form"),
+        (["-r", "3.5-IV0", "-S", "SCRAM-SHA-256=[name=a,password=b]"], 1, "SCRAM is only supported in"),
     ],
 )
 def test_what_cannot_be_formatted(
@@ -130,7 +146,84 @@ def test_a_cluster_id_must_be_one(config: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_controller_needs_a_quorum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _format(_write(tmp_path, "controller.quorum.bootstrap.servers=localhost:19093")) == 1
-    assert "you must give --standalone" in capsys.readouterr().err
+    assert "you must specify one of the following: --standalone, --initial-c" in capsys.readouterr().err
+
+
+def _dynamic(tmp_path: Path) -> Path:
+    return _write(tmp_path, "controller.quorum.bootstrap.servers=localhost:19093")
+
+
+def test_all_initial_controllers_are_voters_and_this_one_gets_its_directory_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    voters = f"4@[::1]:29093:{OTHER},3@localhost:19093:{OWN}"
+    assert _format(_dynamic(tmp_path), "--initial-controllers", voters, "-f", "kraft.version=1") == 0
+    assert "Formatting dynamic metadata voter directory" in capsys.readouterr().out
+    control = read_snapshot((tmp_path / "a" / VOTERS).read_bytes()).control
+    assert control is not None
+    assert control.voters is not None
+    assert control.kraft_version == 1
+    assert [
+        (v.voter_id, uuid_to_text(v.voter_directory_id), [(e.name, e.host, e.port) for e in v.endpoints])
+        for v in control.voters.voters
+    ] == [(3, OWN, [("CONTROLLER", "localhost", 19093)]), (4, OTHER, [("CONTROLLER", "::1", 29093)])]
+    meta = read_meta_properties(OsFileSystem(), str(tmp_path / "a"))
+    assert meta is not None
+    assert meta.directory_id == uuid_from_text(OWN)
+
+
+def test_a_node_that_is_no_initial_controller_knows_them_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _format(_dynamic(tmp_path), "-I", f"4@localhost:29093:{OTHER}") == 0
+    assert "Formatting dynamic metadata directory" in capsys.readouterr().out
+    assert (tmp_path / "a" / VOTERS).exists()
+
+
+def test_a_node_without_initial_controllers_waits_to_join(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _format(_dynamic(tmp_path), "-N", "-f", "kraft.version=1") == 0
+    assert f"Formatting metadata directory {tmp_path / 'a'}" in capsys.readouterr().out
+    assert not (tmp_path / "a" / VOTERS).exists()
+    assert (tmp_path / "a" / "bootstrap.checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-I", "junk"], "'junk' is not of the form ID@HOST:PORT:DIRECTORY."),
+        (["-I", f"3@h:0:{OWN}"], "is not of the form"),
+        (["-I", "3@h:1:short"], "'short' is not a directory id"),
+        (["-I", ","], "names nobody"),
+        (["-I", f"3@h:1:{OWN},3@h:2:{OTHER}"], "node id 3 was specified more than once"),
+        (["-s", "-f", "kraft.version=0"], "Cannot set kraft.version to 0 if controller.quorum.voters is empty"),
+        (["-N", "-f", "kraft.version=0"], "Cannot set kraft.version to 0 if controller.quorum.voters is empty"),
+        (["-s", "-r", "3.8"], "A dynamic quorum needs metadata.version 3.9-IV0"),
+    ],
+)
+def test_what_cannot_begin_a_dynamic_quorum(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _format(_dynamic(tmp_path), *arguments) == 1
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
+
+
+def test_scram_credentials_are_among_the_first_records(config: Path, tmp_path: Path) -> None:
+    """Keys as Apache Kafka 4.2 derives them from the same salt and password."""
+    credential = 'SCRAM-SHA-512=[name=bob,iterations=4096,salt="MWx2NHBkbnc0ZndxN25vdGNxMTZzcXRo",password="pw"]'
+    assert _format(config, "-S", credential, "-S", "SCRAM-SHA-256=[name=alice,password=secret]") == 0
+    records = read_snapshot((tmp_path / "a" / "bootstrap.checkpoint").read_bytes()).records
+    bob, alice = [record for record in records if isinstance(record, UserScramCredentialRecord)]
+    assert (bob.name, bob.mechanism, bob.iterations) == ("bob", 2, 4096)
+    assert bob.stored_key.hex().startswith("a48f36c66c14196c")
+    assert bob.server_key.hex().startswith("792fe52bef9f6525")
+    assert (alice.name, alice.mechanism, len(alice.salt), len(alice.stored_key)) == ("alice", 1, 20, 32)
+
+
+def test_a_salted_password_is_taken_as_it_is() -> None:
+    plain = scram_record("SCRAM-SHA-256=[name=a,salt=c2FsdA==,password=pw]").message
+    salted = base64.b64encode(hashlib.pbkdf2_hmac("sha256", b"pw", b"salt", 4096)).decode()
+    assert scram_record(f"SCRAM-SHA-256=[name=a,salt=c2FsdA==,saltedpassword={salted}]").message == plain
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +266,6 @@ def test_a_release_may_be_named_shortly() -> None:
 
 
 def test_a_feature_may_name_the_metadata_version() -> None:
-    version, records = initial_records(None, ["metadata.version=21"])
+    version, records = initial_records(None, {"metadata.version": 21})
     assert version is MetadataVersion.IV_3_9_0
     assert [record.message for record in records] == [FeatureLevelRecord(name="metadata.version", feature_level=21)]
