@@ -35,7 +35,8 @@ from broker.node.directories import NodeDirectories, open_directories
 from broker.node.front import advertised_endpoints, build_dispatcher, open_ports
 from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import node_families
-from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes, LocalControllerChannel
+from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
+from broker.runtime.controller_channel import LocalControllerChannel
 from broker.runtime.directory_assignments import DirectoryAssignments
 from broker.runtime.io_thread import IoThread
 from broker.runtime.log_store import DirectoryFailures
@@ -197,7 +198,12 @@ class Node:
         self._lifecycle = lifecycle
         self._not_ready = "the broker is not registered yet"
         assignments = DirectoryAssignments(
-            self._config.node_id, metadata.driver, lifecycle, partial(_home_of, directories.log_dirs), self._loop
+            self._config.node_id,
+            LocalControllerChannel(metadata.driver),
+            metadata.cache,
+            lifecycle,
+            partial(_home_of, directories.log_dirs),
+            self._loop,
         )
         data.partitions.add_listener(assignments)
         self._undo.callback(assignments.close)

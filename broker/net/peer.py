@@ -345,6 +345,12 @@ class Peers:
         future.add_done_callback(lambda _: peer.withdraw(call))
         return future
 
+    def drop(self, endpoint: Endpoint) -> None:
+        """Close the connection to one node, if there is one, and fail what it carried or was to carry."""
+        peer = self._peers.pop(endpoint, None)
+        if peer is not None:
+            peer.close()
+
     def close(self) -> None:
         """Close all connections and fail what they carried; requests from now on fail too."""
         self._is_closed = True

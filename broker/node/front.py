@@ -17,11 +17,12 @@ from broker.node.data import DataPart
 from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart
 from broker.runtime.broker_lifecycle import BrokerLifecycle
+from broker.runtime.controller_channel import LocalControllerChannel
 from broker.runtime.fetch_sessions import FetchSessions
 from broker.runtime.hosting_gateway import HostingGateway
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.logger_levels import LoggerLevels
-from broker.runtime.producer_ids import LocalBlockSource, ProducerIds
+from broker.runtime.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.quorum import KRAFT_VERSION
 from storage.files import FileSystem
 
@@ -66,7 +67,7 @@ def build_dispatcher(
     requests: RequestMetrics,
 ) -> Dispatcher:
     """The handlers of a client listener over the parts of the node."""
-    ids = LocalBlockSource(metadata.driver, lifecycle, config.node_id)
+    ids = ControllerBlocks(LocalControllerChannel(metadata.driver), lifecycle, config.node_id)
     services = Services(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,

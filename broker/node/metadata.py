@@ -12,6 +12,7 @@ from broker.metadata.controller import Controller, OwnBroker
 from broker.metadata.state import ControllerSettings
 from broker.node.directories import NodeDirectories, read_bootstrap
 from broker.runtime.config_schema import KafkaConfigSchema
+from broker.runtime.controller_channel import LocalControllerChannel
 from broker.runtime.controller_driver import ControllerDriver
 from broker.runtime.dynamic_config import DynamicConfig
 from broker.runtime.io_thread import BlockingIo
@@ -101,7 +102,7 @@ def build_metadata(
     cache, dynamic = MetadataCache(), DynamicConfig(config)
     driver.add_publisher(cache)
     driver.add_publisher(dynamic)
-    topics = TopicCreation(driver, cache, config, voter_count=1, spawn=spawn)
+    topics = TopicCreation(LocalControllerChannel(driver), cache, config, voter_count=1, spawn=spawn)
     return MetadataPart(log, quorum, driver, cache, dynamic, topics, ActiveController(driver))
 
 

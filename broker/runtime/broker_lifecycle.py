@@ -1,12 +1,12 @@
 """The broker's life as the controller sees it: register, catch up, be unfenced, send heartbeats, leave in order.
 
-The channel carries the very messages that travel between nodes, so that it makes no difference whether the controller
-is in this process. States and their order are Kafka's: STARTING until the own registration has been read back, RECOVERY
-until logs are recovered and the broker says it is ready, RUNNING once unfenced (KIP-631).
+The channel carries the very messages that travel between nodes, so that it makes no difference where the controller
+is. States and their order are Kafka's: STARTING until the own registration has been read back, RECOVERY until logs are
+recovered and the broker says it is ready, RUNNING once unfenced (KIP-631).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
@@ -17,7 +17,7 @@ from broker.metadata.cluster_image import Endpoint
 from broker.metadata.delta import MetadataDelta
 from broker.metadata.features import VersionRange
 from broker.metadata.image import MetadataImage
-from broker.runtime.controller_driver import ControllerDriver
+from broker.runtime.controller_seeker import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import (
@@ -48,39 +48,23 @@ class BrokerState(IntEnum):
     SHUTTING_DOWN = 7
 
 
-class ControllerUnavailable(Exception):
-    """No answer came from a controller; it may or may not have acted."""
-
-
 class RegistrationTimedOut(Exception):
     """No controller took the registration in time; the node must stop."""
 
 
-class ControllerChannel(Protocol):
-    """The way to the active controller. Refusals are error codes in the responses. Raises ControllerUnavailable."""
+class RegisteredBroker(Protocol):
+    """Knows the epoch of this broker's registration, -1 before there is one."""
 
-    async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse: ...
+    @property
+    def epoch(self) -> int: ...
 
-    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse: ...
 
+class MembershipChannel(Protocol):
+    """The way to the active controller. Raises KafkaError for a refusal, ControllerUnavailable without an answer."""
 
-class LocalControllerChannel:
-    """To the controller in this process."""
+    def register_broker(self, request: BrokerRegistrationRequest) -> Awaitable[BrokerRegistrationResponse]: ...
 
-    def __init__(self, driver: ControllerDriver) -> None:
-        self._driver = driver
-
-    async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-        try:
-            return await self._driver.submit(lambda controller, now: controller.register_broker(request, now_ms=now))
-        except KafkaError as error:
-            return BrokerRegistrationResponse(error_code=error.code)
-
-    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        try:
-            return await self._driver.submit(lambda controller, now: controller.heartbeat(request, now_ms=now))
-        except KafkaError as error:
-            return BrokerHeartbeatResponse(error_code=error.code)
+    def heartbeat(self, request: BrokerHeartbeatRequest) -> Awaitable[BrokerHeartbeatResponse]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +102,7 @@ class BrokerLifecycle:
     def __init__(
         self,
         identity: BrokerIdentity,
-        channel: ControllerChannel,
+        channel: MembershipChannel,
         *,
         clock: Clock,
         times: LifecycleTimes = LifecycleTimes(),
@@ -130,6 +114,7 @@ class BrokerLifecycle:
         self.state = BrokerState.NOT_RUNNING
         self.epoch = NO_EPOCH
         self._metadata_offset = -1
+        self._answered_ms = clock.monotonic_ms()  # when a controller last did
         self._offline_directories: dict[Uuid, None] = {}
         self._want_fence = True
         self._want_shut_down = False
@@ -204,17 +189,17 @@ class BrokerLifecycle:
         while not self._shut_down.is_set():
             try:
                 response = await self._channel.register_broker(self._registration())
-                code = ErrorCode(response.error_code)
-            except ControllerUnavailable:
-                code = ErrorCode.BROKER_NOT_AVAILABLE
-            if code is ErrorCode.NONE:
+            except (KafkaError, ControllerUnavailable) as error:
+                reason = str(error)
+            else:
                 self.epoch = response.broker_epoch
+                self._answered_ms = self._clock.monotonic_ms()
                 _log.info("Registered", broker=self._identity.broker_id, epoch=self.epoch)
                 return
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             if remaining_ms <= 0:
-                raise RegistrationTimedOut(f"the controller did not register this broker: {code.message}")
-            _log.info("Registration was refused and will be tried again", reason=code.name, in_ms=int(retry_ms))
+                raise RegistrationTimedOut(f"the controller did not register this broker: {reason}")
+            _log.info("Registration failed and will be tried again", reason=reason, in_ms=int(retry_ms))
             self._wake.clear()
             await self._pause(min(retry_ms, remaining_ms))
             retry_ms = min(retry_ms * 2, self._times.session_timeout_ms)
@@ -223,18 +208,31 @@ class BrokerLifecycle:
         """One heartbeat; whether it was answered in kind."""
         try:
             response = await self._channel.heartbeat(self._heartbeat())
-        except ControllerUnavailable:
+        except ControllerUnavailable as error:
+            self._note_failure(str(error))
             return False
-        code = ErrorCode(response.error_code)
-        if code is ErrorCode.STALE_BROKER_EPOCH:
+        except KafkaError as error:
+            if error.code is not ErrorCode.STALE_BROKER_EPOCH:
+                self._note_failure(str(error))
+                return False
             # The registration is gone, perhaps by an administrator's hand; this process still is who it was.
             _log.warning("The controller does not know this broker any more: registering again", epoch=self.epoch)
             await self._register(float("inf"))
             return True
-        if code is not ErrorCode.NONE:
-            return False
+        self._answered_ms = self._clock.monotonic_ms()
         self._follow(response)
         return True
+
+    def _note_failure(self, reason: str) -> None:
+        """Without a controller for a whole session nobody would move this broker's leaders: it need not wait for that.
+
+        So a cluster all of whose nodes stop at once stops, although the last of them have no quorum left.
+        """
+        silence_ms = self._clock.monotonic_ms() - self._answered_ms
+        _log.info("A heartbeat failed", reason=reason, silence_ms=int(silence_ms))
+        if self._want_shut_down and silence_ms >= self._times.session_timeout_ms:
+            _log.warning("No controller answers: this broker leaves without its consent", reason=reason)
+            self._shut_down.set()
 
     def _follow(self, response: BrokerHeartbeatResponse) -> None:
         if self._want_shut_down:
@@ -250,7 +248,8 @@ class BrokerLifecycle:
 
     def _interval_ms(self, failures: int) -> float:
         if failures:
-            return float(min(FIRST_RETRY_MS * 2 ** min(failures - 1, 16), self._times.session_timeout_ms))
+            longest_ms = min(self._times.heartbeat_interval_ms, self._times.session_timeout_ms)
+            return float(min(FIRST_RETRY_MS * 2 ** min(failures - 1, 16), longest_ms))
         if self._want_shut_down:
             return SHUTDOWN_RETRY_MS
         if self.state is BrokerState.STARTING:

@@ -5,11 +5,13 @@ does not know, it cannot take out of the in-sync set when a directory fails. Ass
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from broker.logs import EventLog
-from broker.runtime.controller_driver import ControllerDriver
+from broker.metadata.image import MetadataImage
+from broker.runtime.broker_lifecycle import RegisteredBroker
+from broker.runtime.controller_seeker import ControllerUnavailable
 from broker.runtime.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.assign_replicas_to_dirs import (
@@ -42,11 +44,17 @@ class HostedReplica(Protocol):
     def index(self) -> int: ...
 
 
-class RegisteredBroker(Protocol):
-    """Knows the epoch of this broker's registration."""
+class AssignmentChannel(Protocol):
+    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+
+    def assign_directories(self, request: AssignReplicasToDirsRequest) -> Awaitable[AssignReplicasToDirsResponse]: ...
+
+
+class ImageSource(Protocol):
+    """Holds the latest published image."""
 
     @property
-    def epoch(self) -> int: ...
+    def image(self) -> MetadataImage: ...
 
 
 class DirectoryAssignments:
@@ -59,20 +67,22 @@ class DirectoryAssignments:
     def __init__(
         self,
         broker_id: int,
-        driver: ControllerDriver,
+        channel: AssignmentChannel,
+        metadata: ImageSource,
         broker: RegisteredBroker,
         home_of: Callable[[str, int], Uuid | None],
         loop: Loop,
     ) -> None:
         self._broker_id = broker_id
-        self._driver = driver
+        self._channel = channel
+        self._metadata = metadata
         self._broker = broker
         self._home_of = home_of
         self._loop = loop
         self._pending: dict[tuple[Uuid, int], Uuid] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._retry_ms = FIRST_RETRY_MS
-        self._is_sending = False
+        self._sending: asyncio.Future[AssignReplicasToDirsResponse] | None = None
 
     @property
     def pending_count(self) -> int:
@@ -82,7 +92,7 @@ class DirectoryAssignments:
     def on_hosted(self, partition: HostedReplica) -> None:
         """A partition is in service: compare where it lies with what is registered."""
         home = self._home_of(partition.topic, partition.index)
-        registration = self._driver.image.topics.partition(partition.topic_id, partition.index)
+        registration = self._metadata.image.topics.partition(partition.topic_id, partition.index)
         if home is None or registration is None or self._broker_id not in registration.replicas:
             return
         if registration.directory_of(self._broker_id) != home:
@@ -94,9 +104,11 @@ class DirectoryAssignments:
         self._pending.clear()
         if self._timer is not None:
             self._timer.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
 
     def _send_in(self, milliseconds: int) -> None:
-        if self._timer is None and not self._is_sending:
+        if self._timer is None and self._sending is None:
             self._timer = self._loop.call_at(self._loop.time() + milliseconds / 1000, self._send)
 
     def _send(self) -> None:
@@ -106,21 +118,20 @@ class DirectoryAssignments:
             return
         request = _request(self._broker_id, self._broker.epoch, sent)
         try:
-            answer = self._driver.submit(lambda controller, _now: controller.assign_directories(request))
+            self._sending = asyncio.ensure_future(self._channel.assign_directories(request))
         except KafkaError as error:
             self._back_off(error)
             return
-        self._is_sending = True
-        answer.add_done_callback(lambda done: self._answered(sent, done))
+        self._sending.add_done_callback(lambda done: self._answered(sent, done))
 
     def _answered(
         self, sent: dict[tuple[Uuid, int], Uuid], done: "asyncio.Future[AssignReplicasToDirsResponse]"
     ) -> None:
-        self._is_sending = False
+        self._sending = None
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, KafkaError):
+        if isinstance(error, (KafkaError, ControllerUnavailable)):
             self._back_off(error)
             return
         self._retry_ms = FIRST_RETRY_MS
@@ -131,8 +142,8 @@ class DirectoryAssignments:
         if self._pending:
             self._send_in(GATHER_MS)
 
-    def _back_off(self, error: KafkaError) -> None:
-        _log.info("Directory assignments will be sent again", reason=error.code.name, in_ms=self._retry_ms)
+    def _back_off(self, error: KafkaError | ControllerUnavailable) -> None:
+        _log.info("Directory assignments will be sent again", reason=str(error), in_ms=self._retry_ms)
         self._send_in(self._retry_ms)
         self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 

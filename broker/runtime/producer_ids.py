@@ -1,12 +1,14 @@
 """Producer ids for this broker's clients, out of blocks that the controller grants."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 from broker.metadata.producer_ids import ProducerIdBlock
-from broker.runtime.broker_lifecycle import BrokerLifecycle
-from broker.runtime.controller_driver import ControllerDriver
+from broker.runtime.broker_lifecycle import RegisteredBroker
+from broker.runtime.controller_seeker import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 # The next block is fetched when this share of a block is used, so that clients rarely wait.
 PREFETCH_SHARE: Final = 0.9
@@ -19,19 +21,27 @@ class BlockSource(Protocol):
     async def allocate(self) -> ProducerIdBlock: ...
 
 
-class LocalBlockSource:
-    """The controller in this process."""
+class AllocationChannel(Protocol):
+    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
 
-    def __init__(self, driver: ControllerDriver, lifecycle: BrokerLifecycle, broker_id: int) -> None:
-        self._driver = driver
-        self._lifecycle = lifecycle
+    def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Awaitable[AllocateProducerIdsResponse]: ...
+
+
+class ControllerBlocks:
+    """Blocks of the active controller."""
+
+    def __init__(self, channel: AllocationChannel, broker: RegisteredBroker, broker_id: int) -> None:
+        self._channel = channel
+        self._broker = broker
         self._broker_id = broker_id
 
     async def allocate(self) -> ProducerIdBlock:
-        epoch = self._lifecycle.epoch
-        return await self._driver.submit(
-            lambda controller, _now: controller.allocate_producer_ids(self._broker_id, epoch)
-        )
+        request = AllocateProducerIdsRequest(self._broker_id, self._broker.epoch)
+        try:
+            granted = await self._channel.allocate_producer_ids(request)
+        except ControllerUnavailable as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
+        return ProducerIdBlock(granted.producer_id_start, granted.producer_id_len)
 
 
 class ProducerIds:

@@ -4,7 +4,7 @@ A request returns at once and the creation goes on by itself; whoever needs the 
 most one creation per name is under way.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from broker.config.broker_config import BrokerConfig
@@ -17,7 +17,7 @@ from broker.metadata.topic_names import (
     GROUP_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from broker.runtime.controller_driver import ControllerDriver
+from broker.runtime.controller_seeker import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import (
     CreatableTopic,
@@ -39,6 +39,12 @@ class ImageSource(Protocol):
     def image(self) -> MetadataImage: ...
 
 
+class CreationChannel(Protocol):
+    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+
+    def create_topics(self, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]: ...
+
+
 class TopicCreation:
     """Creates topics in the background.
 
@@ -48,14 +54,14 @@ class TopicCreation:
 
     def __init__(
         self,
-        driver: ControllerDriver,
+        channel: CreationChannel,
         metadata: ImageSource,
         config: BrokerConfig,
         *,
         voter_count: int,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        self._driver = driver
+        self._channel = channel
         self._metadata = metadata
         self._config = config
         self._voter_count = voter_count
@@ -84,9 +90,8 @@ class TopicCreation:
     async def _create(self, topic: CreatableTopic) -> None:
         request = CreateTopicsRequest([topic], timeout_ms=self._config.request_timeout_ms)
         try:
-            response = await self._driver.submit(lambda controller, _now: controller.create_topics(request))
-            _report(response)
-        except KafkaError as error:
+            _report(await self._channel.create_topics(request))
+        except (KafkaError, ControllerUnavailable) as error:
             _log.warning("A topic could not be created", topic=topic.name, reason=str(error))
         finally:
             self._under_way.discard(topic.name)

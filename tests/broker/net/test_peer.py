@@ -28,7 +28,7 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVe
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.vote import VoteRequest
-from tests.broker.net.peer_stage import OTHER, Stage, served
+from tests.broker.net.peer_stage import NODE, OTHER, Stage, served
 from tests.support.clock import ManualClock
 
 BEAT = {"BROKER_HEARTBEAT": (0, 1)}
@@ -310,6 +310,20 @@ def test_nodes_do_not_wait_for_one_another() -> None:
     header, _ = stage.last.take()
     stage.last.answer(header, BrokerHeartbeatResponse())
     assert stage.told() == [BrokerHeartbeatResponse()]
+
+
+def test_a_dropped_node_fails_what_it_owes_and_may_be_asked_again_at_once() -> None:
+    stage = Stage()
+    stage.send(beat(1))
+    stage.last.agree(**BEAT)
+    stage.peers.drop(OTHER)
+    assert stage.told() == []
+    stage.peers.drop(NODE)
+    assert isinstance(stage.told()[0], PeerUnavailable)
+    assert stage.last.transport.is_aborted
+    stage.send(beat(2))
+    stage.last.agree(**BEAT)
+    assert stage.last.take()[1] == beat(2)
 
 
 def test_closing_fails_everything_now_and_later() -> None:

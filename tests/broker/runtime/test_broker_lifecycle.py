@@ -12,12 +12,11 @@ from broker.runtime.broker_lifecycle import (
     BrokerIdentity,
     BrokerLifecycle,
     BrokerState,
-    ControllerUnavailable,
     LifecycleTimes,
-    LocalControllerChannel,
     RegistrationTimedOut,
 )
-from protocol.errors import ErrorCode
+from broker.runtime.controller_channel import ControllerUnavailable, LocalControllerChannel
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tests.broker.metadata.images import LISTENER, directory_of, endpoint, uuid
@@ -47,14 +46,14 @@ class ScriptedController:
         self.registrations.append(request)
         self.clock.advance_ms(1_000)
         if self.refusals:
-            return BrokerRegistrationResponse(error_code=_code(self.refusals.popleft()))
+            raise _failure(self.refusals.popleft())
         return BrokerRegistrationResponse(broker_epoch=EPOCH)
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         self.heartbeats.append(request)
         self.on_heartbeat(request)
         if self.beat_failures:
-            return BrokerHeartbeatResponse(error_code=_code(self.beat_failures.popleft()))
+            raise _failure(self.beat_failures.popleft())
         caught_up = request.current_metadata_offset >= EPOCH
         if request.want_shut_down:
             self.leads -= 1
@@ -62,10 +61,8 @@ class ScriptedController:
         return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=request.want_fence or not caught_up)
 
 
-def _code(failure: ErrorCode | ControllerUnavailable) -> ErrorCode:
-    if isinstance(failure, ControllerUnavailable):
-        raise failure
-    return failure
+def _failure(failure: ErrorCode | ControllerUnavailable) -> KafkaError | ControllerUnavailable:
+    return failure if isinstance(failure, ControllerUnavailable) else KafkaError(failure)
 
 
 class Scene:
@@ -221,11 +218,24 @@ async def test_a_broker_that_never_ran_has_nothing_to_hand_over() -> None:
     assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
 
 
-class TestLocalChannel:
-    """The controller in the same process answers with the same messages."""
+async def test_a_controlled_shutdown_is_given_up_when_no_controller_answers_for_a_session() -> None:
+    scene = Scene()
+    await scene.reach_running()
+    scene.controller.leads = 2
+    scene.controller.beat_failures += [ControllerUnavailable("no quorum")] * 50
+    scene.controller.on_heartbeat = lambda _request: scene.clock.advance_ms(1)
+    await scene.shut_down()
+    assert 1 <= len(scene.controller.beat_failures) < 50, "the session of this test is 2 ms"
 
-    async def test_refusals_become_error_codes(self) -> None:
+
+class TestLocalChannel:
+    """The controller in the same process, when it is not the active one."""
+
+    async def test_it_refuses_at_once(self) -> None:
         channel = LocalControllerChannel(DriverNode().driver)
-        registered = await channel.register_broker(BrokerRegistrationRequest())
-        assert registered.error_code == ErrorCode.NOT_CONTROLLER
-        assert (await channel.heartbeat(BrokerHeartbeatRequest())).error_code == ErrorCode.NOT_CONTROLLER
+        for refused in (
+            lambda: channel.register_broker(BrokerRegistrationRequest()),
+            lambda: channel.heartbeat(BrokerHeartbeatRequest()),
+        ):
+            with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+                refused()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker.metadata.partition import UNASSIGNED_DIRECTORY
+from broker.runtime.controller_channel import LocalControllerChannel
 from broker.runtime.directory_assignments import DirectoryAssignments
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -36,7 +37,12 @@ class Scene:
         topic = CreateTopicsRequest([CreatableTopic("t", 2, 1)])
         self.node.run(lambda controller, _now: controller.create_topics(topic))
         self.assignments = DirectoryAssignments(
-            1, self.node.driver, self, lambda name, index: self.homes.get((name, index)), self.node.node.loop
+            1,
+            LocalControllerChannel(self.node.driver),
+            self.node.driver,
+            self,
+            lambda name, index: self.homes.get((name, index)),
+            self.node.node.loop,
         )
 
     @property

@@ -18,12 +18,13 @@ from broker.metadata.features import SUPPORTED_FEATURES, bootstrap_records
 from broker.metadata.producer_ids import BLOCK_SIZE, ProducerIdBlock
 from broker.metadata.state import ConfigLayers, ControllerSettings
 from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState, LocalControllerChannel
+from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from broker.runtime.config_schema import KafkaConfigSchema
+from broker.runtime.controller_channel import LocalControllerChannel
 from broker.runtime.controller_driver import ControllerDriver
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.producer_ids import LocalBlockSource, ProducerIds
+from broker.runtime.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.quorum import SingleVoterQuorum, Voter
 from broker.runtime.topic_creation import TopicCreation
 from protocol.errors import ErrorCode, KafkaError
@@ -77,7 +78,9 @@ class LoneNode:
         )
         self.lifecycle = BrokerLifecycle(identity, LocalControllerChannel(self.driver), clock=clock)
         self.tasks: set[asyncio.Task[None]] = set()
-        self.topics = TopicCreation(self.driver, self.cache, CONFIG, voter_count=1, spawn=self.spawn)
+        self.topics = TopicCreation(
+            LocalControllerChannel(self.driver), self.cache, CONFIG, voter_count=1, spawn=self.spawn
+        )
         for publisher in (self.cache, self.lifecycle):
             self.driver.add_publisher(publisher)
         quorum.add_listener(self.driver)
@@ -174,7 +177,7 @@ class TestProducerIds:
         given: list[int] = []
         for life in (1, 2):
             async with running(fs, life) as node:
-                ids = ProducerIds(LocalBlockSource(node.driver, node.lifecycle, 1))
+                ids = ProducerIds(ControllerBlocks(LocalControllerChannel(node.driver), node.lifecycle, 1))
                 given += [await ids.next_id() for _ in range(BLOCK_SIZE + 10)]
                 await asyncio.sleep(0)
         assert len(set(given)) == len(given) == 2 * (BLOCK_SIZE + 10)
