@@ -15,6 +15,8 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.clock import Clock
 from broker.metadata.snapshot_codec import data_batch, read_snapshot
+from broker.quorum.identity import LeaderAndEpoch, ListenerEndpoint, SnapshotId
+from broker.quorum.ready import ElectionState
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.quorum_state import QuorumStateFile
 from protocol.compiler import encode_bytes
@@ -33,6 +35,22 @@ from protocol.records.quorum_control import ControlState, control_records, read_
 from protocol.records.reader import iter_records
 from storage.errors import StorageError
 from storage.files import FileSystem, join, read_file
+
+__all__ = [
+    "Appended",
+    "BatchTooLarge",
+    "CommitListener",
+    "CommittedBatch",
+    "ForeignQuorum",
+    "LeaderAndEpoch",
+    "ListenerEndpoint",
+    "NotLeader",
+    "Quorum",
+    "QuorumListener",
+    "SingleVoterQuorum",
+    "SnapshotReader",
+    "Voter",
+]
 
 METADATA_LOG_NAME: Final = "__cluster_metadata-0"
 VOTERS_CHECKPOINT: Final = "00000000000000000000-0000000000.checkpoint"
@@ -55,13 +73,6 @@ class ForeignQuorum(Exception):
     """The log belongs to a quorum of other voters; this node alone may not go on with it."""
 
 
-class LeaderAndEpoch(NamedTuple):
-    """Who leads in an epoch; None if that is not known."""
-
-    leader_id: int | None
-    epoch: int
-
-
 class CommittedBatch(NamedTuple):
     """A batch that cannot vanish any more. `frames` are framed metadata records; a control batch has none."""
 
@@ -80,13 +91,40 @@ class Appended(NamedTuple):
     timestamp_ms: int
 
 
-class QuorumListener(Protocol):
-    """What a user of the quorum is told, on the event loop and in the order of offsets."""
+class SnapshotReader(Protocol):
+    """A snapshot as a listener loads it, in pieces; whoever was given it closes it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole snapshot."""
+        ...
+
+    def next_chunk(self) -> bytes:
+        """The next whole batches, about a megabyte; empty at the end. Blocks. Raises DamagedSnapshot, OSError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class CommitListener(Protocol):
+    """What a user of the quorum is told, on the event loop and in the order of offsets.
+
+    An exception out of any of these ends the node. None of them may hold the loop for more than a few milliseconds;
+    what is committed comes in pieces that are small enough, as long as its writer's batches are.
+    """
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         """To the leader itself only after its own epoch's first commit; every batch before that was handed over."""
+        ...
+
+
+class QuorumListener(CommitListener, Protocol):
+    """A user that can begin at a snapshot, as it must where the log does not reach back to its beginning."""
+
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "Future[None] | None":
+        """Forget everything, and load this instead. Nothing else is told before the future is done; None: it is."""
         ...
 
 
@@ -117,7 +155,7 @@ class Quorum(Protocol):
         """
         ...
 
-    def add_listener(self, listener: QuorumListener) -> None:
+    def add_listener(self, listener: CommitListener) -> None:
         """Hear of everything from the log's start on, then of what comes."""
         ...
 
@@ -149,14 +187,6 @@ class LogData(Protocol):
 
     @property
     def data(self) -> Buffer: ...
-
-
-class ListenerEndpoint(NamedTuple):
-    """A controller listener of a voter."""
-
-    name: str
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +238,15 @@ class SingleVoterQuorum:
         self._clock = clock
         self._io = io
         self._on_fatal = on_fatal
-        self._listeners: list[QuorumListener] = []
+        self._listeners: list[CommitListener] = []
         self._unflushed: deque[CommittedBatch] = deque()
         self._flushing = False
         self._closed = False
         self._high_watermark: int | None = None
         self._control, last_epoch = self._scan()
-        state = QuorumStateFile.read(fs, directory)
-        self._leader = LeaderAndEpoch(None, max(state.leader_epoch, last_epoch))
+        self._state_file = QuorumStateFile(fs, directory)
+        state = self._state_file.read() or ElectionState()
+        self._leader = LeaderAndEpoch(None, max(state.epoch, last_epoch))
         self._elected_at = -1  # offset of the current epoch's first record; -1 while nobody leads
         self._announced = True
 
@@ -242,7 +273,7 @@ class SingleVoterQuorum:
         """kraft.version and voters as the log has them, committed or not."""
         return self._control
 
-    def add_listener(self, listener: QuorumListener) -> None:
+    def add_listener(self, listener: CommitListener) -> None:
         if self._high_watermark is not None:
             self._replay(listener, self._high_watermark)
             if self._announced:
@@ -284,8 +315,8 @@ class SingleVoterQuorum:
         """The vote for oneself and its success are one write; the epoch must be durable before its first record."""
         epoch = self._leader.epoch + 1
         self._leader = LeaderAndEpoch(None, epoch)
-        state = QuorumStateFile(leader_epoch=epoch, leader_id=self._voter.id)
-        self._after(self._io.submit(partial(state.write, self._fs, self._directory)), partial(self._lead, epoch))
+        state = ElectionState(epoch, leader_id=self._voter.id)
+        self._after(self._io.submit(partial(self._state_file.write, state)), partial(self._lead, epoch))
 
     def _lead(self, epoch: int) -> None:
         self._leader = LeaderAndEpoch(self._voter.id, epoch)
@@ -378,7 +409,7 @@ class SingleVoterQuorum:
 
     # The log's content
 
-    def _replay(self, listener: QuorumListener, end_offset: int) -> None:
+    def _replay(self, listener: CommitListener, end_offset: int) -> None:
         for chunk in self._chunks(self._log.log_start_offset, end_offset):
             listener.on_commit([_committed(chunk, position, header) for position, header in iter_headers(chunk)])
 

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from broker.metadata.snapshot_codec import voters_checkpoint
+from broker.quorum.ready import ElectionState
 from broker.runtime.quorum import (
     MAX_BATCH_BYTES,
     VOTERS_CHECKPOINT,
@@ -17,7 +18,7 @@ from broker.runtime.quorum import (
     NotLeader,
     Voter,
 )
-from broker.runtime.quorum_state import InvalidQuorumState, QuorumStateFile
+from broker.runtime.quorum_state import InvalidQuorumState, QuorumStateFile, to_json
 from protocol.compiler import decode
 from protocol.messages.common_records import LeaderChangeMessage, VotersRecord
 from protocol.primitives import uuid_from_text
@@ -198,7 +199,7 @@ class TestRestart:
 
     def test_an_epoch_of_the_log_counts_even_if_the_state_file_is_older(self) -> None:
         first = QuorumNode().start()
-        replace_file(checked(first.fs), join(DIRECTORY, "quorum-state"), QuorumStateFile().to_json())
+        replace_file(checked(first.fs), join(DIRECTORY, "quorum-state"), to_json(ElectionState()))
         assert QuorumNode(first.fs).start().quorum.leader.epoch == 2
 
     def test_a_log_of_other_voters_is_not_touched(self) -> None:
@@ -228,9 +229,10 @@ class TestRestart:
     def test_the_voted_directory_survives(self) -> None:
         fs = MemoryFileSystem()
         checked(fs).make_directory(DIRECTORY)
-        state = QuorumStateFile(3, -1, 2, uuid_from_text("is52P1UlQWem0ILt--_h1Q"))
-        state.write(checked(fs), DIRECTORY)
-        assert QuorumStateFile.read(checked(fs), DIRECTORY) == state
+        file = QuorumStateFile(checked(fs), DIRECTORY)
+        state = ElectionState(3, -1, 2, uuid_from_text("is52P1UlQWem0ILt--_h1Q"))
+        file.write(state)
+        assert file.read() == state
 
 
 class TestFailure:
