@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.api.alter_configs import AlterConfigsHandler
+from broker.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from broker.api.api_versions import ApiVersionsHandler
 from broker.api.config_changes import OwnConfigCheck
 from broker.api.controller_gateway import ControllerGateway
@@ -22,6 +23,7 @@ from broker.api.describe_groups import DescribeGroupsHandler
 from broker.api.describe_log_dirs import DescribeLogDirsHandler
 from broker.api.describe_producers import DescribeProducersHandler
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
+from broker.api.elect_leaders import ElectLeadersHandler
 from broker.api.fetch import FetchHandler
 from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
 from broker.api.heartbeat import HeartbeatHandler
@@ -32,6 +34,7 @@ from broker.api.leave_group import LeaveGroupHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
 from broker.api.list_groups import ListGroupsHandler
 from broker.api.list_offsets import ListOffsetsHandler
+from broker.api.list_partition_reassignments import ListPartitionReassignmentsHandler
 from broker.api.metadata import MetadataHandler, TopicCreator
 from broker.api.metadata_source import ControllerSource, MetadataSource
 from broker.api.offset_commit import OffsetCommitHandler
@@ -133,7 +136,10 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)),
         route(ApiKey.CREATE_PARTITIONS, CreatePartitionsHandler(s.creating_controller)),
         route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups)),
+        route(ApiKey.ELECT_LEADERS, ElectLeadersHandler(controller)),
         route(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsHandler(controller, metadata, own, s.loggers)),
+        route(ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsHandler(controller)),
+        route(ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsHandler(controller)),
         route(ApiKey.OFFSET_DELETE, OffsetDeleteHandler(groups, image)),
         route(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler(controller, kraft_upgrade)),
         route(ApiKey.DESCRIBE_CLUSTER, DescribeClusterHandler(metadata, s.active_controller, cluster_id=s.cluster_id)),

@@ -14,6 +14,7 @@ from broker.metadata.brokers import Brokers
 from broker.metadata.config_image import ConfigResource
 from broker.metadata.configs import AlterOutcome, ConfigOperation, Configs
 from broker.metadata.controllers import Controllers
+from broker.metadata.elections import Elections
 from broker.metadata.feature_updates import FeatureChange, FeatureUpdates
 from broker.metadata.image import MetadataImage
 from broker.metadata.jobs import Job, Jobs
@@ -22,6 +23,7 @@ from broker.metadata.loader import LoaderState, MetadataLoader, Publication, Rec
 from broker.metadata.partition_index import PartitionIndex
 from broker.metadata.placement import RandomSource
 from broker.metadata.producer_ids import ProducerIdBlock, allocate_block
+from broker.metadata.reassignments import Reassignments
 from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_changes import ReplicaChanges
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
@@ -37,6 +39,10 @@ from broker.metadata.state import (
 from broker.metadata.topics import Topics
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -44,6 +50,11 @@ from protocol.messages.controller_registration import ControllerRegistrationRequ
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_topics import DeletableTopicResult
+from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from protocol.messages.metadata_records import RegisterBrokerRecord
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from protocol.primitives import Uuid
@@ -93,6 +104,8 @@ class Controller:
         self._controllers = Controllers(self._state)
         self._topics = Topics(self._state, leadership)
         self._replicas = ReplicaChanges(self._state, self._brokers, leadership)
+        self._elections = Elections(self._state, leadership)
+        self._reassignments = Reassignments(self._state, leadership)
         self._configs = Configs(self._state)
         self._features = FeatureUpdates(self._state)
         self._jobs = Jobs(self._state, self._brokers, leadership)
@@ -242,6 +255,20 @@ class Controller:
     def update_features(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> Result[None]:
         """Raises KafkaError INVALID_UPDATE_VERSION. A change of kraft.version is checked, and left to the quorum."""
         return _bounded(self._features.update(changes, validate_only=validate_only))
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+        return self._elections.elect(request)
+
+    def alter_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Result[AlterPartitionReassignmentsResponse]:
+        return _bounded(self._reassignments.alter(request))
+
+    def list_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> Result[ListPartitionReassignmentsResponse]:
+        """Writes nothing: the answer is that of the latest image, once that is committed."""
+        return self._reassignments.list(request)
 
     def alter_partitions(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
         return _bounded(self._replicas.alter(request))

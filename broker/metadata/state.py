@@ -92,7 +92,11 @@ class LoneVoter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What a controller is told at start. `node_id` names the layer of node configs that it applies to topics."""
+    """What a controller is told at start.
+
+    `node_id` names the layer of node configs that it applies to topics. `max_replication_factor` is the most replicas
+    that a partition may get, None for any number.
+    """
 
     cluster_id: str
     node_id: int
@@ -104,6 +108,7 @@ class ControllerSettings:
     leader_imbalance_check_interval_ms: int = 300_000
     auto_leader_rebalance: bool = True
     unclean_election_interval_ms: int = 300_000
+    max_replication_factor: int | None = None
 
 
 @dataclass(slots=True)

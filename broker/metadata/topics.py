@@ -8,6 +8,7 @@ from broker.metadata.leadership import Leadership
 from broker.metadata.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.placement import PlacementImpossible, UsableBroker, place
 from broker.metadata.records import VersionedRecord
+from broker.metadata.replica_assignments import bad_assignment, check_assignment, check_replication_factor
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
 from broker.metadata.state import ConfigLayers, ControllerState
 from broker.metadata.topic_names import name_fault
@@ -119,12 +120,12 @@ class Topics:
         assignments: dict[int, Sequence[int]] = {}
         for assignment in topic.assignments:
             if assignment.partition_index in assignments:
-                raise _bad_assignment(f"partition {assignment.partition_index} is assigned twice")
+                raise bad_assignment(f"partition {assignment.partition_index} is assigned twice")
             factor = len(next(iter(assignments.values()))) if assignments else None
             self._check_assignment(assignment.broker_ids, factor)
             assignments[assignment.partition_index] = assignment.broker_ids
         if sorted(assignments) != list(range(len(assignments))):
-            raise _bad_assignment("the assigned partitions are not numbered from 0 without gaps")
+            raise bad_assignment("the assigned partitions are not numbered from 0 without gaps")
         return [self._registration(assignments[index], manual=True) for index in range(len(assignments))]
 
     def _placed(self, topic: CreatableTopic) -> list[PartitionRegistration]:
@@ -222,7 +223,7 @@ class Topics:
     ) -> list[PartitionRegistration]:
         assignments = request.assignments or []
         if len(assignments) != added:
-            raise _bad_assignment(f"{added} partitions would be added, but {len(assignments)} assignments are given")
+            raise bad_assignment(f"{added} partitions would be added, but {len(assignments)} assignments are given")
         for assignment in assignments:
             self._check_assignment(assignment.broker_ids, factor)
         return [self._registration(assignment.broker_ids, manual=True) for assignment in assignments]
@@ -248,6 +249,7 @@ class Topics:
     # Replicas
 
     def _place(self, count: int, factor: int) -> list[list[int]]:
+        check_replication_factor(factor, self._state.settings.max_replication_factor)
         candidates = [
             UsableBroker(broker.id, broker.rack, broker.fenced)
             for broker in self._state.image.brokers.all()
@@ -258,16 +260,9 @@ class Topics:
         except PlacementImpossible as error:
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"the replicas cannot be placed: {error}") from None
 
-    def _check_assignment(self, brokers: Sequence[int], factor: int | None) -> None:
-        if not brokers:
-            raise _bad_assignment("a partition is assigned to no broker")
-        for broker in brokers:
-            if broker not in self._state.image.brokers:
-                raise _bad_assignment(f"broker {broker} is not registered")
-        if len(set(brokers)) != len(brokers):
-            raise _bad_assignment("a partition is assigned to the same broker twice")
-        if factor is not None and len(brokers) != factor:
-            raise _bad_assignment(f"a partition is assigned to {len(brokers)} brokers, others have {factor}")
+    def _check_assignment(self, replicas: Sequence[int], factor: int | None) -> None:
+        check_replication_factor(len(replicas), self._state.settings.max_replication_factor)
+        check_assignment(replicas, self._state.image.brokers, factor=factor)
 
     def _registration(self, replicas: Sequence[int], *, manual: bool) -> PartitionRegistration:
         isr = tuple(broker for broker in replicas if self._state.image.brokers.is_active(broker))
@@ -304,10 +299,6 @@ def _too_much(what: str) -> KafkaError:
 
 def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
-
-
-def _bad_assignment(sentence: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, sentence)
 
 
 def _colliding(name: str, others: Iterable[str]) -> str | None:
