@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from broker.cli.failure import CommandFailed
+from broker.cli.local_cluster import LocalCluster
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
@@ -18,13 +19,13 @@ from broker.supervisor.layout import HOST, LocalNode, place, start_command
 from broker.supervisor.predecessor import wait_until_free
 from broker.supervisor.report import Report
 from broker.supervisor.supervisor import Supervisor
-from storage.files import FileLock, OsFileSystem
+from storage.files import FileLock, FileSystem, OsFileSystem
 
 LOCK_FILE = ".lock"
 
 
 @click.command("cluster", short_help="Run a local cluster, one process per node.")
-@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="How many nodes.")
+@click.option("--nodes", type=click.IntRange(min=1), default=3, show_default=True, help="How many nodes.")
 @click.option("--dir", "directory", default="./data", show_default=True, metavar="DIR", help="Where their data goes.")
 @click.option(
     "--port", type=click.IntRange(1, 65534), default=9092, show_default=True, help="Of the first node's clients."
@@ -45,8 +46,6 @@ def cluster(
 
     Node N lives in DIR/node-N: its data, its process id (ottla.pid), and what it prints (ottla.log).
     """
-    if nodes > 1:
-        raise CommandFailed("Replication has not landed in this version yet: a cluster has one node, --nodes 1.")
     http_ports = _free_ports(nodes) if http_port == 0 else [http_port + index for index in range(nodes)]
     places = [place(index, Path(directory), port, dict(enumerate(http_ports))) for index in range(nodes)]
     settings = [each.settings(overrides) for each in places]
@@ -55,17 +54,39 @@ def cluster(
         _member(each.directory, config, start_command(of_node))
         for each, config, of_node in zip(places, configs, settings, strict=True)
     ]
+    fs, by_id = OsFileSystem(), {config.node_id: config for config in configs}
+    if len(by_id) < nodes:
+        raise CommandFailed("The nodes of a cluster need different ids: leave node.id alone.")
     with contextlib.closing(_Claim(Path(directory))):
-        for member, config in zip(members, configs, strict=True):
-            _prepare(member, config)
+        _warn_of_absent(Path(directory), nodes)
+        for config in configs:
+            _wait_for_predecessor(fs, config)
+        local = LocalCluster(fs, Path(directory), by_id)
         try:
-            asyncio.run(_supervise(members, restart=not no_restart))
+            asyncio.run(_supervise(members, local, restart=not no_restart))
         except NodeDidNotStart as failure:
             raise CommandFailed(str(failure)) from failure
 
 
-async def _supervise(members: Sequence[LocalNode], *, restart: bool) -> None:
-    await Supervisor(members, Report(members, click.echo), restart=restart).run()
+async def _supervise(members: Sequence[LocalNode], local: LocalCluster, *, restart: bool) -> None:
+    await Supervisor(members, Report(members, click.echo), local.prepare, restart=restart).run()
+
+
+def _warn_of_absent(directory: Path, nodes: int) -> None:
+    """Voters that are not started cannot vote: with too few of them there is no controller."""
+    if (directory / f"node-{nodes}" / "data").exists():
+        click.echo(
+            f"Warning: {directory} has more than {nodes} nodes; those that are not started are missed.", err=True
+        )
+
+
+def _wait_for_predecessor(fs: FileSystem, config: BrokerConfig) -> None:
+    """A node whose supervisor was killed is about to stop. Raises CommandFailed."""
+    try:
+        if fs.exists(config.metadata_log_dir):
+            wait_until_free(fs, config.metadata_log_dir)
+    except OSError as error:
+        raise CommandFailed(f"cannot use {error.filename}: {error.strerror}.") from error
 
 
 def _load(settings: Sequence[Sequence[str]]) -> list[BrokerConfig]:
@@ -113,30 +134,3 @@ class _Claim:
 
     def close(self) -> None:
         self._lock.release()
-
-
-def _prepare(member: LocalNode, config: BrokerConfig) -> None:
-    """Format the node at its first start; wait for a predecessor that is about to stop. Raises CommandFailed."""
-    from storage.formatting import is_formatted
-
-    fs = OsFileSystem()
-    try:
-        member.directory.mkdir(exist_ok=True)
-        if is_formatted(fs, config.metadata_log_dir):
-            wait_until_free(fs, config.metadata_log_dir)
-        else:
-            _format(config)
-    except OSError as error:
-        raise CommandFailed(f"cannot use {error.filename}: {error.strerror}.") from error
-
-
-def _format(config: BrokerConfig) -> None:
-    """As the only voter of a dynamic quorum, at kraft.version 1."""
-    from broker.cli.initial_controllers import own_controller
-    from broker.cli.node_format import format_node
-    from broker.metadata.features import bootstrap_records
-    from protocol.primitives import uuid_to_text
-    from storage.formatting import random_id
-
-    cluster_id = config.cluster_id or uuid_to_text(random_id())
-    format_node(config, cluster_id, bootstrap_records(), voters=(own_controller(config, random_id()),))

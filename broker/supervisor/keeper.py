@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.supervisor.bounded_log import BoundedLog
@@ -14,6 +15,14 @@ from broker.supervisor.restarts import RestartPauses
 
 STOP_TIMEOUT_S = 30.0
 """A node that has not stopped by then is killed: longer than it takes to drain requests and flush its logs."""
+
+
+class NotPrepared(Exception):
+    """What a node needs before it can start cannot be had. Says why in one sentence."""
+
+
+Prepare = Callable[[LocalNode], None]
+"""Sees to it that a node can be started, each time before it is. Raises NotPrepared."""
 
 
 class NodeDidNotStart(Exception):
@@ -38,10 +47,11 @@ class Life:
 class Keeper:
     """`run` until `stop`, or until the node turns out not to start at all. `restart=False` lets it live once."""
 
-    def __init__(self, node: LocalNode, spawn: Spawn, report: Report, *, restart: bool) -> None:
+    def __init__(self, node: LocalNode, spawn: Spawn, report: Report, prepare: Prepare, *, restart: bool) -> None:
         self._node = node
         self._spawn = spawn
         self._report = report
+        self._prepare = prepare
         self._restart = restart
         self._log = BoundedLog(node.log_file)
         self._process: NodeProcess | None = None
@@ -85,9 +95,11 @@ class Keeper:
         """Start the process and stay with it to its end."""
         started_s = _now_s()
         try:
+            self._prepare(self._node)
             process = await self._spawn(self._node.command)
-        except OSError as error:
-            return Life(None, False, f"{error.strerror}.", _now_s() - started_s)
+        except (NotPrepared, OSError) as error:
+            reason = f"{error.strerror}." if isinstance(error, OSError) else str(error)
+            return Life(None, False, reason, _now_s() - started_s)
         self._process = process
         self._publish_pid(process.pid)
         if self._stopping.is_set():  # told while the process was being made
@@ -102,10 +114,12 @@ class Keeper:
     async def _listen(self, process: NodeProcess, started_s: float) -> NodeOutput:
         output = NodeOutput(self._node.id, self._log)
         while data := await process.read():
-            was_serving = output.is_serving
+            was_serving, was_leading = output.is_serving, output.is_active_controller
             output.feed(data)
             if output.is_serving and not was_serving:
                 self._report.ready(self._node, process.pid, _now_s() - started_s)
+            if output.is_active_controller and not was_leading:
+                self._report.leads(self._node)
         return output
 
     def _publish_pid(self, pid: int) -> None:

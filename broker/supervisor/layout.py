@@ -12,22 +12,26 @@ PORT_STEP = 10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What sets one node apart. `index` counts from 0, ids from 1; `http_port` is the node's own."""
+    """What sets one node apart. `index` counts from 0, ids from 1; `http_port` is the node's own.
+
+    `controllers` are the controller listeners of all nodes, host:port.
+    """
 
     index: int
     directory: Path
     port: int
     http_port: int
+    controllers: tuple[str, ...]
 
     def settings(self, overrides: Iterable[str] = ()) -> list[str]:
         """The node's configuration as KEY=VALUE; the user's `overrides` come last and win."""
-        controller = f"{HOST}:{self.port + 1}"
         return [
             "process.roles=broker,controller",
             f"node.id={self.index + 1}",
-            f"listeners=PLAINTEXT://{HOST}:{self.port},CONTROLLER://{controller}",
+            f"listeners=PLAINTEXT://{HOST}:{self.port},CONTROLLER://{self.controllers[self.index]}",
             "controller.listener.names=CONTROLLER",
-            f"controller.quorum.bootstrap.servers={controller}",
+            f"controller.quorum.bootstrap.servers={','.join(self.controllers)}",
+            *(["controller.quorum.auto.join.enable=true"] if len(self.controllers) > 1 else []),
             f"log.dirs={self.directory / 'data'}",
             f"ottla.http.listener={HOST}:{self.http_port}",
             *overrides,
@@ -35,8 +39,10 @@ class Place:
 
 
 def place(index: int, root: Path, first_port: int, http_ports: Mapping[int, int]) -> Place:
-    """The place of node `index` below `root`."""
-    return Place(index, root / f"node-{index}", first_port + PORT_STEP * index, http_ports[index])
+    """The place of node `index` below `root`; `http_ports` has one for every node there is."""
+    ports = [first_port + PORT_STEP * each for each in range(len(http_ports))]
+    controllers = tuple(f"{HOST}:{port + 1}" for port in ports)
+    return Place(index, root / f"node-{index}", ports[index], http_ports[index], controllers)
 
 
 @dataclass(frozen=True, slots=True)

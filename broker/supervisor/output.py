@@ -5,6 +5,8 @@ from broker.supervisor.bounded_log import BoundedLog
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is looked at in pieces; only its last bytes can be the last words."""
 
+_LEADS = b"This node is the active controller"
+_LEADS_NO_LONGER = b"This node is not the active controller any more"
 _FAILURE_PREFIX = "Error: "
 """What a command puts before the sentence it fails with."""
 
@@ -19,6 +21,8 @@ class NodeOutput:
         self._last_words = b""
         self.is_serving = False
         """Whether the node has said that clients are served."""
+        self.is_active_controller = False
+        """Whether the node said last that it is the active controller."""
 
     def feed(self, data: bytes) -> None:
         """The next piece of output, cut anywhere."""
@@ -38,3 +42,7 @@ class NodeOutput:
         if line.strip():
             self._last_words = line[-MAX_LINE_BYTES:]
         self.is_serving = self.is_serving or self._marker in line
+        if _LEADS in line:
+            self.is_active_controller = True
+        elif _LEADS_NO_LONGER in line:
+            self.is_active_controller = False

@@ -15,6 +15,7 @@ class Report:
         self._nodes = nodes
         self._say = say
         self._seen_ready: set[int] = set()
+        self._active_controller: int | None = None
 
     def ready(self, node: LocalNode, pid: int, took_s: float) -> None:
         """The node serves clients; the first time that all do, the cluster is ready."""
@@ -31,6 +32,12 @@ class Report:
         """The node is gone without having been asked to stop. `code` is None if it could not even be started."""
         after = "is left alone" if restart_in_s is None else f"is started again in {restart_in_s:.1f} s"
         self._say(f"node {node.id} has exited ({_manner(code)}) and {after}: {last_words}")
+
+    def leads(self, node: LocalNode) -> None:
+        """The node has become the active controller. Alone in its cluster it has no choice, and need not say so."""
+        if len(self._nodes) > 1 and node.id != self._active_controller:
+            self._say(f"node {node.id} is the active controller")
+        self._active_controller = node.id
 
     def trouble(self, node: LocalNode, sentence: str) -> None:
         """Something that the node can live with."""

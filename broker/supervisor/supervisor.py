@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
-from broker.supervisor.keeper import Keeper, NodeDidNotStart
+from broker.supervisor.keeper import Keeper, NodeDidNotStart, Prepare
 from broker.supervisor.layout import LocalNode
 from broker.supervisor.process import Spawn, spawn
 from broker.supervisor.report import Report
@@ -16,9 +16,15 @@ class Supervisor:
     """Construct and `run` on the event loop of the process's main thread."""
 
     def __init__(
-        self, nodes: Sequence[LocalNode], report: Report, *, restart: bool, spawn_process: Spawn = spawn
+        self,
+        nodes: Sequence[LocalNode],
+        report: Report,
+        prepare: Prepare,
+        *,
+        restart: bool,
+        spawn_process: Spawn = spawn,
     ) -> None:
-        self._keepers = [Keeper(node, spawn_process, report, restart=restart) for node in nodes]
+        self._keepers = [Keeper(node, spawn_process, report, prepare, restart=restart) for node in nodes]
         self._stop = asyncio.Event()
         self._failure: NodeDidNotStart | None = None
 

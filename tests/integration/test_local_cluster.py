@@ -41,7 +41,7 @@ class RunningCluster:
         self._terminal, terminal_of_child = pty.openpty()
         command = [sys.executable, "-m", "broker", "cluster", "--dir", str(directory), "--port", str(port)]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TAKE_TERMINAL, *command, "--http-port", "0", *arguments],
+            [sys.executable, "-c", TAKE_TERMINAL, *command, "--http-port", "0", "--nodes", "1", *arguments],
             stdin=terminal_of_child,
             stdout=terminal_of_child,
             stderr=terminal_of_child,

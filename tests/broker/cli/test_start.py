@@ -133,9 +133,10 @@ def test_an_interrupt_stops_in_order(node: Install) -> None:
     assert run(["start"]) == 0
 
 
-def test_a_cluster_of_several_nodes_has_not_landed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["cluster", "--nodes", "3"]) == 1
-    assert "not landed in this version" in capsys.readouterr().err
+def test_nodes_of_a_cluster_with_one_id_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "--dir", str(tmp_path / "d"), "--override", "node.id=7", "--override", "broker.id=7"]) == 1
+    assert "The nodes of a cluster need different ids" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
 
 
 def test_a_cluster_with_a_bad_setting_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,10 @@ def a_node(directory: Path, node_id: int = 1) -> LocalNode:
     return LocalNode(node_id, directory, f"127.0.0.1:{9082 + 10 * node_id}", "http://127.0.0.1:9644", (f"n{node_id}",))
 
 
+def nothing_to_prepare(_node: LocalNode) -> None:
+    """A node whose directories are in order."""
+
+
 class FakeProcess:
     """Prints `output`, then lives until it is told to go or, given an `exit_code`, exits by itself."""
 

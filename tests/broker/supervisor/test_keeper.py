@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.supervisor.keeper import STOP_TIMEOUT_S, Keeper, NodeDidNotStart
+from broker.supervisor.keeper import STOP_TIMEOUT_S, Keeper, NodeDidNotStart, NotPrepared, Prepare
+from broker.supervisor.layout import LocalNode
 from broker.supervisor.report import Report
 from broker.supervisor.restarts import FIRST_PAUSE_S, LONGEST_PAUSE_S
-from tests.broker.supervisor.fakes import FakeProcess, Stage, a_node
+from tests.broker.supervisor.fakes import FakeProcess, Stage, a_node, nothing_to_prepare
 from tests.support.fast_forward_loop import run_fast
 
 SERVING: dict[str, object] = {"output": b"[KafkaServer id=1] started took_ms=7\n"}
@@ -21,13 +22,15 @@ DYING: dict[str, object] = {**SERVING, "exit_code": -9}
 Play = Callable[[Keeper, Stage], Awaitable[None]]
 
 
-def keep(directory: Path, stage: Stage, play: Play, *, restart: bool = True) -> list[str]:
+def keep(
+    directory: Path, stage: Stage, play: Play, *, restart: bool = True, prepare: Prepare = nothing_to_prepare
+) -> list[str]:
     """Keep a node while `play` has its way; returns what was reported."""
     said: list[str] = []
 
     async def main() -> None:
         node = a_node(directory)
-        keeper = Keeper(node, stage.spawn, Report([node], said.append), restart=restart)
+        keeper = Keeper(node, stage.spawn, Report([node], said.append), prepare, restart=restart)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(keeper.run())
             await play(keeper, stage)
@@ -126,7 +129,7 @@ def test_a_first_start_that_fails_is_not_repeated(
 
     async def main() -> None:
         node = a_node(tmp_path)
-        await Keeper(node, stage.spawn, Report([node], print), restart=True).run()
+        await Keeper(node, stage.spawn, Report([node], print), nothing_to_prepare, restart=True).run()
 
     with pytest.raises(NodeDidNotStart) as failed:
         run_fast(main())
@@ -173,6 +176,52 @@ def test_a_node_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     assert spent == [pytest.approx(STOP_TIMEOUT_S)]
 
 
+def test_a_node_is_prepared_before_every_start(tmp_path: Path) -> None:
+    prepared: list[int] = []
+
+    def prepare(node: LocalNode) -> None:
+        prepared.append(node.id)
+        if len(prepared) == 2:
+            raise NotPrepared("the disk is gone.")
+
+    async def play(keeper: Keeper, stage: Stage) -> None:
+        await settle()
+        stage.processes[0].exit(-signal.SIGKILL)
+        await asyncio.sleep(2)
+        keeper.stop()
+
+    said = keep(tmp_path, Stage(SERVING), play, prepare=prepare)
+    assert prepared == [1, 1, 1]
+    assert "node 1 has exited (not started) and is started again in 0.2 s: the disk is gone." in said
+
+
+def test_a_node_that_cannot_be_prepared_at_first_is_not_tried_again(tmp_path: Path) -> None:
+    def prepare(_node: LocalNode) -> None:
+        raise NotPrepared("it belongs to another cluster.")
+
+    async def main() -> None:
+        node = a_node(tmp_path)
+        await Keeper(node, Stage(SERVING).spawn, Report([node], print), prepare, restart=True).run()
+
+    with pytest.raises(NodeDidNotStart, match="another cluster"):
+        run_fast(main())
+
+
+def test_the_active_controller_is_told_once_per_reign_where_there_are_several_nodes(tmp_path: Path) -> None:
+    said: list[str] = []
+    nodes = [a_node(tmp_path, 1), a_node(tmp_path, 2)]
+    report = Report(nodes, said.append)
+    for node in (nodes[0], nodes[0], nodes[1]):
+        report.leads(node)
+    assert said == ["node 1 is the active controller", "node 2 is the active controller"]
+
+
+def test_a_lone_node_does_not_boast(tmp_path: Path) -> None:
+    leading: dict[str, object] = {"output": b"This node is the active controller\n[KafkaServer id=1] started\n"}
+    said = keep(tmp_path, Stage(leading), stop_soon)
+    assert not any("controller" in line for line in said)
+
+
 def test_a_stop_during_the_pause_starts_nothing_more(tmp_path: Path) -> None:
     async def play(keeper: Keeper, stage: Stage) -> None:
         await settle()
@@ -195,7 +244,7 @@ def test_a_stop_while_the_process_is_being_made_reaches_it(tmp_path: Path) -> No
             keeper.stop()
             return await stage.spawn(())
 
-        keeper = Keeper(node, stop_then_spawn, Report([node], print), restart=True)
+        keeper = Keeper(node, stop_then_spawn, Report([node], print), nothing_to_prepare, restart=True)
         await keeper.run()
 
     run_fast(main())

@@ -9,9 +9,15 @@ from tests.support.memory_files import MemoryFileSystem
 
 
 def test_nodes_have_directories_ports_and_ids_of_their_own() -> None:
-    settings = place(2, Path("/c"), 9092, {2: 9646}).settings(["num.partitions=7"])
+    settings = place(2, Path("/c"), 9092, {0: 9644, 1: 9645, 2: 9646}).settings(["num.partitions=7"])
     config, warnings = load_config(None, settings, {})
-    assert warnings == []
+    assert [warning for warning in warnings if "auto.join" not in warning] == []
+    assert [(each.host, each.port) for each in config.bootstrap_servers] == [
+        ("127.0.0.1", 9093),
+        ("127.0.0.1", 9103),
+        ("127.0.0.1", 9113),
+    ]
+    assert config.value("controller.quorum.auto.join.enable") is True
     assert (config.node_id, config.num_partitions, config.log_dirs) == (3, 7, ("/c/node-2/data",))
     assert [listener.port for listener in (*config.client_listeners, *config.controller_listeners)] == [9112, 9113]
     assert config.http_listener is not None

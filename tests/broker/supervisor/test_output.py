@@ -28,6 +28,13 @@ def test_another_nodes_word_does_not_count(output: NodeOutput) -> None:
     assert not output.is_serving
 
 
+def test_a_node_says_when_it_leads_and_when_no_longer(output: NodeOutput) -> None:
+    output.feed(b"INFO This node is the active controller epoch=3\n")
+    assert output.is_active_controller
+    output.feed(b"INFO This node is not the active controller any more epoch=3\n")
+    assert not output.is_active_controller
+
+
 @pytest.mark.parametrize(
     ("printed", "words"),
     [

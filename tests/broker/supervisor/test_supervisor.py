@@ -11,7 +11,7 @@ import pytest
 from broker.supervisor.keeper import NodeDidNotStart
 from broker.supervisor.report import Report
 from broker.supervisor.supervisor import STOP_SIGNALS, Supervisor
-from tests.broker.supervisor.fakes import FakeProcess, a_node
+from tests.broker.supervisor.fakes import FakeProcess, a_node, nothing_to_prepare
 from tests.support.fast_forward_loop import run_fast
 
 
@@ -42,7 +42,7 @@ class Cluster:
 
     def supervisor(self) -> Supervisor:
         report = Report(self.nodes, self.say)
-        return Supervisor(self.nodes, report, restart=True, spawn_process=self.spawn)
+        return Supervisor(self.nodes, report, nothing_to_prepare, restart=True, spawn_process=self.spawn)
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
