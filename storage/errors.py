@@ -7,6 +7,7 @@
     ├── InvalidRecords        a batch that is refused, with a reason and perhaps record by record
     ├── InconsistentTopicId   the directory belongs to another topic of that name
     ├── CorruptCheckpoint     a checkpoint file that does not parse
+    ├── DamagedSnapshot       a snapshot of a log's beginning that is not whole
     └── LogDirFailure         an IO error: the directory must go offline
 
 Each is translated once, by whoever calls storage for a client.
@@ -86,6 +87,15 @@ class CorruptCheckpoint(StorageError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
+        self.reason = reason
+
+
+class DamagedSnapshot(StorageError):
+    """A snapshot that stands for the beginning of a log is cut short, altered, or was never finished."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name = name
         self.reason = reason
 
 

@@ -704,6 +704,7 @@ class Log:
             else:
                 self._active = self.segments.active
                 self._active.reset()
+                self._active.sync(indexes=False)
             self._fs.sync_directory(self.directory)
             self.producers = ProducerState()
             self.producers.end_offset = offset

@@ -1,0 +1,386 @@
+"""Snapshots that stand for a log's beginning: files `<end offset>-<epoch>.checkpoint` beside its segments (KIP-630).
+
+A snapshot is a run of record batches: a control batch with the header first, the footer last, every checksum right,
+offsets from 0 without gaps, all of the epoch that its name says. What the records between mean is not known here.
+
+Durability. A snapshot is written aside (`.part`), synced, renamed, and its name synced; so a file without a suffix is
+whole, whatever happened, and what bears one means nothing after a crash. Which snapshots may go is for the callers to
+know. Everything here blocks, and raises OSError as it comes.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from protocol.primitives import Buffer
+from protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, parse_header
+from protocol.records.control import ControlType, control_type
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from protocol.records.reader import FullRecord, iter_records
+from storage.errors import DamagedSnapshot
+from storage.files import File, FileSystem, join
+
+CHECKPOINT_SUFFIX = ".checkpoint"
+PART_SUFFIX = ".part"
+DELETED_SUFFIX = ".deleted"
+DAMAGED_SUFFIX = ".damaged"
+"""Of a snapshot that failed its check, kept for people to look at."""
+
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+"""Twice what any writer makes of a batch; a length beyond is damage, not a reason to claim memory."""
+READ_BYTES = 1024 * 1024
+_SYNC_BYTES = 8 * 1024 * 1024
+"""Written before a sync: the last one of a large snapshot must not hold up the log's own."""
+_OWN_MARK = "-own"
+"""Tells a snapshot being written from the same one being fetched."""
+_HEADER_VALUE = struct.Struct(">hq")
+"""SnapshotHeaderRecord: its version, and the append time of the last record that the snapshot stands for."""
+
+
+class CheckpointId(NamedTuple):
+    """The end offset (exclusive) of what a snapshot stands for, and the epoch of the last record before it."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Ids order by epoch, then by offset."""
+        return self.epoch, self.end_offset
+
+
+FORMATTED = CheckpointId(0, 0)
+"""What formatting leaves: it stands for no records."""
+
+OnControl = Callable[[memoryview], None]
+"""Is given each control batch of a snapshot, with header and footer among its records; may raise MalformedRecords."""
+
+
+def checkpoint_name(id: CheckpointId) -> str:
+    return f"{id.end_offset:020d}-{id.epoch:010d}{CHECKPOINT_SUFFIX}"
+
+
+def parse_checkpoint_name(name: str) -> CheckpointId | None:
+    """The id in a name; None if it is not that of a snapshot in place."""
+    end_offset, dash, epoch = name.removesuffix(CHECKPOINT_SUFFIX).partition("-")
+    if not dash or not (end_offset.isdecimal() and epoch.isdecimal()):
+        return None
+    id = CheckpointId(int(end_offset), int(epoch))
+    return id if checkpoint_name(id) == name else None
+
+
+class SnapshotFiles:
+    """The snapshots in one directory. Keeps nothing in memory; different ids may be handled in different threads."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+
+    # What is there
+
+    def ids(self) -> list[CheckpointId]:
+        """Of the snapshots in place, in their order, the one of formatting among them."""
+        found = (parse_checkpoint_name(name) for name in self._fs.list(self._directory))
+        return sorted((id for id in found if id is not None), key=lambda id: id.order)
+
+    def exists(self, id: CheckpointId) -> bool:
+        return self._fs.exists(self._path(id))
+
+    def size(self, id: CheckpointId) -> int:
+        """Raises FileNotFoundError."""
+        return self._fs.size(self._path(id))
+
+    def open(self, id: CheckpointId) -> "SnapshotReader":
+        """Raises FileNotFoundError. A reader goes on although the snapshot is removed."""
+        return SnapshotReader(self._fs.open_existing(self._path(id)), id)
+
+    def read(self, id: CheckpointId, position: int, max_bytes: int) -> bytes:
+        """Bytes from `position` on, fewer at the end. Raises FileNotFoundError."""
+        file = self._fs.open_existing(self._path(id))
+        try:
+            return file.read(position, max_bytes)
+        finally:
+            file.close()
+
+    def check(self, id: CheckpointId, on_control: OnControl) -> int:
+        """Reads the whole snapshot; returns its header's timestamp. Raises DamagedSnapshot, FileNotFoundError."""
+        return self._check(self._path(id), id, on_control)
+
+    def read_timestamp(self, id: CheckpointId) -> int:
+        """Reads the header only. Raises DamagedSnapshot, FileNotFoundError."""
+        file = self._fs.open_existing(self._path(id))
+        try:
+            for batch in _batches(file, file.size(), id):
+                return _Check(id, _ignore).take_first(batch)
+        finally:
+            file.close()
+        raise DamagedSnapshot(checkpoint_name(id), "it is empty")
+
+    # Making one
+
+    def begin(self, id: CheckpointId) -> "SnapshotWriter":
+        """A snapshot to be written here; nothing is seen of it before its commit."""
+        return SnapshotWriter(self._fs, self._directory, id)
+
+    def write_part(self, id: CheckpointId, position: int, data: Buffer) -> None:
+        """Bytes of a snapshot that is fetched. Position 0 begins anew; any other must be the end of what is there."""
+        file = self._fs.open(self._part(id))
+        try:
+            if position == 0:
+                file.truncate(0)
+            if file.size() != position:
+                raise AssertionError(f"{self._part(id)} has {file.size()} bytes, the next are for {position}")
+            file.write(position, data)
+        finally:
+            file.close()
+
+    def finish_part(self, id: CheckpointId, size: int, on_control: OnControl) -> int:
+        """Checks a fetched snapshot of `size` bytes, syncs it and puts it in place; returns its header's timestamp.
+
+        Raises DamagedSnapshot; then the part is left, to be discarded. Crashing anywhere leaves a part, which means
+        nothing, or the whole snapshot in place.
+        """
+        part = self._part(id)
+        if not self._fs.exists(part) or self._fs.size(part) != size:
+            raise DamagedSnapshot(checkpoint_name(id), f"not all of its {size} bytes are there")
+        timestamp_ms = self._check(part, id, on_control)
+        _put_in_place(self._fs, self._directory, part, self._path(id))
+        return timestamp_ms
+
+    def discard_part(self, id: CheckpointId) -> None:
+        self._fs.remove(self._part(id))
+
+    # Losing one
+
+    def remove(self, id: CheckpointId) -> None:
+        """Unlinks; after a crash the file may be there again, whole."""
+        self._fs.remove(self._path(id))
+
+    def set_aside(self, id: CheckpointId) -> None:
+        """A damaged one no longer counts as a snapshot."""
+        self._fs.rename(self._path(id), self._path(id) + DAMAGED_SUFFIX)
+
+    def remove_leftovers(self) -> None:
+        """Parts of a fetch or of a generation that did not end, and what Kafka did not come to unlink."""
+        for name in self._fs.list(self._directory):
+            if name.endswith((CHECKPOINT_SUFFIX + PART_SUFFIX, CHECKPOINT_SUFFIX + DELETED_SUFFIX)):
+                self._fs.remove(join(self._directory, name))
+
+    def _path(self, id: CheckpointId) -> str:
+        return join(self._directory, checkpoint_name(id))
+
+    def _part(self, id: CheckpointId) -> str:
+        return self._path(id) + PART_SUFFIX
+
+    def _check(self, path: str, id: CheckpointId, on_control: OnControl) -> int:
+        file = self._fs.open_existing(path)
+        try:
+            return check_snapshot(file, id, on_control)
+        finally:
+            file.close()
+
+
+class SnapshotWriter:
+    """Writes a snapshot aside, in memory that is bounded by what `append` is given. For one thread at a time."""
+
+    def __init__(self, fs: FileSystem, directory: str, id: CheckpointId) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._target = join(directory, checkpoint_name(id))
+        self._aside = self._target.removesuffix(CHECKPOINT_SUFFIX) + _OWN_MARK + CHECKPOINT_SUFFIX + PART_SUFFIX
+        self._file = fs.open(self._aside)
+        self._file.truncate(0)
+        self.size = 0
+        self._synced = 0
+
+    def append(self, data: Buffer) -> None:
+        """Whole batches or any part of one; the snapshot is their sequence."""
+        self._file.write(self.size, data)
+        self.size += len(data)
+        if self.size - self._synced >= _SYNC_BYTES:
+            self._file.sync()
+            self._synced = self.size
+
+    def commit(self) -> None:
+        """Puts the snapshot in place, durably."""
+        self._file.close()
+        _put_in_place(self._fs, self._directory, self._aside, self._target)
+
+    def abandon(self) -> None:
+        """Leaves nothing; no effect after `commit`."""
+        self._file.close()
+        self._fs.remove(self._aside)
+
+
+class SnapshotReader:
+    """Hands out a snapshot in pieces of whole batches. `size` in bytes; `close` when done."""
+
+    def __init__(self, file: File, id: CheckpointId) -> None:
+        self._file = file
+        self._id = id
+        self._position = 0
+        self.size = file.size()
+
+    def next_chunk(self) -> bytes:
+        """About 1 MiB of whole batches, a single one if it is larger; empty at the end. Raises DamagedSnapshot."""
+        chunk = self._file.read(self._position, READ_BYTES)
+        try:
+            end = _whole_batches(chunk)
+            if chunk and not end:
+                end = _size_of_first(chunk, self.size - self._position)
+                chunk = _read_all(self._file, self._position, end)
+        except MalformedBatch as error:
+            raise DamagedSnapshot(checkpoint_name(self._id), f"from byte {self._position} on: {error}") from error
+        self._position += end
+        return chunk[:end]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def check_snapshot(file: File, id: CheckpointId, on_control: OnControl) -> int:
+    """Reads a snapshot from end to end; returns its header's timestamp. Raises DamagedSnapshot.
+
+    At most one batch is in memory at a time, read in pieces of 1 MiB.
+    """
+    check = _Check(id, on_control)
+    for batch in _batches(file, file.size(), id):
+        check.take(batch)
+    return check.finish()
+
+
+def _put_in_place(fs: FileSystem, directory: str, aside: str, target: str) -> None:
+    """Synced under the name that means nothing first: once it has the other, all of it is there."""
+    file = fs.open_existing(aside)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(aside, target)
+    fs.sync_directory(directory)
+
+
+def _ignore(batch: memoryview) -> None:
+    """Control records are not of interest."""
+
+
+class _Check:
+    """Takes the batches of a snapshot in their order."""
+
+    def __init__(self, id: CheckpointId, on_control: OnControl) -> None:
+        self._id = id
+        self._on_control = on_control
+        self._next_offset = 0
+        self._timestamp_ms: int | None = None
+        self._is_finished = False
+
+    def take(self, batch: memoryview) -> None:
+        """Raises DamagedSnapshot."""
+        if self._timestamp_ms is None:
+            self.take_first(batch)
+            return
+        header = self._checked_header(batch)
+        if header.is_control:
+            self._take_control(batch, self._control_types(batch))
+
+    def take_first(self, batch: memoryview) -> int:
+        """The header's timestamp. Raises DamagedSnapshot."""
+        header = self._checked_header(batch)
+        types = self._control_types(batch) if header.is_control else []
+        if types[:1] != [ControlType.SNAPSHOT_HEADER]:
+            raise self._damaged("it does not begin with its header")
+        self._timestamp_ms = self._read_timestamp(batch)
+        self._take_control(batch, types[1:])
+        if self._is_finished:
+            raise self._damaged("its footer is not alone")
+        return self._timestamp_ms
+
+    def finish(self) -> int:
+        """The header's timestamp. Raises DamagedSnapshot."""
+        if self._timestamp_ms is None or not self._is_finished:
+            raise self._damaged("it does not end with its footer")
+        return self._timestamp_ms
+
+    def _checked_header(self, batch: memoryview) -> BatchHeader:
+        header = parse_header(batch)
+        if self._is_finished:
+            raise self._damaged("it goes on after its footer")
+        if header.leader_epoch != self._id.epoch:
+            raise self._damaged(f"a batch bears epoch {header.leader_epoch}")
+        if header.base_offset != self._next_offset or header.record_count != header.last_offset_delta + 1:
+            raise self._damaged(f"the batch at offset {header.base_offset} is out of place")
+        if not crc_is_valid(batch, 0, header.size):
+            raise self._damaged(f"the batch at offset {header.base_offset} fails its checksum")
+        self._next_offset = header.next_offset
+        return header
+
+    def _take_control(self, batch: memoryview, types: list[ControlType | None]) -> None:
+        if ControlType.SNAPSHOT_HEADER in types:
+            raise self._damaged("it has a second header")
+        if ControlType.SNAPSHOT_FOOTER in types:
+            self._is_finished = types == [ControlType.SNAPSHOT_FOOTER]
+            if not self._is_finished:
+                raise self._damaged("its footer is not alone")
+        try:
+            self._on_control(batch)
+        except MalformedRecords as error:
+            raise self._damaged(str(error)) from error
+
+    def _control_types(self, batch: memoryview) -> list[ControlType | None]:
+        try:
+            return [control_type(record.key) for record in iter_records(batch)]
+        except MalformedRecords as error:
+            raise self._damaged(str(error)) from error
+
+    def _read_timestamp(self, batch: memoryview) -> int:
+        record: FullRecord = next(iter_records(batch))
+        value = record.value or b""
+        if len(value) < _HEADER_VALUE.size:
+            raise self._damaged("its header is too short")
+        timestamp_ms: int = _HEADER_VALUE.unpack_from(value)[1]
+        return timestamp_ms
+
+    def _damaged(self, reason: str) -> DamagedSnapshot:
+        return DamagedSnapshot(checkpoint_name(self._id), reason)
+
+
+def _batches(file: File, size: int, id: CheckpointId) -> Iterator[memoryview]:
+    """Every batch, valid until the next step. Raises DamagedSnapshot where there is none."""
+    position, window, start = 0, b"", 0
+    try:
+        while position < size:
+            at = position - start
+            if at + HEADER_SIZE > len(window):
+                window, start, at = file.read(position, READ_BYTES), position, 0
+            batch_size = _size_of_first(window[at : at + HEADER_SIZE], size - position)
+            if at + batch_size > len(window):
+                window, start, at = _read_all(file, position, max(batch_size, READ_BYTES)), position, 0
+            yield memoryview(window)[at : at + batch_size]
+            position += batch_size
+    except MalformedBatch as error:
+        raise DamagedSnapshot(checkpoint_name(id), f"at byte {position}: {error}") from error
+
+
+def _read_all(file: File, position: int, size: int) -> bytes:
+    """In pieces, as no read needs to be large."""
+    end = position + size
+    return b"".join(file.read(at, min(READ_BYTES, end - at)) for at in range(position, end, READ_BYTES))
+
+
+def _whole_batches(chunk: bytes) -> int:
+    """Where the last whole batch in `chunk` ends."""
+    position = 0
+    while position + HEADER_SIZE <= len(chunk):
+        size = parse_header(chunk, position).size
+        if position + size > len(chunk):
+            break
+        position += size
+    return position
+
+
+def _size_of_first(chunk: bytes, available: int) -> int:
+    """Raises MalformedBatch."""
+    size = parse_header(chunk).size
+    if size > min(available, MAX_BATCH_BYTES):
+        raise MalformedBatch(f"a batch of {size} bytes, where {available} are left")
+    return size
