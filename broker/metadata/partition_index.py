@@ -7,7 +7,7 @@ it follows topic deltas and can step back through them. Mutable; owned by the co
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from broker.metadata.partition import PartitionRegistration
+from broker.metadata.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.slices import Steps, finish, sorted_in_steps
 from broker.metadata.topic_image import TopicImage, TopicsDelta, TopicsImage
 from protocol.primitives import Uuid
@@ -114,18 +114,20 @@ class PartitionIndex:
         topic_id, leader_counts = topic.id, self._leader_counts
         held: dict[int, int] = {}
         for partition, registration in topic.in_order():
-            bit = 1 << partition
-            for broker in registration.replicas:
+            replicas, leader, bit = registration.replicas, registration.leader, 1 << partition
+            for broker in replicas:
                 held[broker] = held.get(broker, 0) | bit
-            leader = registration.leader
             if leader >= 0:
                 leader_counts[leader] = leader_counts.get(leader, 0) + 1
             else:
                 self._leaderless[TopicPartition(topic_id, partition)] = None
-            if not registration.has_preferred_leader:
+            if leader != (replicas[0] if replicas else NO_LEADER):
                 self._imbalanced[TopicPartition(topic_id, partition)] = None
         for broker, bits in held.items():
-            self._replicas.setdefault(broker, {})[topic_id] = bits
+            topics = self._replicas.get(broker)
+            if topics is None:
+                topics = self._replicas[broker] = {}
+            topics[topic_id] = bits
 
     def _remove_topic(self, topic: TopicImage) -> None:
         self._remove_name(topic.name)

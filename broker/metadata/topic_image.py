@@ -70,6 +70,10 @@ class TopicsImage:
         """Every topic's name, sorted."""
         return sorted(self._by_name)
 
+    def ids(self) -> Iterator[Uuid]:
+        """Every topic's id, in no order that means anything."""
+        return iter(self._by_id)
+
     def __iter__(self) -> Iterator[TopicImage]:
         """Every topic, in no order that means anything."""
         return iter(self._by_id.values())

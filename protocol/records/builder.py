@@ -27,6 +27,8 @@ from protocol.records.reader import FullRecord
 
 _UNBOUNDED = 2**31 - 1
 """The compiled builder wants a size limit; ours are checked where batches are appended."""
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
+"""Never changed: the builder only reads it."""
 
 
 class Record(NamedTuple):
@@ -86,6 +88,37 @@ def build_batch(
         record_count=len(entries),
     )
     return pack_batch(header, compress(Codec(codec), _encode(entries), level))
+
+
+def build_value_batch(
+    values: Sequence[bytes], timestamp_ms: int, *, base_offset: int, leader_epoch: int, codec: int = Codec.NONE
+) -> bytes:
+    """As `build_batch` for records that are nothing but values, all of one time: how metadata is logged.
+
+    A third of the cost, which counts in snapshots of a million records. Raises ValueError if there are none.
+    """
+    if not values:
+        raise ValueError("a batch needs at least one record")
+    builder = record_code().builder(MAGIC, Codec.NONE, 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, _UNBOUNDED)
+    append = builder.append
+    for delta, value in enumerate(values):
+        append(delta, timestamp_ms, None, value, _NO_HEADERS)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=len(values) - 1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=len(values),
+    )
+    return pack_batch(header, compress(Codec(codec), memoryview(builder.build())[HEADER_SIZE:]))
 
 
 def rebuild_batch(
