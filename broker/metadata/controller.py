@@ -9,11 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from broker.metadata.acls import Acls
 from broker.metadata.activation import activation_records
 from broker.metadata.brokers import Brokers
+from broker.metadata.client_quotas import ClientQuotas
 from broker.metadata.config_image import ConfigResource
 from broker.metadata.configs import AlterOutcome, ConfigOperation, Configs
 from broker.metadata.controllers import Controllers
+from broker.metadata.delegation_tokens import DelegationTokens
 from broker.metadata.elections import Elections
 from broker.metadata.feature_updates import FeatureChange, FeatureUpdates
 from broker.metadata.image import MetadataImage
@@ -27,6 +30,7 @@ from broker.metadata.reassignments import Reassignments
 from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_changes import ReplicaChanges
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
+from broker.metadata.scram import ScramCredentials
 from broker.metadata.state import (
     MIN_INSYNC_REPLICAS,
     ConfigLayers,
@@ -38,24 +42,34 @@ from broker.metadata.state import (
 )
 from broker.metadata.topics import Topics
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from protocol.messages.delete_topics import DeletableTopicResult
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
 from protocol.messages.metadata_records import RegisterBrokerRecord
+from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from protocol.primitives import Uuid
 
@@ -108,7 +122,11 @@ class Controller:
         self._reassignments = Reassignments(self._state, leadership)
         self._configs = Configs(self._state)
         self._features = FeatureUpdates(self._state)
-        self._jobs = Jobs(self._state, self._brokers, leadership)
+        self._quotas = ClientQuotas(self._state)
+        self._scram = ScramCredentials(self._state)
+        self._acls = Acls(self._state)
+        self._tokens = DelegationTokens(self._state)
+        self._jobs = Jobs(self._state, self._brokers, leadership, self._tokens)
 
     @property
     def settings(self) -> ControllerSettings:
@@ -280,6 +298,38 @@ class Controller:
         """Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
         self._brokers.check_epoch(broker_id, broker_epoch)
         return allocate_block(self._state, broker_id, broker_epoch)
+
+    # Quotas and security
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
+        return _bounded(self._quotas.alter(request))
+
+    def alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Result[AlterUserScramCredentialsResponse]:
+        return _bounded(self._scram.alter(request))
+
+    def create_acls(self, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+        return _bounded(self._acls.create(request))
+
+    def delete_acls(self, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+        return _bounded(self._acls.delete(request))
+
+    def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, *, requester: str, wall_ms: int
+    ) -> Result[CreateDelegationTokenResponse]:
+        """`requester` is `Type:name`, and `wall_ms` the time of day, here and below: tokens outlive processes."""
+        return self._tokens.create(request, requester=requester, now_ms=wall_ms)
+
+    def renew_delegation_token(
+        self, request: RenewDelegationTokenRequest, *, requester: str, wall_ms: int
+    ) -> Result[RenewDelegationTokenResponse]:
+        return self._tokens.renew(request, requester=requester, now_ms=wall_ms)
+
+    def expire_delegation_token(
+        self, request: ExpireDelegationTokenRequest, *, requester: str, wall_ms: int
+    ) -> Result[ExpireDelegationTokenResponse]:
+        return self._tokens.expire(request, requester=requester, now_ms=wall_ms)
 
 
 def _bounded(result: Result[R]) -> Result[R]:

@@ -1,4 +1,4 @@
-"""What an active controller does by itself: fence silent brokers, move leaders home, keep an idle log moving.
+"""What an active controller does by itself: fence silent brokers, move leaders home, end tokens, keep a log moving.
 
 Times are monotonic milliseconds. A job is a command like any other; here is only when each is due.
 """
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from broker.metadata.brokers import Brokers
+from broker.metadata.delegation_tokens import DelegationTokens
 from broker.metadata.leadership import Leadership
 from broker.metadata.partition_changes import Election
 from broker.metadata.partition_index import TopicPartition
@@ -25,19 +26,25 @@ _CONTINUE_AFTER_MS: Final = 10
 class Jobs:
     """When each job is due next; None while it has nothing to do."""
 
-    def __init__(self, state: ControllerState, brokers: Brokers, leadership: Leadership) -> None:
+    def __init__(
+        self, state: ControllerState, brokers: Brokers, leadership: Leadership, tokens: DelegationTokens
+    ) -> None:
         self._state = state
         self._brokers = brokers
+        self._tokens = tokens
         self._leadership = leadership
         self._noop_due_ms: int | None = None
         self._balance_due_ms: int | None = None
         self._unclean_due_ms: int | None = None
+        self._tokens_due_ms: int | None = None
 
     def arm(self, now_ms: int) -> None:
         """The controller became active."""
         settings = self._state.settings
         self._noop_due_ms = now_ms + settings.max_idle_interval_ms if settings.max_idle_interval_ms > 0 else None
         self._balance_due_ms = self._unclean_due_ms = None
+        tokens = settings.tokens
+        self._tokens_due_ms = None if tokens.secret is None else now_ms + tokens.expiry_check_interval_ms
         self.rearm(now_ms)
 
     def rearm(self, now_ms: int) -> None:
@@ -54,7 +61,8 @@ class Jobs:
 
     def next_due_ms(self) -> int | None:
         """When `due` will give something again, unless metadata changes before."""
-        times = (self._noop_due_ms, self._balance_due_ms, self._unclean_due_ms, self._state.sessions.next_expiry_ms())
+        session_ms = self._state.sessions.next_expiry_ms()
+        times = (self._noop_due_ms, self._balance_due_ms, self._unclean_due_ms, self._tokens_due_ms, session_ms)
         return min((time for time in times if time is not None), default=None)
 
     def due(self, now_ms: int) -> list[Job]:
@@ -66,6 +74,8 @@ class Jobs:
             jobs.append(self._balance)
         if _is_due(self._unclean_due_ms, now_ms):
             jobs.append(self._elect_uncleanly)
+        if _is_due(self._tokens_due_ms, now_ms):
+            jobs.append(self._sweep_tokens)
         if _is_due(self._noop_due_ms, now_ms):
             jobs.append(self._noop)
         return jobs
@@ -77,6 +87,11 @@ class Jobs:
     def _noop(self, now_ms: int) -> Result[None]:
         self._noop_due_ms = now_ms + self._state.settings.max_idle_interval_ms
         return Result([VersionedRecord(NoOpRecord(), 0)], None)
+
+    def _sweep_tokens(self, now_ms: int) -> Result[None]:
+        """What time it is for tokens the log says: its last record is no older than the interval of idle records."""
+        self._tokens_due_ms = now_ms + self._state.settings.tokens.expiry_check_interval_ms
+        return self._tokens.sweep(self._state.image.provenance.timestamp_ms)
 
     def _balance(self, now_ms: int) -> Result[None]:
         records, more = self._elect_all(self._state.index.imbalanced(), Election.PREFERRED)

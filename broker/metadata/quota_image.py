@@ -1,7 +1,7 @@
 """Client quotas by entity, as records state them (KIP-546)."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from immutables import Map
 
@@ -10,6 +10,12 @@ from protocol.messages.metadata_records import ClientQuotaRecord, EntityData
 
 # ((type, name), …) sorted by type; a name of None is the default entity of its type.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
+# The types of entities.
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
 
 
 class ClientQuotasImage(NamedTuple):

@@ -131,6 +131,18 @@ class DelegationToken(NamedTuple):
     max_timestamp_ms: int
     expiration_timestamp_ms: int
 
+    def to_record(self, token_id: str) -> VersionedRecord:
+        record = DelegationTokenRecord(
+            owner=self.owner,
+            requester=self.requester,
+            renewers=list(self.renewers),
+            issue_timestamp=self.issue_timestamp_ms,
+            max_timestamp=self.max_timestamp_ms,
+            expiration_timestamp=self.expiration_timestamp_ms,
+            token_id=token_id,
+        )
+        return VersionedRecord(record, 0)
+
 
 class DelegationTokensImage(NamedTuple):
     """Tokens by id."""
@@ -141,18 +153,7 @@ class DelegationTokensImage(NamedTuple):
         if not version.supports_delegation_tokens:
             return
         for token_id, token in sorted(self.tokens.items()):
-            yield VersionedRecord(
-                DelegationTokenRecord(
-                    owner=token.owner,
-                    requester=token.requester,
-                    renewers=list(token.renewers),
-                    issue_timestamp=token.issue_timestamp_ms,
-                    max_timestamp=token.max_timestamp_ms,
-                    expiration_timestamp=token.expiration_timestamp_ms,
-                    token_id=token_id,
-                ),
-                0,
-            )
+            yield token.to_record(token_id)
 
 
 class DelegationTokensDelta:

@@ -91,6 +91,24 @@ class LoneVoter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """Delegation tokens: `secret` None leaves them disabled; no token lives longer than `max_lifetime_ms`."""
+
+    secret: str | None = field(default=None, repr=False)
+    max_lifetime_ms: int = 604_800_000
+    expiry_time_ms: int = 86_400_000
+    expiry_check_interval_ms: int = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class MutationQuotaSettings:
+    """Over which time a burst of creations and deletions may be spread: `window_count` windows."""
+
+    window_count: int = 11
+    window_size_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """What a controller is told at start.
 
@@ -109,6 +127,8 @@ class ControllerSettings:
     auto_leader_rebalance: bool = True
     unclean_election_interval_ms: int = 300_000
     max_replication_factor: int | None = None
+    tokens: TokenSettings = TokenSettings()
+    mutation_quota: MutationQuotaSettings = MutationQuotaSettings()
 
 
 @dataclass(slots=True)

@@ -1,0 +1,39 @@
+"""DescribeAcls (key 29), versions 1-3: the access control entries that a filter means, by resource (KIP-140)."""
+
+from broker.api.acl_support import check_authorizer
+from broker.api.context import RequestContext
+from broker.api.metadata_source import MetadataSource
+from broker.metadata.acl_filter import AclFilter
+from protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+
+
+class DescribeAclsHandler:
+    """Answers DescribeAcls from the published image."""
+
+    def __init__(self, metadata: MetadataSource, *, has_authorizer: bool) -> None:
+        self._metadata = metadata
+        self._has_authorizer = has_authorizer
+
+    def __call__(self, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+        check_authorizer(self._has_authorizer)
+        wanted = AclFilter.checked(
+            request.resource_type_filter,
+            request.resource_name_filter,
+            request.pattern_type_filter,
+            request.principal_filter,
+            request.host_filter,
+            request.operation,
+            request.permission_type,
+        )
+        resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+        for entry in sorted(self._metadata.image.acls.entries.values()):
+            if wanted.matches(entry):
+                pattern = entry[:3]
+                resource = resources.setdefault(pattern, DescribeAclsResource(*pattern))
+                resource.acls.append(AclDescription(*entry[3:]))
+        return DescribeAclsResponse(resources=list(resources.values()))

@@ -1,0 +1,62 @@
+"""DescribeDelegationToken (key 41), versions 1-3: the tokens of some owners, or all, with what renews them (KIP-48)."""
+
+from collections.abc import Sequence
+
+from broker.api.context import RequestContext
+from broker.api.metadata_source import MetadataSource
+from broker.api.token_requester import token_requester
+from broker.metadata.delegation_tokens import token_hmac
+from broker.metadata.security_image import DelegationToken
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+
+class DescribeDelegationTokenHandler:
+    """Answers DescribeDelegationToken from the published image. `secret` is `delegation.token.secret.key`."""
+
+    def __init__(self, metadata: MetadataSource, *, secret: str | None) -> None:
+        self._metadata = metadata
+        self._secret = secret
+
+    def __call__(
+        self, request: DescribeDelegationTokenRequest, context: RequestContext
+    ) -> DescribeDelegationTokenResponse:
+        token_requester(context)
+        if self._secret is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+        owners = None
+        if request.owners is not None:
+            owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
+        return DescribeDelegationTokenResponse(
+            tokens=[
+                _described(token_id, token, token_hmac(self._secret, token_id))
+                for token_id, token in sorted(self._metadata.image.delegation_tokens.tokens.items())
+                if owners is None or token.owner in owners
+            ]
+        )
+
+
+def _described(token_id: str, token: DelegationToken, digest: bytes) -> DescribedDelegationToken:
+    owner, requester = _parts(token.owner), _parts(token.requester)
+    return DescribedDelegationToken(
+        principal_type=owner[0],
+        principal_name=owner[1],
+        token_requester_principal_type=requester[0],
+        token_requester_principal_name=requester[1],
+        issue_timestamp=token.issue_timestamp_ms,
+        expiry_timestamp=token.expiration_timestamp_ms,
+        max_timestamp=token.max_timestamp_ms,
+        token_id=token_id,
+        hmac=digest,
+        renewers=[DescribedDelegationTokenRenewer(*_parts(renewer)) for renewer in token.renewers],
+    )
+
+
+def _parts(principal: str) -> Sequence[str]:
+    kind, _, name = principal.partition(":")
+    return kind, name

@@ -1,0 +1,12 @@
+"""Who may ask for delegation tokens: those who have proven who they are, or anybody could have any token (KIP-48)."""
+
+from broker.api.context import RequestContext
+from broker.net.request import ANONYMOUS
+from protocol.errors import ErrorCode, KafkaError
+
+
+def token_requester(context: RequestContext) -> str:
+    """The principal that asks. Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if it is nobody in particular."""
+    if context.principal == ANONYMOUS:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    return context.principal
