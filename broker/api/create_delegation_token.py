@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38), versions 1-3: issue a delegation token (KIP-48), from 3 on for others too (KIP-373)."""
+"""CreateDelegationToken (key 38), versions 1-3: issue a delegation token (KIP-48), from 3 on for others (KIP-373)."""
 
 from collections.abc import Awaitable
 
