@@ -1,4 +1,7 @@
-"""AlterConfigs (key 33), versions 0-2: replace all of a resource's overrides at once (KIP-133)."""
+"""AlterConfigs (key 33), versions 0-2: replace all of a resource's overrides at once (KIP-133).
+
+A broker checks what only it can, and passes the rest on; the controller decides and stores.
+"""
 
 from collections import Counter
 
@@ -6,6 +9,7 @@ from broker.api.config_changes import OwnConfigCheck, check_resource, refusal
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
 from broker.api.metadata_source import MetadataSource
+from broker.api.route import Handler
 from broker.metadata.config_image import ConfigResource, ResourceType
 from broker.metadata.configs import AlterOutcome
 from protocol.errors import ErrorCode, KafkaError
@@ -18,47 +22,83 @@ from protocol.messages.alter_configs import (
 
 
 class AlterConfigsHandler:
-    """Answers AlterConfigs."""
+    """Answers AlterConfigs on a broker; `rest` answers for what is not refused here."""
 
-    def __init__(self, controller: ControllerGateway, metadata: MetadataSource, own: OwnConfigCheck) -> None:
-        self._controller = controller
+    def __init__(self, rest: Handler, metadata: MetadataSource, own: OwnConfigCheck) -> None:
+        self._rest = rest
         self._metadata = metadata
         self._own = own
 
     async def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-        counts = Counter(_resource(each) for each in request.resources)
-        outcomes: list[AlterOutcome] = []
-        configs: dict[ConfigResource, dict[str, str | None]] = {}
-        for asked in request.resources:
-            resource = _resource(asked)
-            values = {each.name: each.value for each in asked.configs}
+        passed, outcomes = _judged(request)
+        for asked in list(passed):
             try:
-                check_resource(resource, [each.name for each in asked.configs], times_named=counts[resource])
-                self._check(resource, values)
-                configs[resource] = values
+                self._check(asked)
             except KafkaError as error:
-                outcomes.append(refusal(resource, error))
-        if configs:
-            outcomes += await self._controller.submit(
-                lambda controller, _now: controller.replace_configs(configs, validate_only=request.validate_only)
-            )
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(outcome.code, outcome.message, *outcome.resource) for outcome in outcomes
-            ]
-        )
+                passed.remove(asked)
+                outcomes.append(refusal(_resource(asked), error))
+        response = AlterConfigsResponse()
+        if passed:
+            response = await self._rest(AlterConfigsRequest(passed, request.validate_only), context)
+        response.responses[:0] = _answers(outcomes)
+        return response
 
-    def _check(self, resource: ConfigResource, values: dict[str, str | None]) -> None:
-        for key, value in values.items():
-            if value is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the value of {key} is null")
-        if resource.type == ResourceType.BROKER_LOGGER:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "logger levels can only be altered incrementally")
+    def _check(self, asked: AlterConfigsResource) -> None:
+        resource = _resource(asked)
         if resource.type == ResourceType.BROKER:
             stored = self._metadata.image.configs
+            values = _values(asked)
             dropped = dict.fromkeys(key for key in stored.of(*resource) if key not in values)
             self._own.check(resource, {**dropped, **values}, stored)
 
 
+class StoreConfigsHandler:
+    """Answers AlterConfigs at the controller."""
+
+    def __init__(self, controller: ControllerGateway) -> None:
+        self._controller = controller
+
+    async def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+        passed, outcomes = _judged(request)
+        configs = {_resource(asked): _values(asked) for asked in passed}
+        if configs:
+            outcomes += await self._controller.submit(
+                lambda controller, _now: controller.replace_configs(configs, validate_only=request.validate_only)
+            )
+        return AlterConfigsResponse(responses=_answers(outcomes))
+
+
+def _judged(request: AlterConfigsRequest) -> tuple[list[AlterConfigsResource], list[AlterOutcome]]:
+    """What can be meant, and the refusals of what cannot."""
+    counts = Counter(_resource(each) for each in request.resources)
+    passed: list[AlterConfigsResource] = []
+    outcomes: list[AlterOutcome] = []
+    for asked in request.resources:
+        resource = _resource(asked)
+        try:
+            check_resource(resource, [each.name for each in asked.configs], times_named=counts[resource])
+            _check_values(asked)
+            passed.append(asked)
+        except KafkaError as error:
+            outcomes.append(refusal(resource, error))
+    return passed, outcomes
+
+
+def _check_values(asked: AlterConfigsResource) -> None:
+    for each in asked.configs:
+        if each.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the value of {each.name} is null")
+    if asked.resource_type == ResourceType.BROKER_LOGGER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "logger levels can only be altered incrementally")
+
+
 def _resource(asked: AlterConfigsResource) -> ConfigResource:
     return ConfigResource(asked.resource_type, asked.resource_name)
+
+
+def _values(asked: AlterConfigsResource) -> dict[str, str | None]:
+    return {each.name: each.value for each in asked.configs}
+
+
+def _answers(outcomes: list[AlterOutcome]) -> list[AlterConfigsResourceResponse]:
+    return [AlterConfigsResourceResponse(outcome.code, outcome.message, *outcome.resource) for outcome in outcomes]

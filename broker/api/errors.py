@@ -90,3 +90,16 @@ def _list_element(hint: object) -> type | None:
 
 def _carries_error(cls: type) -> bool:
     return any(name == "error_code" or element is not None for name, element in _shape(cls).items())
+
+
+def reports(response: Message, code: ErrorCode) -> bool:
+    """Whether a response says `code`, about the whole request or about any part of it."""
+    return _reports(response, code)
+
+
+def _reports(answer: Any, code: ErrorCode) -> bool:
+    if getattr(answer, "error_code", ErrorCode.NONE) == code:
+        return True
+    cls: type = type(answer)
+    lists = (name for name, element in _shape(cls).items() if element is not None)
+    return any(_reports(item, code) for name in lists for item in getattr(answer, name) or ())

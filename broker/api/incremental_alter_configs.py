@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from single keys (KIP-339).
 
-Logger levels are this process's own and changed here; all else is the controller's to store. Each resource has an
-answer of its own and is changed wholly or not at all.
+Logger levels are a process's own and changed there. Of all else a broker checks what only it can, and passes it on; the
+controller decides and stores. Each resource has an answer of its own and is changed wholly or not at all.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ from broker.api.config_changes import OwnConfigCheck, check_resource, refusal
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
 from broker.api.metadata_source import MetadataSource
+from broker.api.route import Handler
 from broker.config.definitions import BROKER_KEYS
 from broker.config.values import ConfigType
 from broker.metadata.config_image import ConfigResource, ResourceType
@@ -36,12 +37,10 @@ class LoggerControl(Protocol):
 
 
 class IncrementalAlterConfigsHandler:
-    """Answers IncrementalAlterConfigs."""
+    """Answers IncrementalAlterConfigs on a broker; `rest` answers for what is neither refused nor done here."""
 
-    def __init__(
-        self, controller: ControllerGateway, metadata: MetadataSource, own: OwnConfigCheck, loggers: LoggerControl
-    ) -> None:
-        self._controller = controller
+    def __init__(self, rest: Handler, metadata: MetadataSource, own: OwnConfigCheck, loggers: LoggerControl) -> None:
+        self._rest = rest
         self._metadata = metadata
         self._own = own
         self._loggers = loggers
@@ -49,37 +48,27 @@ class IncrementalAlterConfigsHandler:
     async def __call__(
         self, request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
-        counts = Counter(_resource(each) for each in request.resources)
-        outcomes: list[AlterOutcome] = []
-        changes: dict[ConfigResource, list[ConfigOperation]] = {}
-        for asked in request.resources:
+        wanted, outcomes = _judged(request)
+        passed: list[AlterConfigsResource] = []
+        for asked in wanted:
             resource, operations = _resource(asked), _operations(asked)
             try:
-                self._check(resource, operations, counts[resource])
                 if resource.type == ResourceType.BROKER_LOGGER:
+                    self._own.check_name(resource.name)
                     self._loggers.alter(operations, validate_only=request.validate_only)
                     outcomes.append(AlterOutcome(resource, ErrorCode.NONE, None))
                 else:
-                    changes[resource] = operations
+                    self._check(resource, operations)
+                    passed.append(asked)
             except KafkaError as error:
                 outcomes.append(refusal(resource, error))
-        if changes:
-            outcomes += await self._controller.submit(
-                lambda controller, _now: controller.alter_configs(changes, validate_only=request.validate_only)
-            )
-        return IncrementalAlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(outcome.code, outcome.message, *outcome.resource) for outcome in outcomes
-            ]
-        )
+        response = IncrementalAlterConfigsResponse()
+        if passed:
+            response = await self._rest(IncrementalAlterConfigsRequest(passed, request.validate_only), context)
+        response.responses[:0] = _answers(outcomes)
+        return response
 
-    def _check(self, resource: ConfigResource, operations: list[ConfigOperation], times_named: int) -> None:
-        check_resource(resource, [each.key for each in operations], times_named=times_named)
-        for key, operation, value in operations:
-            if value is None and operation != AlterOperation.DELETE:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"the value of {key} is null")
-        if resource.type == ResourceType.BROKER_LOGGER:
-            self._own.check_name(resource.name)
+    def _check(self, resource: ConfigResource, operations: list[ConfigOperation]) -> None:
         if resource.type == ResourceType.BROKER:
             self._own.check(resource, self._broker_changes(resource, operations), self._metadata.image.configs)
 
@@ -99,9 +88,72 @@ class IncrementalAlterConfigsHandler:
         return changed
 
 
+class StoreConfigChangesHandler:
+    """Answers IncrementalAlterConfigs at the controller, which has loggers too."""
+
+    def __init__(self, controller: ControllerGateway, loggers: LoggerControl, *, node_id: int) -> None:
+        self._controller = controller
+        self._loggers = loggers
+        self._node_id = node_id
+
+    async def __call__(
+        self, request: IncrementalAlterConfigsRequest, context: RequestContext
+    ) -> IncrementalAlterConfigsResponse:
+        wanted, outcomes = _judged(request)
+        changes: dict[ConfigResource, list[ConfigOperation]] = {}
+        for asked in wanted:
+            resource, operations = _resource(asked), _operations(asked)
+            if resource.type == ResourceType.BROKER_LOGGER:
+                outcomes.append(self._alter_loggers(resource, operations, validate_only=request.validate_only))
+            else:
+                changes[resource] = operations
+        if changes:
+            outcomes += await self._controller.submit(
+                lambda controller, _now: controller.alter_configs(changes, validate_only=request.validate_only)
+            )
+        return IncrementalAlterConfigsResponse(responses=_answers(outcomes))
+
+    def _alter_loggers(
+        self, resource: ConfigResource, operations: list[ConfigOperation], *, validate_only: bool
+    ) -> AlterOutcome:
+        try:
+            if resource.name != str(self._node_id):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is node {self._node_id}, not '{resource.name}'")
+            self._loggers.alter(operations, validate_only=validate_only)
+        except KafkaError as error:
+            return refusal(resource, error)
+        return AlterOutcome(resource, ErrorCode.NONE, None)
+
+
+def _judged(request: IncrementalAlterConfigsRequest) -> tuple[list[AlterConfigsResource], list[AlterOutcome]]:
+    """What can be meant, and the refusals of what cannot."""
+    counts = Counter(_resource(each) for each in request.resources)
+    passed: list[AlterConfigsResource] = []
+    outcomes: list[AlterOutcome] = []
+    for asked in request.resources:
+        resource = _resource(asked)
+        try:
+            check_resource(resource, [each.name for each in asked.configs], times_named=counts[resource])
+            _check_values(_operations(asked))
+            passed.append(asked)
+        except KafkaError as error:
+            outcomes.append(refusal(resource, error))
+    return passed, outcomes
+
+
+def _check_values(operations: list[ConfigOperation]) -> None:
+    for key, operation, value in operations:
+        if value is None and operation != AlterOperation.DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the value of {key} is null")
+
+
 def _resource(asked: AlterConfigsResource) -> ConfigResource:
     return ConfigResource(asked.resource_type, asked.resource_name)
 
 
 def _operations(asked: AlterConfigsResource) -> list[ConfigOperation]:
     return [ConfigOperation(each.name, each.config_operation, each.value) for each in asked.configs]
+
+
+def _answers(outcomes: list[AlterOutcome]) -> list[AlterConfigsResourceResponse]:
+    return [AlterConfigsResourceResponse(outcome.code, outcome.message, *outcome.resource) for outcome in outcomes]

@@ -1,32 +1,36 @@
 """The table of APIs that clients find on a broker: which are served, and who answers them.
 
 ApiVersions is computed from the same table, so what is advertised cannot drift from what is handled. An API that is not
-a row here does not exist for clients. Versions are those of the schemas unless a row says otherwise.
+a row here does not exist for clients. Versions are those of the schemas unless a row says otherwise. What only the
+active controller can answer is in `forwardable_routes.py`, and taken in from there.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from broker.api.acl_support import HAS_AUTHORIZER
 from broker.api.alter_configs import AlterConfigsHandler
-from broker.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from broker.api.api_versions import ApiVersionsHandler
 from broker.api.config_changes import OwnConfigCheck
 from broker.api.controller_gateway import ControllerGateway
-from broker.api.create_partitions import CreatePartitionsHandler
-from broker.api.create_topics import CreateTopicsHandler
 from broker.api.delete_groups import DeleteGroupsHandler
 from broker.api.delete_records import DeleteRecordsHandler
-from broker.api.delete_topics import DeleteTopicsHandler
+from broker.api.describe_acls import DescribeAclsHandler
+from broker.api.describe_client_quotas import DescribeClientQuotasHandler
 from broker.api.describe_cluster import DescribeClusterHandler
 from broker.api.describe_configs import DescribeConfigsHandler
+from broker.api.describe_delegation_token import DescribeDelegationTokenHandler
 from broker.api.describe_groups import DescribeGroupsHandler
 from broker.api.describe_log_dirs import DescribeLogDirsHandler
 from broker.api.describe_producers import DescribeProducersHandler
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
-from broker.api.elect_leaders import ElectLeadersHandler
+from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from broker.api.fetch import FetchHandler
 from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
+from broker.api.forwardable_routes import forwardable_routes
+from broker.api.forwarded import Forwarding, forwarded
 from broker.api.heartbeat import HeartbeatHandler
+from broker.api.hosted import Hosting, hosted
 from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler
 from broker.api.init_producer_id import InitProducerIdHandler, ProducerIdSource
 from broker.api.join_group import JoinGroupHandler
@@ -34,7 +38,6 @@ from broker.api.leave_group import LeaveGroupHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
 from broker.api.list_groups import ListGroupsHandler
 from broker.api.list_offsets import ListOffsetsHandler
-from broker.api.list_partition_reassignments import ListPartitionReassignmentsHandler
 from broker.api.metadata import MetadataHandler, TopicCreator
 from broker.api.metadata_source import ControllerSource, MetadataSource
 from broker.api.offset_commit import OffsetCommitHandler
@@ -44,7 +47,7 @@ from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.api.route import Route, route
 from broker.api.sync_group import SyncGroupHandler
-from broker.api.update_features import FixedKraftVersion, KraftVersionUpgrade, UpdateFeaturesHandler
+from broker.api.update_features import KraftVersionUpgrade
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image import MetadataImage
@@ -63,8 +66,8 @@ from storage.log_dirs import LogDirs
 class Services:
     """What handlers work with.
 
-    `config` gives the configuration with its dynamic layers as they are now. `creating_controller` is the controller
-    for what creates partitions: it answers when they can be used here. Without `kraft_upgrade` kraft.version is fixed.
+    `config` gives the configuration with its dynamic layers as they are now. `controller` is this node's, active or
+    not; `forwarding` finds the active one. Without `kraft_upgrade` kraft.version is fixed.
     """
 
     cluster_id: str
@@ -77,7 +80,8 @@ class Services:
     io: BlockingIo
     metadata: MetadataSource
     controller: ControllerGateway
-    creating_controller: ControllerGateway
+    forwarding: Forwarding
+    hosting: Hosting
     active_controller: ControllerSource
     topic_creator: TopicCreator | None
     create_internal_topic: Callable[[str], None]
@@ -95,9 +99,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
     """The routes of a client listener."""
     s = services
     config = s.config()
-    partitions, groups, controller, metadata = s.partitions, s.groups, s.controller, s.metadata
-    own = OwnConfigCheck(s.node_id, s.config)
-    kraft_upgrade = s.kraft_upgrade or FixedKraftVersion(s.kraft_version)
+    partitions, groups, metadata = s.partitions, s.groups, s.metadata
     internal = {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}
     api_versions = ApiVersionsHandler(lambda: table, metadata, kraft_version=s.kraft_version)
 
@@ -126,25 +128,40 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_GROUPS, DescribeGroupsHandler(groups)),
         route(ApiKey.LIST_GROUPS, ListGroupsHandler(groups)),
         route(ApiKey.API_VERSIONS, api_versions, unsupported_version=api_versions.unsupported),
-        route(ApiKey.CREATE_TOPICS, CreateTopicsHandler(s.creating_controller)),
-        route(ApiKey.DELETE_TOPICS, DeleteTopicsHandler(controller, enabled=config.delete_topic_enable)),
         route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.deadlines, s.loop)),
         route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids)),
         route(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochHandler(partitions)),
+        route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(metadata, has_authorizer=HAS_AUTHORIZER)),
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs),
-        route(ApiKey.ALTER_CONFIGS, AlterConfigsHandler(controller, metadata, own)),
         route(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)),
-        route(ApiKey.CREATE_PARTITIONS, CreatePartitionsHandler(s.creating_controller)),
+        route(
+            ApiKey.DESCRIBE_DELEGATION_TOKEN,
+            DescribeDelegationTokenHandler(metadata, secret=config.delegation_token_secret_key),
+        ),
         route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups)),
-        route(ApiKey.ELECT_LEADERS, ElectLeadersHandler(controller)),
-        route(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsHandler(controller, metadata, own, s.loggers)),
-        route(ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsHandler(controller)),
-        route(ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsHandler(controller)),
         route(ApiKey.OFFSET_DELETE, OffsetDeleteHandler(groups, image)),
-        route(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler(controller, kraft_upgrade)),
+        route(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasHandler(metadata)),
+        route(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsHandler(metadata)),
         route(ApiKey.DESCRIBE_CLUSTER, DescribeClusterHandler(metadata, s.active_controller, cluster_id=s.cluster_id)),
         route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions)),
         route(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesHandler(metadata)),
         route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topic_partitions),
+        *(_front(row, s) for row in forwardable_routes(s)),
     )
     return table
+
+
+def _front(row: Route, services: Services) -> Route:
+    """A row of the active controller as this broker's clients find it: forwarded, with what the broker does itself."""
+    s = services
+    row = forwarded(row, s.forwarding)
+    own = OwnConfigCheck(s.node_id, s.config)
+    match row.key:
+        case ApiKey.CREATE_TOPICS | ApiKey.CREATE_PARTITIONS:
+            return hosted(row, s.hosting)
+        case ApiKey.ALTER_CONFIGS:
+            return replace(row, handler=AlterConfigsHandler(row.handler, s.metadata, own))
+        case ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            return replace(row, handler=IncrementalAlterConfigsHandler(row.handler, s.metadata, own, s.loggers))
+        case _:
+            return row

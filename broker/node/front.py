@@ -11,6 +11,7 @@ from broker.metadata.cluster_image import Endpoint
 from broker.metrics.requests import RequestMetrics
 from broker.net.limits import NetLimits
 from broker.net.listening import Listener
+from broker.net.peer import Peers, TcpConnect
 from broker.net.request import Dispatch
 from broker.net.server import Server
 from broker.node.data import DataPart
@@ -18,8 +19,10 @@ from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart
 from broker.runtime.broker_lifecycle import BrokerLifecycle
 from broker.runtime.controller_channel import LocalControllerChannel
+from broker.runtime.controller_seeker import ControllerLocation, ControllerSeeker
 from broker.runtime.fetch_sessions import FetchSessions
-from broker.runtime.hosting_gateway import HostingGateway
+from broker.runtime.forwarding import Forwarder
+from broker.runtime.hosting_wait import HostingWait
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.producer_ids import ControllerBlocks, ProducerIds
@@ -68,6 +71,12 @@ def build_dispatcher(
 ) -> Dispatcher:
     """The handlers of a client listener over the parts of the node."""
     ids = ControllerBlocks(LocalControllerChannel(metadata.driver), lifecycle, config.node_id)
+    peers = Peers(loop, TcpConnect(loop), client_id=str(config.node_id))
+    seeker = ControllerSeeker(
+        config.node_id, metadata.driver, lambda: ControllerLocation(metadata.driver.leader.leader_id, None), peers
+    )
+    hosting = HostingWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
+    metadata.driver.add_publisher(hosting)
     services = Services(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
@@ -79,7 +88,8 @@ def build_dispatcher(
         io=io,
         metadata=metadata.cache,
         controller=metadata.driver,
-        creating_controller=HostingGateway(metadata.driver, data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS),
+        forwarding=Forwarder(seeker),
+        hosting=hosting,
         active_controller=metadata.active_controller,
         topic_creator=metadata.topics if config.auto_create_topics_enable else None,
         create_internal_topic=metadata.topics.ensure_internal_topic,

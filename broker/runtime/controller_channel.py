@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 from broker.metadata.controller import Controller
 from broker.metadata.result import Result
+from broker.net.peer import VersionMismatch
 from broker.runtime.controller_driver import Command, ControllerDriver
 from broker.runtime.controller_seeker import ControllerSeeker, ControllerUnavailable, RemoteController
 from protocol.errors import ErrorCode, KafkaError
@@ -128,7 +129,10 @@ class ControllerChannel:
         """A topic's own refusal is in the response."""
 
         async def there(remote: RemoteController) -> CreateTopicsResponse:
-            response = await remote.ask(request, CreateTopicsResponse)
+            try:
+                response = await remote.ask(request, CreateTopicsResponse)
+            except VersionMismatch as error:
+                raise _too_old(error) from error
             if any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics):
                 raise KafkaError(ErrorCode.NOT_CONTROLLER)
             return response
@@ -177,9 +181,16 @@ def _ways(
         return _checked(await here(request))
 
     async def away(remote: RemoteController) -> F:
-        return _checked(await remote.ask(request, answer, versions=versions))
+        try:
+            return _checked(await remote.ask(request, answer, versions=versions))
+        except VersionMismatch as error:
+            raise _too_old(error) from error
 
     return at_home, away
+
+
+def _too_old(error: VersionMismatch) -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error))
 
 
 def _checked(response: F) -> F:

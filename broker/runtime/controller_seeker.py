@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from broker.net.peer import PeerTimedOut, PeerUnavailable, Versioned, VersionMismatch
+from broker.net.peer import PeerTimedOut, PeerUnavailable, Versioned
 from broker.quorum.identity import Endpoint
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
@@ -111,7 +111,7 @@ class ControllerSeeker:
         """The result of `here` or `there`, whichever met the active controller, begun anew until one did.
 
         Both say by KafkaError NOT_CONTROLLER that they did not. Raises ControllerUnavailable when `within_ms` have
-        passed, KafkaError UNSUPPORTED_VERSION when the controller does not know the request, and what they raise.
+        passed, and what they raise, VersionMismatch among others.
         """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + within_ms / 1000
@@ -122,8 +122,6 @@ class ControllerSeeker:
                 return await self._attempt(here, there, min(attempt_ms, max(left_ms, 1.0)))
             except (ControllerUnavailable, PeerUnavailable, PeerTimedOut) as error:
                 reason = str(error)
-            except VersionMismatch as error:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_CONTROLLER:
                     raise

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from broker.api.alter_configs import AlterConfigsHandler
+from broker.api.alter_configs import AlterConfigsHandler, StoreConfigsHandler
 from broker.api.config_changes import OwnConfigCheck
 from broker.api.describe_configs import DescribeConfigsHandler
-from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler
+from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler, StoreConfigChangesHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
 from broker.config.broker_config import BrokerConfig
 from broker.config.load import load_config
@@ -56,8 +56,10 @@ class Admin:
         self.cluster.create_topic("t", [[1]])
         self.loggers = Loggers()
         own = OwnConfigCheck(1, self.config)
-        self._incremental = IncrementalAlterConfigsHandler(self.cluster, self.cluster, own, self.loggers)
-        self._legacy = AlterConfigsHandler(self.cluster, self.cluster, own)
+        self._incremental = IncrementalAlterConfigsHandler(
+            StoreConfigChangesHandler(self.cluster, self.loggers, node_id=1), self.cluster, own, self.loggers
+        )
+        self._legacy = AlterConfigsHandler(StoreConfigsHandler(self.cluster), self.cluster, own)
         self._describe = DescribeConfigsHandler(self.cluster, node_id=1, config=self.config, loggers=self.loggers)
         self._list = ListConfigResourcesHandler(self.cluster)
 

@@ -1,0 +1,104 @@
+"""Envelope (key 58), version 0: a client's request that a broker could not answer itself (KIP-590).
+
+The request inside is answered as if the client had sent it here, under its own principal and address, and only if it
+is one that brokers may forward. That the sender is a broker is for authorization to say, which has not landed: until
+then every peer of the controller listener is trusted, as in Kafka without an authorizer.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from inspect import isawaitable
+from typing import Final
+
+from broker.api.context import RequestContext
+from broker.api.errors import error_response
+from broker.api.forwarded import met_no_controller
+from broker.api.route import Route
+from broker.net.request import Request
+from broker.runtime.principals import deserialize_principal
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.framing import SIZE_BYTES
+from protocol.headers import decode_request_header, encode_response
+from protocol.messages import Message
+from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from protocol.primitives import Buffer
+
+_NO_PORT: Final = 0
+
+
+class EnvelopeHandler:
+    """Answers Envelope. `forwardable` gives the rows whose requests may come in envelopes."""
+
+    def __init__(self, forwardable: Callable[[], Iterable[Route]]) -> None:
+        self._forwardable = forwardable
+
+    async def __call__(self, envelope: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+        try:
+            inner = _opened(envelope, context)
+            row = self._row(inner)
+            request = _decoded(row, inner)
+        except KafkaError as refusal:
+            return EnvelopeResponse(error_code=refusal.code)
+        response = await _answered(row, request, inner)
+        if met_no_controller(row.key, response):
+            return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        header = inner.header
+        frame = b"".join(encode_response(row.key, header.api_version, header.correlation_id, response))
+        return EnvelopeResponse(frame[SIZE_BYTES:])
+
+    def _row(self, inner: Request) -> Route:
+        """Who answers it. Raises KafkaError INVALID_REQUEST, UNSUPPORTED_VERSION."""
+        key, version = inner.header.api_key, inner.header.api_version
+        row = next((row for row in self._forwardable() if row.key == key), None)
+        if row is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"API key {key} cannot be forwarded")
+        if not row.min_version <= version <= row.max_version:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        return row
+
+
+def _opened(envelope: EnvelopeRequest, context: RequestContext) -> Request:
+    """The client's request as its own connection would have brought it. Raises KafkaError."""
+    principal, address = _principal(envelope.request_principal), _address(envelope.client_host_address)
+    client = replace(context.connection, peer_host=address, peer_port=_NO_PORT, principal=principal)
+    try:
+        header, start = decode_request_header(memoryview(envelope.request_data))
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from error
+    body = memoryview(envelope.request_data)[start:]
+    return Request(header, body, client, context.received_ms, len(envelope.request_data), context.request.arrived_ms)
+
+
+def _principal(data: Buffer | None) -> str:
+    try:
+        return deserialize_principal(data or b"")
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE) from error
+
+
+def _address(data: Buffer) -> str:
+    try:
+        return str(ipaddress.ip_address(bytes(data)))
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a client's address has 4 or 16 bytes") from error
+
+
+def _decoded(row: Route, inner: Request) -> Message:
+    try:
+        return row.decode(inner.body, inner.header.api_version)
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from error
+
+
+async def _answered(row: Route, request: Message, inner: Request) -> Message:
+    """What the handler says. Faults are the envelope's to answer for, as with any handler."""
+    context = RequestContext(inner.header.api_version, inner.header.client_id or "", inner.connection, inner)
+    try:
+        response = row.handler(request, context)
+        if isawaitable(response):
+            response = await response
+    except KafkaError as error:
+        return error_response(row.response_class, request, error.code, error.message)
+    assert isinstance(response, row.response_class), "what can be forwarded is answered"
+    return response

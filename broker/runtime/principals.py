@@ -1,0 +1,29 @@
+"""Principals as they travel inside a forwarded request: a version, then `DefaultPrincipalData` (KIP-590)."""
+
+from struct import Struct
+from typing import Final
+
+from protocol.compiler import decode, encode_bytes
+from protocol.errors import DecodeError
+from protocol.messages.common_records import DefaultPrincipalData
+from protocol.primitives import Buffer
+
+_VERSION: Final = Struct(">h")
+_NEWEST: Final = DefaultPrincipalData.MAX_VERSION
+
+
+def serialize_principal(principal: str) -> bytes:
+    """The bytes of a principal that is written `Type:name`."""
+    kind, _, name = principal.partition(":")
+    return _VERSION.pack(_NEWEST) + encode_bytes(DefaultPrincipalData(kind, name), _NEWEST)
+
+
+def deserialize_principal(data: Buffer) -> str:
+    """`Type:name`. Raises DecodeError."""
+    if len(data) < _VERSION.size:
+        raise DecodeError("a principal without version")
+    (version,) = _VERSION.unpack_from(data)
+    principal, end = decode(DefaultPrincipalData, data, version, _VERSION.size)
+    if end != len(data) or not principal.type:
+        raise DecodeError("not a principal")
+    return f"{principal.type}:{principal.name}"
