@@ -1,0 +1,315 @@
+"""A replica of the metadata log, without IO: it is fed, and says what it wants done (KIP-595, 630, 853, 996).
+
+Whatever it is fed changes memory alone. What has to be written, sent and told gathers until it is taken as a `Ready`,
+which is done in the order that `ready.py` states; meanwhile it may be fed on. So no method blocks, none fails for what
+a peer said, and the same inputs give the same outputs.
+
+This is the front: it dispatches to the modules that know what to do, each about one thing, and lets the present role
+act after every input. `replica.py` is the state that they share.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Final
+
+from broker.quorum import description
+from broker.quorum.appends import Appended, BatchTooLarge, NotLeader
+from broker.quorum.description import QuorumDescription
+from broker.quorum.elections import Elections
+from broker.quorum.following import Following
+from broker.quorum.identity import Instant, LeaderAndEpoch, SnapshotId
+from broker.quorum.leadership import Leadership
+from broker.quorum.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Request,
+    Response,
+    SendFailure,
+    VoteRequest,
+    VoteResponse,
+)
+from broker.quorum.peers import Flight
+from broker.quorum.ready import Ready
+from broker.quorum.replica import RandomSource, Replica
+from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
+from broker.quorum.snapshot_fetch import SnapshotFetch
+from broker.quorum.state import Candidate, Follower, Leader, Observer, Prospective, Resigned, Unattached
+from broker.quorum.voters import VoterSet
+from broker.quorum.votes import Outcome
+from protocol.errors import ErrorCode
+
+__all__ = ["Appended", "BatchTooLarge", "NotLeader", "QuorumCore", "QuorumDescription", "RandomSource"]
+
+_ROLE_NAMES: Final[Mapping[type, str]] = {
+    Unattached: "unattached",
+    Prospective: "prospective",
+    Candidate: "candidate",
+    Leader: "leader",
+    Follower: "follower",
+    Observer: "observer",
+    Resigned: "resigned",
+}
+
+
+class QuorumCore:
+    """Feed it, take what is ready, do that, and say so with `persisted`.
+
+    One Ready is under way at a time. A request is answered exactly once, a send has exactly one outcome; what comes
+    under an unknown token or serial is ignored.
+    """
+
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+        """A lone voter leads at once; everybody else waits, asks, or takes up the role that the disk tells of."""
+        self._replica = Replica(settings, recovered, random)
+        self._elections = Elections(self._replica)
+        self._leadership = Leadership(self._replica, self._elections)
+        self._snapshot = SnapshotFetch(self._replica, self._elections)
+        self._following = Following(self._replica, self._elections, self._snapshot)
+        self._under_way: Ready | None = None
+        self._now = now
+        self._replica.start(recovered, now)
+        self._act(now)
+
+    # Feeding
+
+    def on_request(self, token: int, request: Request, now: Instant) -> None:
+        """A peer, a tool or a client asks; exactly one Answer with this token follows in some Ready."""
+        match request:
+            case FetchRequest():
+                self._leadership.on_fetch_request(token, request, now)
+            case VoteRequest():
+                self._elections.on_vote_request(token, request, now)
+            case BeginQuorumEpochRequest():
+                self._elections.on_begin_request(token, request, now)
+            case EndQuorumEpochRequest():
+                self._elections.on_end_request(token, request, now)
+            case FetchSnapshotRequest():
+                self._leadership.on_fetch_snapshot_request(token, request, now)
+        self._act(now)
+
+    def on_response(self, serial: int, outcome: Response | SendFailure, now: Instant) -> None:
+        """The outcome of a Send. Old ones, from before a change of role, are ignored."""
+        flight = self._replica.peers.land(serial)
+        if flight is None:
+            return
+        if isinstance(outcome, SendFailure):
+            self._on_failure(flight, outcome, now)
+        else:
+            self._on_outcome(flight, outcome, now)
+        self._act(now)
+
+    def _on_failure(self, flight: Flight, failure: SendFailure, now: Instant) -> None:
+        self._replica.peers.failed(flight.to_id, now)
+        if failure.error is ErrorCode.UNSUPPORTED_VERSION and isinstance(flight.request, VoteRequest):
+            self._elections.on_vote_unsupported()
+
+    def _on_outcome(self, flight: Flight, response: Response, now: Instant) -> None:
+        match flight.request, response:
+            case FetchRequest() as request, FetchResponse():
+                self._following.on_fetch_response(flight, request, response, now)
+            case FetchSnapshotRequest() as request, FetchSnapshotResponse():
+                self._snapshot.on_response(flight, request, response, now)
+            case VoteRequest() as request, VoteResponse():
+                self._elections.on_vote_response(flight, request, response, now)
+            case BeginQuorumEpochRequest(), BeginQuorumEpochResponse():
+                self._elections.on_begin_response(flight, response, now)
+            case EndQuorumEpochRequest(), EndQuorumEpochResponse():
+                self._elections.on_end_response(flight, response, now)
+            case _:
+                self._replica.oddities += 1
+                self._replica.peers.failed(flight.to_id, now)
+
+    def tick(self, now: Instant) -> None:
+        """Time has passed, `next_deadline_ms` perhaps."""
+        self._act(now)
+
+    def append(self, epoch: int, frames: Sequence[bytes], now: Instant) -> Appended:
+        """Append framed records as one batch, which commits or vanishes as a whole. It promises nothing before that.
+
+        Raises NotLeader, BatchTooLarge.
+        """
+        appended = self._leadership.append(epoch, frames, now)
+        self._act(now)
+        return appended
+
+    def resign(self, epoch: int, now: Instant) -> None:
+        """Give up leadership of an epoch. No effect if it is over."""
+        if epoch == self._replica.term.epoch:
+            self._leadership.resign(now)
+        self._act(now)
+
+    def shut_down(self, now: Instant) -> None:
+        """Leave, a leader with goodbye; see `is_shut_down`. There is no way back."""
+        self._replica.is_shutting_down = True
+        self._act(now)
+
+    def on_snapshot_generated(self, snapshot: StoredSnapshot, now: Instant) -> None:
+        """A snapshot of this node's own making is in place, durably."""
+        self._replica.log.add_snapshot(snapshot)
+        self._act(now)
+
+    def on_snapshot_fetched(
+        self,
+        snapshot_id: SnapshotId,
+        stored: StoredSnapshot | None,
+        control: tuple[ControlRecord, ...],
+        now: Instant,
+    ) -> None:
+        """The outcome of a FinishPart: the snapshot is in place, durably; or, None, it was no good and is gone."""
+        self._snapshot.on_checked(snapshot_id, stored, control, now)
+        self._act(now)
+
+    # Taking
+
+    def take_ready(self) -> Ready | None:
+        """What is to be done now; None if that is nothing, or if a Ready is under way."""
+        if self._under_way is None:
+            self._under_way = self._replica.take_ready()
+            return self._under_way
+        return None
+
+    def persisted(self, ready: Ready, now: Instant) -> None:
+        """The Ready that was taken last is done."""
+        assert ready is self._under_way, "a Ready that was not taken, or is done already"
+        self._under_way = None
+        self._replica.persisted(ready)
+        self._leadership.on_progress(now)
+        self._act(now)
+
+    # Acting
+
+    def _act(self, now: Instant) -> None:
+        """Lets the present role do what is due, and then the one that this leads to."""
+        self._now = now
+        role = None
+        while role is not self._replica.role:
+            role = self._replica.role
+            match role:
+                case Follower():
+                    self._following.follow(role, now)
+                case Leader():
+                    self._leadership.lead(role, now)
+                case Observer():
+                    self._following.observe(role, now)
+                case Unattached():
+                    self._elections.wait(role, now)
+                    self._following.wait(now)
+                case Prospective():
+                    self._elections.prospect(role, now)
+                case Candidate():
+                    self._elections.stand(role, now)
+                    if role.ballot.outcome is Outcome.WON and self._replica.role is role:
+                        self._leadership.begin(frozenset(role.ballot.granted), now)
+                case Resigned():
+                    self._elections.say_goodbye(role, now)
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When `tick` is needed if nothing else happens before, as a monotonic time; None: not at all."""
+        retry = self._replica.peers.next_retry(self._now)
+        deadline = min(self._role_deadline, inf if retry is None else retry)
+        return None if deadline == inf else deadline
+
+    @property
+    def _role_deadline(self) -> float:
+        role, replica = self._replica.role, self._replica
+        if isinstance(role, Leader):
+            return self._leadership.deadline(role)
+        if replica.is_shutting_down and not isinstance(role, Prospective | Candidate):
+            return inf
+        match role:
+            case Follower():
+                return inf if self._snapshot.is_being_checked else role.fetch_deadline
+            case Observer():
+                return role.fetch_deadline if role.fetch_deadline > self._now.monotonic_ms else inf
+        return role.election_deadline
+
+    # Reading
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """Who leads, as far as this node knows; itself from its election on."""
+        return LeaderAndEpoch(None if self.role == "resigned" else self._replica.term.leader_id, self.epoch)
+
+    @property
+    def epoch(self) -> int:
+        return self._replica.term.epoch
+
+    @property
+    def role(self) -> str:
+        """For metrics and people: unattached, prospective, candidate, leader, follower, observer or resigned."""
+        return _ROLE_NAMES[type(self._replica.role)]
+
+    @property
+    def high_watermark(self) -> int | None:
+        """The end of what is committed, as far as this node knows; None before anybody told it."""
+        return self._replica.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._replica.log.start
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next append gets; it may be ahead of what is written."""
+        is_leader = isinstance(self._replica.role, Leader)
+        return self._leadership.next_offset if is_leader else self._replica.log.end
+
+    @property
+    def log_bytes(self) -> int:
+        """About how large the log is."""
+        return self._replica.log.bytes
+
+    @property
+    def kraft_version(self) -> int:
+        """As the log has it, committed or not."""
+        return self._replica.control.kraft_version
+
+    @property
+    def voters(self) -> VoterSet:
+        """As the log has them, committed or not."""
+        return self._replica.voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self._replica.is_voter
+
+    @property
+    def oddities(self) -> int:
+        """How often peers said what no sound peer says."""
+        return self._replica.oddities
+
+    @property
+    def is_shut_down(self) -> bool:
+        """After `shut_down`: whether the others can do without this node. A voter waits for the next leader, because
+        its vote may be needed.
+        """
+        replica, leader_id = self._replica, self._replica.term.leader_id
+        if not replica.is_shutting_down:
+            return False
+        return not replica.is_voter or replica.is_lone_voter or leader_id not in (None, replica.key.id)
+
+    def epoch_before(self, offset: int) -> int | None:
+        """The epoch of the record that precedes an offset; None if the log cannot tell."""
+        return self._replica.log.epoch_before(offset)
+
+    def can_snapshot_at(self, end_offset: int) -> SnapshotId | None:
+        """The id of a snapshot that ends there; None if it must not be made (not committed, trimmed) or is there."""
+        replica = self._replica
+        if replica.high_watermark is None or not replica.log.start <= end_offset <= replica.high_watermark:
+            return None
+        epoch = replica.log.epoch_before(end_offset)
+        if end_offset == 0 or epoch is None:
+            return None
+        snapshot_id = SnapshotId(end_offset, epoch)
+        return None if replica.log.snapshot(snapshot_id) else snapshot_id
+
+    def describe(self, now: Instant) -> QuorumDescription:
+        """For DescribeQuorum; by the leader alone."""
+        return description.describe(self._replica, now)

@@ -1,0 +1,65 @@
+"""What a leader tells of its quorum (DescribeQuorum), whatever the version of the question."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.quorum.identity import NOBODY, Instant, Listeners, ReplicaKey
+from broker.quorum.messages import UNKNOWN_OFFSET
+from broker.quorum.progress import ReplicaProgress
+from broker.quorum.replica import Replica
+from broker.quorum.state import Leader
+from protocol.errors import ErrorCode
+
+
+class ReplicaStatus(NamedTuple):
+    """A replica and how far it is known to be; -1 is unknown. Wall times in ms."""
+
+    key: ReplicaKey
+    log_end_offset: int = UNKNOWN_OFFSET
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+
+
+class QuorumNode(NamedTuple):
+    """Where a voter listens."""
+
+    id: int
+    listeners: Listeners
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """If `error` is not NONE, only leader and epoch (as far as known) are there besides it."""
+
+    error: ErrorCode
+    leader_id: int = NOBODY
+    epoch: int = 0
+    high_watermark: int = UNKNOWN_OFFSET
+    voters: tuple[ReplicaStatus, ...] = ()
+    observers: tuple[ReplicaStatus, ...] = ()
+    nodes: tuple[QuorumNode, ...] = ()
+
+
+def describe(replica: Replica, now: Instant) -> QuorumDescription:
+    """By the leader alone; its own times are now. Observers that have been silent for long are not there any more."""
+    role, hint = replica.role, replica.hint
+    if not isinstance(role, Leader):
+        return QuorumDescription(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint.leader_id, hint.epoch)
+    role.progress.forget_silent(now.monotonic_ms - replica.settings.observer_session_timeout_ms)
+    own = ReplicaStatus(replica.key, replica.log.end, now.wall_ms, now.wall_ms)
+    voters, observers = list(map(_status, role.progress.voters())), list(map(_status, role.progress.observers()))
+    (voters if replica.is_voter else observers).append(own)
+    is_established = replica.high_watermark is not None and replica.high_watermark > role.start_offset
+    return QuorumDescription(
+        ErrorCode.NONE,
+        replica.key.id,
+        replica.term.epoch,
+        replica.high_watermark if is_established and replica.high_watermark is not None else UNKNOWN_OFFSET,
+        tuple(sorted(voters)),
+        tuple(sorted(observers)),
+        tuple(QuorumNode(voter.key.id, voter.listeners) for voter in replica.voters),
+    )
+
+
+def _status(progress: ReplicaProgress) -> ReplicaStatus:
+    return ReplicaStatus(progress.key, progress.end_offset, progress.fetched_ms, progress.caught_up_ms)

@@ -1,0 +1,274 @@
+"""Who leads: votes, tentative ones first, and the messages with which leaders begin and end their epochs.
+
+Theory (KIP-595, KIP-996). A vote binds for an epoch and is on disk before it is known, so an epoch has one leader at
+most. It is given only to a log that is at least as long as the voter's own (later last epoch first, then larger end),
+so whoever wins has every record that a majority has. Before a node raises the epoch, which deposes a working leader, it
+asks tentatively whether it would win: a follower whose leader answers says no, everybody else says what the logs
+say, and nothing is remembered. So a node that was cut off, or that was removed without knowing it, disturbs nobody,
+and two nodes that cannot reach each other do not depose each other in turns.
+
+A follower whose leader said goodbye (EndQuorumEpoch) says yes again. Kafka forgets that, and then the first of the
+preferred successors loses its tentative vote in quorums of more than three (KAFKA-20895).
+"""
+
+from broker.quorum.admission import voter_error
+from broker.quorum.identity import NOBODY, Instant, Listeners, ReplicaKey
+from broker.quorum.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    LeaderHint,
+    VoteRequest,
+    VoteResponse,
+)
+from broker.quorum.peers import Flight
+from broker.quorum.replica import LARGEST_EPOCH, Replica
+from broker.quorum.state import (
+    Candidate,
+    Follower,
+    Leader,
+    Observer,
+    Prospective,
+    Resigned,
+    Term,
+    Unattached,
+)
+from broker.quorum.votes import Ballot, Outcome
+from protocol.errors import ErrorCode
+from protocol.primitives import ZERO_UUID
+
+
+class Elections:
+    """Up to victory: what a candidate whose ballot is won does next is the core's to say."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    # Being asked
+
+    def on_vote_request(self, token: int, request: VoteRequest, now: Instant) -> None:
+        replica = self._replica
+        error = self._vote_error(request)
+        granted = False
+        if error is ErrorCode.NONE:
+            if request.epoch > replica.term.epoch:
+                replica.become_unattached(request.epoch, now)
+            granted = self._grants(request)
+            if granted and not request.pre_vote and replica.term.voted is None:
+                replica.vote_for(request.candidate, now)
+        replica.answer(token, VoteResponse(error, replica.hint, granted))
+
+    def _vote_error(self, request: VoteRequest) -> ErrorCode:
+        replica, last = self._replica, request.last
+        error = voter_error(replica, request.cluster_id, request.epoch, request.candidate.id, request.voter)
+        if error is not ErrorCode.NONE:
+            return error
+        largest = request.epoch if request.pre_vote else request.epoch - 1
+        is_sound = last.end_offset >= 0 and 0 <= last.epoch <= largest
+        return ErrorCode.NONE if is_sound else ErrorCode.INVALID_REQUEST
+
+    def _grants(self, request: VoteRequest) -> bool:
+        """In the request's epoch, which is this node's."""
+        replica = self._replica
+        if not replica.settings.can_vote or request.last < replica.position:
+            return False
+        if request.pre_vote:
+            return self._would_do_without_leader()
+        if isinstance(replica.role, Leader | Candidate | Resigned):
+            return False
+        voted = replica.term.voted
+        if voted is not None:
+            return voted.id == request.candidate.id and voted.directory_id in (
+                ZERO_UUID,
+                request.candidate.directory_id,
+            )
+        return replica.term.leader_id is None
+
+    def _would_do_without_leader(self) -> bool:
+        match self._replica.role:
+            case Leader():
+                return False
+            case Follower() as role:
+                return role.leader_ended or not role.has_fetched
+            case Observer() as role:
+                return not role.has_fetched
+        return True
+
+    def on_begin_request(self, token: int, request: BeginQuorumEpochRequest, now: Instant) -> None:
+        replica = self._replica
+        error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, request.voter)
+        if error is ErrorCode.NONE and not self._follow(request.leader_id, request.epoch, request.listeners, now):
+            error = ErrorCode.INVALID_REQUEST
+        replica.answer(token, BeginQuorumEpochResponse(error, replica.hint))
+
+    def on_end_request(self, token: int, request: EndQuorumEpochRequest, now: Instant) -> None:
+        """The named successors stand one after the other, the first at once; others later."""
+        replica = self._replica
+        error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, None)
+        if error is ErrorCode.NONE and not self._follow(request.leader_id, request.epoch, request.listeners, now):
+            error = ErrorCode.INVALID_REQUEST
+        if error is ErrorCode.NONE and isinstance(replica.role, Follower):
+            if not replica.role.leader_ended:
+                replica.role.fetch_deadline = now.monotonic_ms + self._succession_delay(request.successors)
+            replica.role.leader_ended = True
+        replica.answer(token, EndQuorumEpochResponse(error, replica.hint))
+
+    def _succession_delay(self, successors: tuple[ReplicaKey, ...]) -> int:
+        """Nothing for the first; for others a share of the largest back-off that doubles from one to the next."""
+        longest = self._replica.settings.election_backoff_max_ms
+        place = next((i for i, key in enumerate(successors) if key.matches(self._replica.key)), None)
+        if place is None:
+            return longest
+        return 0 if place == 0 else min(longest, (longest >> (len(successors) - 1)) << (place - 1))
+
+    # Learning
+
+    def heard(self, hint: LeaderHint, now: Instant) -> bool:
+        """A response tells who leads. Returns whether it is of this node's epoch, so that its body counts.
+
+        Being told that this node itself leads, by somebody who has not heard that it does not, is no news.
+        """
+        replica = self._replica
+        if hint.epoch < replica.term.epoch or hint.epoch > LARGEST_EPOCH:
+            return False
+        leader_id = NOBODY if hint.leader_id == replica.key.id else hint.leader_id
+        if hint.epoch > replica.term.epoch:
+            if leader_id == NOBODY:
+                replica.become_unattached(hint.epoch, now)
+            else:
+                replica.become_follower(hint.epoch, leader_id, hint.listeners, now)
+            return False
+        if leader_id >= 0:
+            self._follow(leader_id, hint.epoch, hint.listeners, now)
+        return True
+
+    def _follow(self, leader_id: int, epoch: int, listeners: Listeners, now: Instant) -> bool:
+        """Somebody leads in an epoch not below this node's. Returns False if another does: that cannot be."""
+        replica, term = self._replica, self._replica.term
+        if epoch == term.epoch and term.leader_id is not None and term.leader_id != leader_id:
+            replica.oddities += 1
+            return False
+        if isinstance(replica.role, Leader | Resigned) and epoch == term.epoch:
+            return leader_id == term.leader_id
+        if epoch > term.epoch or term.leader_id is None or not replica.leader_listeners:
+            replica.become_follower(epoch, leader_id, listeners, now)
+        elif len(listeners) > len(replica.leader_listeners):
+            replica.leader_listeners = listeners
+        return True
+
+    # Asking
+
+    def on_vote_response(self, flight: Flight, request: VoteRequest, response: VoteResponse, now: Instant) -> None:
+        replica = self._replica
+        if not self.heard(response.leader, now) or response.error is not ErrorCode.NONE:
+            replica.peers.failed(flight.to_id, now)
+            return
+        replica.peers.succeeded(flight.to_id)
+        role = replica.role
+        is_current = request.epoch == replica.term.epoch
+        if is_current and isinstance(role, Prospective if request.pre_vote else Candidate):
+            role.ballot.record(flight.to_id, response.granted)
+
+    def on_vote_unsupported(self) -> None:
+        """A voter cannot be asked tentatively: it runs an older version, and candidacy is the only way."""
+        role = self._replica.role
+        if isinstance(role, Prospective):
+            role.ballot.granted |= role.ballot.voters
+
+    def on_begin_response(self, flight: Flight, response: BeginQuorumEpochResponse, now: Instant) -> None:
+        if self.heard(response.leader, now) and response.error is ErrorCode.NONE:
+            self._replica.peers.succeeded(flight.to_id)
+        else:
+            self._replica.peers.failed(flight.to_id, now)
+
+    def on_end_response(self, flight: Flight, response: EndQuorumEpochResponse, now: Instant) -> None:
+        role = self._replica.role
+        if not self.heard(response.leader, now) or response.error is not ErrorCode.NONE:
+            self._replica.peers.failed(flight.to_id, now)
+        elif isinstance(role, Resigned):
+            role.unaware.discard(flight.to_id)
+
+    # Acting in a role
+
+    def wait(self, role: Unattached, now: Instant) -> None:
+        if now.monotonic_ms >= role.election_deadline and not self._replica.is_shutting_down:
+            self.sound_out(now)
+
+    def sound_out(self, now: Instant) -> None:
+        """Ask tentatively, in the epoch as it is."""
+        replica = self._replica
+        replica.become(Prospective(self._ballot(), replica.election_deadline(now)), replica.term)
+
+    def prospect(self, role: Prospective, now: Instant) -> None:
+        replica = self._replica
+        outcome = role.ballot.outcome
+        if outcome is Outcome.WON and replica.term.epoch < LARGEST_EPOCH:
+            self._stand(now)
+        elif outcome is Outcome.LOST or now.monotonic_ms >= role.election_deadline:
+            self._give_way(now)
+        else:
+            self._ask(role.ballot, now, pre_vote=True)
+
+    def _stand(self, now: Instant) -> None:
+        replica = self._replica
+        term = Term(replica.term.epoch + 1, None, replica.key)
+        replica.become(Candidate(self._ballot(), replica.election_deadline(now)), term)
+
+    def _give_way(self, now: Instant) -> None:
+        """Nobody wants this node: back to where it was."""
+        replica, term = self._replica, self._replica.term
+        if term.leader_id is not None:
+            replica.become_follower(term.epoch, term.leader_id, replica.leader_listeners, now)
+        else:
+            replica.become_unattached(term.epoch, now)
+
+    def stand(self, role: Candidate, now: Instant) -> None:
+        """Whoever loses waits until its time is over, and then asks tentatively again (KAFKA-18345)."""
+        outcome = role.ballot.outcome
+        if outcome is Outcome.OPEN:
+            self._ask(role.ballot, now, pre_vote=False)
+        if outcome is not Outcome.WON and now.monotonic_ms >= role.election_deadline:
+            self.sound_out(now)
+
+    def _ballot(self) -> Ballot:
+        return Ballot(frozenset(self._replica.voters.ids), granted={self._replica.key.id})
+
+    def _ask(self, ballot: Ballot, now: Instant, *, pre_vote: bool) -> None:
+        replica = self._replica
+        for voter_id in sorted(ballot.silent):
+            endpoint, voter = replica.voter_endpoint(voter_id), replica.voters.get(voter_id)
+            if endpoint is not None and voter is not None and replica.peers.is_ready(voter_id, now):
+                request = VoteRequest(
+                    replica.settings.cluster_id,
+                    replica.term.epoch,
+                    replica.key,
+                    voter.key,
+                    replica.position,
+                    pre_vote,
+                )
+                replica.send(voter_id, endpoint, request)
+
+    def resign(self, successors: tuple[ReplicaKey, ...], now: Instant) -> None:
+        """A leader leads no more, and says so until everybody knows."""
+        replica = self._replica
+        unaware = {key.id for key in successors}
+        replica.become(Resigned(replica.election_deadline(now), successors, unaware), replica.term)
+
+    def say_goodbye(self, role: Resigned, now: Instant) -> None:
+        """And when the time is over, be like anybody else, in a new epoch: in this one it would still be the leader."""
+        replica = self._replica
+        if now.monotonic_ms >= role.election_deadline and not replica.is_shutting_down:
+            replica.become_unattached(replica.term.epoch + 1, now)
+            return
+        for voter_id in sorted(role.unaware):
+            endpoint = replica.voter_endpoint(voter_id)
+            if endpoint is not None and replica.peers.is_ready(voter_id, now):
+                request = EndQuorumEpochRequest(
+                    replica.settings.cluster_id,
+                    replica.key.id,
+                    replica.term.epoch,
+                    role.successors,
+                    replica.settings.listeners,
+                )
+                replica.send(voter_id, endpoint, request)

@@ -1,0 +1,190 @@
+"""Following: fetch from the leader, find it if it is not known, cut what diverges, append what is sound.
+
+Theory. A fetch says where the own log ends, and so what is on the disk: it leaves after everything before it is synced.
+One fetch is under way to the leader at a time, and an answer is taken only if the log still ends where the question
+said; a late or doubled one changes nothing. A leader, or whoever answers in its name, is not trusted beyond what can be
+checked: nothing below the high watermark or the log start is ever cut, and a bad batch is not appended. What cannot be
+right is counted (`Replica.oddities`), left alone, and asked for again after a pause.
+"""
+
+from broker.quorum.batches import CheckedBatch, checked_batches
+from broker.quorum.control_history import IncompatibleVoters
+from broker.quorum.elections import Elections
+from broker.quorum.identity import Endpoint, Instant, LogPosition
+from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
+from broker.quorum.peers import Flight
+from broker.quorum.ready import Append
+from broker.quorum.replica import Replica
+from broker.quorum.snapshot_fetch import SnapshotFetch
+from broker.quorum.state import Follower, Observer, Unattached
+from protocol.errors import ErrorCode
+from protocol.primitives import Buffer
+
+
+class Following:
+    def __init__(self, replica: Replica, elections: Elections, snapshot: SnapshotFetch) -> None:
+        self._replica = replica
+        self._elections = elections
+        self._snapshot = snapshot
+        self.leader_log_start = UNKNOWN_OFFSET
+        """The leader's log start, as it last said."""
+
+    # Acting
+
+    def follow(self, role: Follower, now: Instant) -> None:
+        """As a voter: a leader that is silent for too long may need a successor."""
+        replica = self._replica
+        if replica.is_shutting_down or self._snapshot.is_being_checked:
+            return
+        if now.monotonic_ms >= role.fetch_deadline:
+            self._elections.sound_out(now)
+            return
+        self._fetch_from_leader(now)
+
+    def observe(self, role: Observer, now: Instant) -> None:
+        """As an observer: look for a leader that answers, wherever one might know it."""
+        if self._snapshot.is_being_checked:
+            return
+        if self._replica.leader_listeners and now.monotonic_ms < role.fetch_deadline:
+            self._fetch_from_leader(now)
+        else:
+            self.search(now)
+
+    def wait(self, now: Instant) -> None:
+        """While a voter waits for its election timer, a leader may be found (KAFKA-17030)."""
+        if isinstance(self._replica.role, Unattached) and not self._replica.is_shutting_down:
+            self.search(now)
+
+    def _fetch_from_leader(self, now: Instant) -> None:
+        replica = self._replica
+        leader_id, endpoint = replica.term.leader_id, replica.leader_endpoint
+        if leader_id is None or endpoint is None:
+            self.search(now)
+        elif replica.peers.is_ready(leader_id, now):
+            request = self._snapshot.next_request() or self._fetch_request()
+            replica.send(leader_id, endpoint, request)
+        elif replica.peers.is_resting(leader_id, now):
+            self.search(now)
+
+    def search(self, now: Instant) -> None:
+        """Ask anybody who may know; whoever is not the leader answers who is."""
+        replica = self._replica
+        if replica.peers.is_any_busy:
+            return
+        ready = [(to_id, to) for to_id, to in self._acquaintances() if replica.peers.is_ready(to_id, now)]
+        if ready:
+            to_id, to = ready[replica.random.randrange(len(ready))]
+            replica.send(to_id, to, self._fetch_request())
+
+    def _acquaintances(self) -> list[tuple[int, Endpoint]]:
+        """The bootstrap servers, which have negative ids, and the voters; not the one that leads, and not this node."""
+        replica = self._replica
+        own = {each.endpoint for each in replica.settings.listeners}
+        servers = [(-2 - index, endpoint) for index, endpoint in enumerate(replica.settings.bootstrap)]
+        for voter_id in replica.voters.ids:
+            endpoint = replica.voter_endpoint(voter_id)
+            if endpoint is not None and voter_id != replica.key.id:
+                servers.append((voter_id, endpoint))
+        return [(to_id, endpoint) for to_id, endpoint in servers if endpoint not in own]
+
+    def _fetch_request(self) -> FetchRequest:
+        replica, settings = self._replica, self._replica.settings
+        hwm = replica.high_watermark
+        return FetchRequest(
+            settings.cluster_id,
+            replica.key,
+            replica.term.epoch,
+            replica.log.end,
+            replica.log.last_epoch,
+            settings.fetch_max_wait_ms,
+            settings.fetch_max_bytes,
+            UNKNOWN_OFFSET if hwm is None else hwm,
+        )
+
+    # Hearing
+
+    def on_fetch_response(self, flight: Flight, request: FetchRequest, response: FetchResponse, now: Instant) -> None:
+        replica = self._replica
+        is_ours = self._elections.heard(response.leader, now)
+        role = replica.role
+        if not is_ours or not isinstance(role, Follower | Observer) or response.error is not ErrorCode.NONE:
+            replica.peers.failed(flight.to_id, now)
+            return
+        if (request.fetch_offset, request.last_fetched_epoch) != (replica.log.end, replica.log.last_epoch):
+            return
+        if request.epoch != replica.term.epoch:  # asked before this node knew the epoch; ask again in it
+            return
+        replica.leader_answered(now)
+        if self._take(response, request, now):
+            replica.peers.succeeded(flight.to_id)
+        else:
+            replica.oddities += 1
+            replica.peers.failed(flight.to_id, now)
+
+    def _take(self, response: FetchResponse, request: FetchRequest, now: Instant) -> bool:
+        """Does what the answer says; False if no leader could say so."""
+        if response.diverging is not None:
+            return self._truncate(response.diverging, now)
+        if response.snapshot_id is not None:
+            return self._snapshot.begin(response.snapshot_id)
+        is_sound = self._append(response.records, request.epoch, now)
+        self._learn_high_watermark(response.high_watermark)
+        self.leader_log_start = response.log_start_offset
+        return is_sound
+
+    def _truncate(self, diverging: LogPosition, now: Instant) -> bool:
+        """Cut what differs. Epochs may go without a record: a deposed leader's last one may have been empty."""
+        replica = self._replica
+        if diverging.epoch < 0 or diverging.end_offset < 0:
+            return False
+        offset, before = replica.log.truncation_offset(diverging), replica.position
+        newest = replica.log.newest_snapshot
+        if offset < max(replica.high_watermark or 0, replica.log.start, newest.end_offset if newest else 0):
+            return False
+        replica.truncate_to(offset)
+        replica.control_changed(now)
+        return replica.position < before
+
+    def _append(self, records: Buffer, epoch: int, now: Instant) -> bool:
+        """Appends the sound batches; False if not all are."""
+        replica, view = self._replica, memoryview(records)
+        run: list[CheckedBatch] = []
+        position = 0
+        for batch in checked_batches(view, replica.log.end, replica.log.last_epoch, epoch):
+            if not self._note_control(batch):
+                break
+            if run and run[-1].header.leader_epoch != batch.header.leader_epoch:
+                self._write(view, run)
+                run = []
+            run.append(batch)
+            position = batch.position + batch.header.size
+        if run:
+            self._write(view, run)
+        if replica.history.latest != replica.control:
+            replica.control_changed(now)
+        return position > 0 or not len(view)
+
+    def _note_control(self, batch: CheckedBatch) -> bool:
+        """Whether the changes in it may follow what the log says so far; if so, they count from now on."""
+        history = self._replica.history
+        try:
+            for record in batch.control:
+                history.append(record)
+        except IncompatibleVoters:
+            history.truncate_to(batch.header.base_offset)
+            return False
+        return True
+
+    def _write(self, view: memoryview, run: list[CheckedBatch]) -> None:
+        """Batches of one epoch, as they are."""
+        replica, first, last = self._replica, run[0], run[-1].header
+        data = view[first.position : run[-1].position + last.size]
+        replica.out.log.append(Append(data, last.next_offset, last.leader_epoch))
+        replica.out.must_sync = replica.out.must_sync or replica.settings.can_vote
+        replica.log.append(last.next_offset, last.leader_epoch, len(data))
+
+    def _learn_high_watermark(self, offset: int) -> None:
+        """What the leader says, as far as the own log reaches."""
+        known = min(offset, self._replica.log.end)
+        if known >= 0:
+            self._replica.raise_high_watermark(known)

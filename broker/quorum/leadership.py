@@ -1,0 +1,317 @@
+"""Leading: append, serve fetches and snapshots, count who has what, stay in contact with a majority.
+
+Theory. A record is committed when a majority of the voters has it on disk and the leader's own epoch has reached it:
+records of earlier epochs on a majority can still be lost to a longer log, so the high watermark moves only beyond the
+first record of the own epoch (the Raft paper's figure 8; KAFKA-12619). The leader counts its own records like anybody
+else's: when they are synced, which is when `persisted` says so. Followers see nothing that is not synced here, because
+answers leave after the sync.
+
+A leader that a majority has not fetched from for one and a half fetch timeouts cannot commit and is probably replaced
+already; it resigns, so that its clients look elsewhere (KAFKA-15489).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+from broker.quorum import batches
+from broker.quorum.admission import leader_error
+from broker.quorum.appends import Appended, Appends, NotLeader
+from broker.quorum.batches import TypedRecord
+from broker.quorum.elections import Elections
+from broker.quorum.identity import NOBODY, Instant, SnapshotId
+from broker.quorum.log_view import Diverging, NeedsSnapshot, Valid
+from broker.quorum.messages import (
+    UNKNOWN_OFFSET,
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Response,
+)
+from broker.quorum.parked import Parked, ParkedFetches
+from broker.quorum.progress import Progress
+from broker.quorum.ready import Append
+from broker.quorum.replica import Replica
+from broker.quorum.settings import ControlRecord, StoredSnapshot
+from broker.quorum.state import Leader, Role, Term
+from broker.quorum.voters import Voter, VoterSet
+from protocol.errors import ErrorCode
+from protocol.records.control import control_batch
+
+CONTACT_TIMEOUTS = 1.5
+"""Fetch timeouts without a majority after which a leader resigns."""
+
+
+class Leadership:
+    """Acts on the replica while its role is Leader; what it holds besides ends with the role."""
+
+    def __init__(self, replica: Replica, elections: Elections) -> None:
+        self._replica = replica
+        self._elections = elections
+        self._appends = Appends(0, 0, 0)
+        self._parked = ParkedFetches()
+        replica.on_leaving.append(self._on_leaving)
+
+    # Beginning and ending
+
+    def begin(self, granted: frozenset[int], now: Instant) -> None:
+        """The election is won: open the epoch with its first batch."""
+        replica = self._replica
+        progress = Progress(replica.key, replica.voters)
+        role = Leader(replica.log.end, granted, progress, self._quorum_deadline(progress, now))
+        replica.become(role, Term(replica.term.epoch, replica.key.id, replica.term.voted))
+        self._appends = Appends(replica.term.epoch, replica.log.end, replica.settings.append_linger_ms)
+        self.append_control(self._first_records(granted), now)
+
+    def _first_records(self, granted: frozenset[int]) -> list[TypedRecord]:
+        """Who leads; and, if the log does not say so yet, kraft.version, the voters, and what has changed of this one.
+
+        So what formatting wrote into the 0-0 snapshot enters the log with the first leader.
+        """
+        replica, control = self._replica, self._replica.control
+        records = [batches.leader_change(replica.key.id, control.voters.ids, granted)]
+        if control.kraft_version >= 1:
+            voters = self._with_own_entry(control.voters)
+            if control.voters_offset is None or control.voters_offset < 0 or voters != control.voters:
+                records += [batches.kraft_version(control.kraft_version), batches.voters(voters)]
+        return records
+
+    def _with_own_entry(self, voters: VoterSet) -> VoterSet:
+        settings, own = self._replica.settings, voters.get(self._replica.key.id)
+        if own is None:
+            return voters
+        return voters.updated(Voter(own.key, settings.listeners or own.listeners, settings.versions))
+
+    def resign(self, now: Instant) -> None:
+        role = self._replica.role
+        if isinstance(role, Leader):
+            self._elections.resign(role.progress.successors(), now)
+
+    def _on_leaving(self, before: Role) -> None:
+        """What was accepted and not written is gone; those who wait are told that this is no leader."""
+        if not isinstance(before, Leader):
+            return
+        replica = self._replica
+        self._appends = Appends(0, 0, 0)
+        replica.out.replace_answers(self._withdrawn)
+        for parked in self._parked.all():
+            replica.answer(parked.token, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, replica.hint))
+
+    def _withdrawn(self, response: Response) -> Response:
+        """An answer that has not left and would be read from a log which may be cut before it is."""
+        hint = self._replica.hint
+        match response:
+            case FetchResponse(error=ErrorCode.NONE):
+                return FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
+            case FetchSnapshotResponse(error=ErrorCode.NONE):
+                return FetchSnapshotResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
+        return response
+
+    # Appending
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next append gets."""
+        return self._appends.next_offset
+
+    def append(self, epoch: int, frames: Sequence[bytes], now: Instant) -> Appended:
+        """Raises NotLeader, BatchTooLarge."""
+        replica = self._replica
+        if not isinstance(replica.role, Leader) or epoch != replica.term.epoch:
+            raise NotLeader(f"node {replica.key.id} does not lead in epoch {epoch}")
+        return self._appends.add(frames, now)
+
+    def append_control(self, records: Sequence[TypedRecord], now: Instant) -> int:
+        """One control batch, written at once behind what was accepted before. Returns the offset of its last record."""
+        self._write_gathered(now)
+        replica = self._replica
+        base_offset, epoch = replica.log.end, replica.term.epoch
+        batch = control_batch(records, now.wall_ms, base_offset=base_offset, leader_epoch=epoch)
+        self._write(batch, base_offset + len(records))
+        self._appends.next_offset = replica.log.end
+        changes = batches.control_of(batch)
+        if changes:
+            self._apply(changes, now)
+        return replica.log.end - 1
+
+    def _apply(self, changes: Sequence[ControlRecord], now: Instant) -> None:
+        """Voters and kraft.version count from their append on, committed or not."""
+        replica, role = self._replica, self._replica.role
+        for change in changes:
+            replica.history.append(change)
+        replica.control_changed(now)
+        if isinstance(role, Leader):
+            role.progress.set_voters(replica.voters)
+            role.begin_at = {to_id: at for to_id, at in role.begin_at.items() if to_id in replica.voters}
+            if role.quorum_deadline == inf or role.progress.needs_no_contact:
+                role.quorum_deadline = self._quorum_deadline(role.progress, now)
+
+    def _write_gathered(self, now: Instant) -> None:
+        if self._appends.write_at is not None:
+            end = self._appends.next_offset
+            self._write(self._appends.take(now), end)
+
+    def _write(self, data: bytes, end_offset: int) -> None:
+        replica = self._replica
+        epoch = replica.term.epoch
+        replica.out.log.append(Append(data, end_offset, epoch))
+        replica.out.must_sync = True
+        replica.log.append(end_offset, epoch, len(data))
+        self._wake()
+
+    # Committing
+
+    @property
+    def committed(self) -> int:
+        """The high watermark as this leader has established it; -1 before anything of its epoch is committed."""
+        replica, role = self._replica, self._replica.role
+        if not isinstance(role, Leader) or replica.high_watermark is None:
+            return UNKNOWN_OFFSET
+        return replica.high_watermark if replica.high_watermark > role.start_offset else UNKNOWN_OFFSET
+
+    def update_high_watermark(self) -> bool:
+        """After somebody got further. Returns whether the high watermark rose; those who wait for that are answered."""
+        replica, role = self._replica, self._replica.role
+        if not isinstance(role, Leader):
+            return False
+        agreed = role.progress.agreed(replica.synced_end)
+        if agreed <= role.start_offset or not replica.raise_high_watermark(agreed):
+            return False
+        self._wake()
+        return True
+
+    def on_progress(self, now: Instant) -> None:
+        """Somebody got further, this node itself perhaps."""
+        self.update_high_watermark()
+
+    # Serving
+
+    def on_fetch_request(self, token: int, request: FetchRequest, now: Instant) -> None:
+        replica = self._replica
+        if error := self._fetch_error(request):
+            replica.answer(token, FetchResponse(error, replica.hint))
+            return
+        match replica.log.validate(request.fetch_offset, request.last_fetched_epoch):
+            case Valid():
+                self._on_valid_fetch(token, request, now)
+            case Diverging(position):
+                replica.answer(token, replace(self._fetch_response(), diverging=position))
+            case NeedsSnapshot(snapshot_id):
+                replica.answer(token, replace(self._fetch_response(), snapshot_id=snapshot_id))
+
+    def _fetch_error(self, request: FetchRequest) -> ErrorCode:
+        if error := leader_error(self._replica, request.cluster_id, request.epoch):
+            return error
+        is_sound = (
+            request.max_wait_ms >= 0
+            and request.fetch_offset >= 0
+            and 0 <= request.last_fetched_epoch <= self._replica.term.epoch
+            and request.replica.id != self._replica.key.id
+        )
+        return ErrorCode.NONE if is_sound else ErrorCode.INVALID_REQUEST
+
+    def _on_valid_fetch(self, token: int, request: FetchRequest, now: Instant) -> None:
+        """Everything below its offset is on the sender's disk: count it, then answer or let it wait."""
+        replica, role = self._replica, self._replica.role
+        if request.replica.id >= 0 and isinstance(role, Leader):
+            is_voter = role.progress.fetched(request.replica, request.fetch_offset, replica.log.end, now)
+            self._keep_contact(role, request, now)
+            if is_voter:
+                self.update_high_watermark()
+        is_news = request.fetch_offset < replica.log.end or request.high_watermark < self.committed
+        if is_news or request.max_wait_ms == 0:
+            self._answer_fetch(token, request)
+        else:
+            self._parked.park(token, request, now.monotonic_ms + request.max_wait_ms)
+
+    def _keep_contact(self, role: Leader, request: FetchRequest | FetchSnapshotRequest, now: Instant) -> None:
+        if role.progress.in_contact(request.replica):
+            role.quorum_deadline = self._quorum_deadline(role.progress, now)
+
+    def _answer_fetch(self, token: int, request: FetchRequest) -> None:
+        response, log = self._fetch_response(), self._replica.log
+        if request.fetch_offset < log.end:
+            max_bytes = max(1, min(request.max_bytes, self._replica.settings.fetch_max_bytes))
+            response = replace(response, read_from=request.fetch_offset, max_bytes=max_bytes)
+        self._replica.answer(token, response)
+
+    def _fetch_response(self) -> FetchResponse:
+        replica = self._replica
+        return FetchResponse(ErrorCode.NONE, replica.hint, self.committed, replica.log.start)
+
+    def _wake(self) -> None:
+        for parked in self._parked.woken(self._replica.log.end, self.committed):
+            self._answer_parked(parked)
+
+    def _answer_parked(self, parked: Parked) -> None:
+        self._answer_fetch(parked.token, parked.request)
+
+    def on_fetch_snapshot_request(self, token: int, request: FetchSnapshotRequest, now: Instant) -> None:
+        replica, role = self._replica, self._replica.role
+        snapshot = replica.log.snapshot(request.snapshot_id)
+        error = self._snapshot_error(request, snapshot)
+        if error or snapshot is None or not isinstance(role, Leader):
+            replica.answer(token, FetchSnapshotResponse(error, replica.hint, request.snapshot_id))
+            return
+        if request.replica.id >= 0:
+            role.progress.touched(request.replica, now)
+            self._keep_contact(role, request, now)
+        max_bytes = min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes, snapshot.size - request.position)
+        page = FetchSnapshotResponse(
+            ErrorCode.NONE, replica.hint, snapshot.id, snapshot.size, request.position, max(1, max_bytes)
+        )
+        replica.answer(token, page)
+
+    def _snapshot_error(self, request: FetchSnapshotRequest, snapshot: StoredSnapshot | None) -> ErrorCode:
+        if error := leader_error(self._replica, request.cluster_id, request.epoch):
+            return error
+        if request.replica.id == self._replica.key.id:
+            return ErrorCode.INVALID_REQUEST
+        if snapshot is None or snapshot.id == SnapshotId(0, 0):
+            return ErrorCode.SNAPSHOT_NOT_FOUND
+        return ErrorCode.NONE if 0 <= request.position < snapshot.size else ErrorCode.POSITION_OUT_OF_RANGE
+
+    # Acting
+
+    def lead(self, role: Leader, now: Instant) -> None:
+        if self._replica.is_shutting_down or now.monotonic_ms >= role.quorum_deadline:
+            self.resign(now)
+            return
+        write_at = self._appends.write_at
+        if write_at is not None and now.monotonic_ms >= write_at:
+            self._write_gathered(now)
+        self._tell_of_epoch(role, now)
+        for parked in self._parked.expired(now.monotonic_ms):
+            self._answer_parked(parked)
+
+    def _tell_of_epoch(self, role: Leader, now: Instant) -> None:
+        """To all other voters at once, and again and again: who was away does not know, who restarted has forgotten."""
+        replica = self._replica
+        for voter in replica.voters:
+            to_id, begin_at = voter.key.id, role.begin_at.get(voter.key.id, 0.0)
+            if to_id == replica.key.id or now.monotonic_ms < begin_at or not replica.peers.is_ready(to_id, now):
+                continue
+            endpoint = replica.voter_endpoint(to_id)
+            if endpoint is not None:
+                role.begin_at[to_id] = now.monotonic_ms + replica.settings.fetch_timeout_ms / 2
+                replica.send(to_id, endpoint, self._begin_request(voter))
+
+    def _begin_request(self, voter: Voter) -> BeginQuorumEpochRequest:
+        settings, term = self._replica.settings, self._replica.term
+        return BeginQuorumEpochRequest(
+            settings.cluster_id, term.leader_id or NOBODY, term.epoch, voter.key, settings.listeners
+        )
+
+    def deadline(self, role: Leader) -> float:
+        """When `lead` has something to do, if nothing else happens."""
+        free_at = self._replica.peers.free_at
+        waits = [role.quorum_deadline, *(max(at, free_at(to_id)) for to_id, at in role.begin_at.items())]
+        waits += [at for at in (self._appends.write_at, self._parked.deadline) if at is not None]
+        return min(waits)
+
+    def _quorum_deadline(self, progress: Progress, now: Instant) -> float:
+        if progress.needs_no_contact:
+            return inf
+        return now.monotonic_ms + CONTACT_TIMEOUTS * self._replica.settings.fetch_timeout_ms

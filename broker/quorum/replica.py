@@ -1,0 +1,311 @@
+"""What all roles of a replica share: the term, the role, the log, the voters; and the changes from role to role.
+
+Elections, leading and following are behaviour over this state, in modules of their own; none of them keeps a copy.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final, Protocol
+
+from broker.quorum.control_history import ControlHistory
+from broker.quorum.identity import (
+    NOBODY,
+    Endpoint,
+    Instant,
+    LeaderAndEpoch,
+    Listeners,
+    LogPosition,
+    ReplicaKey,
+)
+from broker.quorum.log_view import LogView
+from broker.quorum.messages import LeaderHint, Request, Response
+from broker.quorum.outbox import Outbox
+from broker.quorum.peers import Peers
+from broker.quorum.ready import ElectionState, Ready, StartAt, TruncateTo
+from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
+from broker.quorum.state import (
+    Candidate,
+    Follower,
+    Leader,
+    Observer,
+    Prospective,
+    Resigned,
+    Role,
+    Term,
+    Unattached,
+    check_transition,
+)
+from broker.quorum.voters import VoterSet
+from protocol.primitives import ZERO_UUID
+
+LARGEST_EPOCH: Final = 2**30
+"""No quorum elects so often. An epoch beyond it is refused, so that nobody can drive it out of its 31 bits."""
+
+REPORT_TIMEOUTS: Final = 3
+"""After so many fetch timeouts a follower compares its entry among the voters with what it is."""
+
+
+class RandomSource(Protocol):
+    def randrange(self, stop: int, /) -> int: ...
+
+
+class Replica:
+    """`on_leaving` is called with the old role, after a change from one role to another or to a later epoch."""
+
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource) -> None:
+        self.settings = settings
+        self.key: ReplicaKey = settings.key
+        self.random = random
+        self.log = LogView(recovered)
+        self.history = ControlHistory(
+            VoterSet.of_static(settings.static_voters, settings.default_listener), recovered.control
+        )
+        self.control = self.history.latest
+        self.out = Outbox()
+        self.peers = Peers(settings.request_timeout_ms, settings.retry_backoff_ms)
+        self.term = Term()
+        self.role: Role = Unattached(inf)
+        self.leader_listeners: Listeners = ()
+        self.high_watermark: int | None = None
+        self.synced_end = recovered.log_end_offset
+        self.is_shutting_down = False
+        self.oddities = 0
+        """What peers said that no sound peer says; it was refused or ignored."""
+        self.on_leaving: list[Callable[[Role], None]] = []
+        self._saved = recovered.election
+        self._syncing_end = 0
+        self._announced = LeaderAndEpoch(None, 0)
+
+    # Reading
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.control.voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self.settings.can_vote and self.control.voters.has(self.key)
+
+    @property
+    def is_lone_voter(self) -> bool:
+        return self.settings.can_vote and self.control.voters.is_only(self.key)
+
+    @property
+    def position(self) -> LogPosition:
+        return self.log.position
+
+    @property
+    def hint(self) -> LeaderHint:
+        """Who leads, for responses. Who has resigned does not send others back to itself."""
+        leader_id = self.term.leader_id
+        if leader_id is None or isinstance(self.role, Resigned):
+            return LeaderHint(NOBODY, self.term.epoch)
+        listeners = self.settings.listeners if leader_id == self.key.id else self.leader_listeners
+        return LeaderHint(leader_id, self.term.epoch, listeners)
+
+    @property
+    def leader_endpoint(self) -> Endpoint | None:
+        """Where the leader, another node, takes requests."""
+        listeners = self.leader_listeners
+        default = self.settings.default_listener
+        named = next((each.endpoint for each in listeners if each.name == default), None)
+        return named or (listeners[0].endpoint if listeners else None)
+
+    def voter_endpoint(self, voter_id: int) -> Endpoint | None:
+        voter = self.voters.get(voter_id)
+        if voter is None or not voter.listeners:
+            return None
+        return voter.endpoint(self.settings.default_listener) or voter.listeners[0].endpoint
+
+    # Saying
+
+    def answer(self, token: int, response: Response) -> None:
+        self.out.answer(token, response)
+
+    def send(self, to_id: int, to: Endpoint, request: Request) -> None:
+        self.out.sends.append(self.peers.send(to_id, to, request))
+
+    # Timers
+
+    def election_deadline(self, now: Instant) -> float:
+        """Random, so that nodes which begin to wait together do not stand together. Who is alone need not wait."""
+        if self.is_lone_voter:
+            return now.monotonic_ms
+        timeout = self.settings.election_timeout_ms
+        return now.monotonic_ms + timeout + self.random.randrange(timeout)
+
+    def fetch_deadline(self, now: Instant) -> float:
+        """A little random for the same reason: all followers lose a leader at the same moment."""
+        timeout = self.settings.fetch_timeout_ms
+        return now.monotonic_ms + timeout + self.random.randrange(max(1, timeout // 4))
+
+    def report_deadline(self, now: Instant) -> float:
+        return now.monotonic_ms + REPORT_TIMEOUTS * self.settings.fetch_timeout_ms
+
+    def leader_answered(self, now: Instant) -> None:
+        """The leader is there. Once it has said goodbye, nothing that it said before counts."""
+        role = self.role
+        if isinstance(role, Observer) or (isinstance(role, Follower) and not role.leader_ended):
+            role.fetch_deadline = self.fetch_deadline(now)
+            role.has_fetched = True
+
+    # Changing roles
+
+    def start(self, recovered: Recovered, now: Instant) -> None:
+        """Takes the role that the disk tells of. What a leader of the last run had begun is over."""
+        state = recovered.election or ElectionState()
+        if state.epoch < self.log.last_epoch:
+            state = ElectionState(self.log.last_epoch)
+        voted = None if state.voted_id == NOBODY else ReplicaKey(state.voted_id, state.voted_directory_id)
+        leader_id = None if state.leader_id == NOBODY else state.leader_id
+        self.term = Term(state.epoch, leader_id, voted)
+        self.role = self._first_role(now)
+        self.save()
+        self.announce()
+
+    def _first_role(self, now: Instant) -> Role:
+        term = self.term
+        if term.leader_id == self.key.id:
+            others = tuple(voter.key for voter in self.voters if voter.key.id != self.key.id)
+            return Resigned(self.election_deadline(now), others, {key.id for key in others})
+        if term.leader_id is not None:
+            self.leader_listeners = self._listeners_of(term.leader_id)
+        if not self.is_voter:
+            return Observer(self.fetch_deadline(now), self.report_deadline(now))
+        if self.leader_listeners:
+            return Follower(self.fetch_deadline(now), self.report_deadline(now))
+        return Unattached(self.election_deadline(now))
+
+    def become_unattached(self, epoch: int, now: Instant, leader_id: int | None = None) -> None:
+        """Of a later epoch, or of this one if candidacy failed. Who waits for its turn already goes on waiting, so that
+        hopeless candidates cannot keep it from standing.
+        """
+        before = self.role
+        deadline = self.election_deadline(now)
+        if isinstance(before, Unattached | Prospective | Candidate) and epoch > self.term.epoch:
+            deadline = min(deadline, before.election_deadline)
+        role = Unattached(deadline) if self.is_voter else Observer(self.fetch_deadline(now), self.report_deadline(now))
+        self._become(role, self._term_of(epoch, leader_id))
+
+    def become_follower(self, epoch: int, leader_id: int, listeners: Listeners, now: Instant) -> None:
+        """Of a leader; if nobody knows where it listens, it is only remembered."""
+        listeners = listeners or self._listeners_of(leader_id)
+        if not listeners:
+            self.become_unattached(epoch, now, leader_id)
+            return
+        kind = Follower if self.is_voter else Observer
+        role = kind(self.fetch_deadline(now), self.report_deadline(now))
+        self._become(role, self._term_of(epoch, leader_id), listeners)
+
+    def become(self, role: Role, term: Term) -> None:
+        """Any other change."""
+        self._become(role, term, self.leader_listeners if term.leader_id == self.term.leader_id else ())
+
+    def _become(self, role: Role, term: Term, listeners: Listeners = ()) -> None:
+        before, old = self.role, self.term
+        check_transition(before, role, old.epoch, term.epoch)
+        self.role, self.term, self.leader_listeners = role, term, listeners
+        self.peers.forget()
+        self.out.sends.clear()
+        self.save()
+        self.announce()
+        for callback in self.on_leaving:
+            callback(before)
+
+    def vote_for(self, candidate: ReplicaKey, now: Instant) -> None:
+        """Binding for the epoch. The candidate gets a whole election timeout."""
+        self.term = self.term._replace(voted=candidate)
+        if isinstance(self.role, Unattached | Prospective):
+            self.role.election_deadline = self.election_deadline(now)
+        self.save()
+
+    def control_changed(self, now: Instant) -> None:
+        """Records were appended or cut that say who votes: this node may be a voter now, or none any more."""
+        self.control = self.history.latest
+        self.save()
+        match self.role:
+            case Follower() as role if not self.is_voter:
+                self.role = Observer(role.fetch_deadline, self.report_deadline(now), role.has_fetched)
+            case Observer() as role if self.is_voter and self.leader_listeners:
+                self.role = Follower(self.fetch_deadline(now), self.report_deadline(now), role.has_fetched)
+            case Observer() if self.is_voter:
+                self.role = Unattached(self.election_deadline(now))
+            case Unattached() if not self.is_voter:
+                self.role = Observer(self.fetch_deadline(now), self.report_deadline(now))
+
+    def _term_of(self, epoch: int, leader_id: int | None) -> Term:
+        if epoch > self.term.epoch:
+            return Term(epoch, leader_id)
+        return self.term._replace(leader_id=leader_id if leader_id is not None else self.term.leader_id)
+
+    def _listeners_of(self, voter_id: int) -> Listeners:
+        voter = self.voters.get(voter_id)
+        return () if voter is None else voter.listeners
+
+    # The log
+
+    def truncate_to(self, offset: int) -> None:
+        """What the leader does not have goes, with the voters that it named."""
+        self.log.truncate_to(offset)
+        self.history.truncate_to(offset)
+        self.out.log.append(TruncateTo(offset))
+        self.synced_end = min(self.synced_end, offset)
+        self._syncing_end = min(self._syncing_end, offset)
+
+    def start_at(self, snapshot: StoredSnapshot, control: Sequence[ControlRecord]) -> None:
+        """The log is nothing but a snapshot, which is on disk."""
+        self.log.start_at(snapshot)
+        self.history.restart(control)
+        self.out.log.append(StartAt(snapshot.id))
+        self.synced_end = self.log.end
+        self._syncing_end = 0
+
+    def take_ready(self) -> Ready | None:
+        ready = self.out.take()
+        if ready is not None and ready.must_sync:
+            self._syncing_end = self.log.end
+        return ready
+
+    def persisted(self, ready: Ready) -> None:
+        """What was handed out is synced, but for what has been cut since."""
+        if ready.must_sync:
+            self.synced_end = max(self.synced_end, self._syncing_end)
+
+    # What must survive, and what listeners hear
+
+    def save(self) -> None:
+        """Has the term written, unless it is what was written last."""
+        epoch, leader_id, voted = self.term
+        version = min(self.control.kraft_version, 1)
+        state = ElectionState(
+            epoch,
+            NOBODY if leader_id is None else leader_id,
+            NOBODY if voted is None else voted.id,
+            ZERO_UUID if voted is None or version == 0 else voted.directory_id,
+            version,
+        )
+        if state != self._saved:
+            self.out.state = self._saved = state
+
+    def announce(self) -> None:
+        """Has listeners told of the leader, unless they know. Of itself a leader tells only once its epoch counts."""
+        known = LeaderAndEpoch(self._leader_to_tell, self.term.epoch)
+        if known != self._announced:
+            self.out.leader = self._announced = known
+
+    @property
+    def _leader_to_tell(self) -> int | None:
+        match self.role:
+            case Resigned():
+                return None
+            case Leader(start_offset=start):
+                return self.key.id if self.high_watermark is not None and self.high_watermark > start else None
+        return self.term.leader_id
+
+    def raise_high_watermark(self, offset: int) -> bool:
+        """Everything below is committed. Never falls. Returns whether it rose."""
+        if self.high_watermark is not None and offset <= self.high_watermark:
+            return False
+        self.high_watermark = self.out.high_watermark = offset
+        self.announce()
+        return True

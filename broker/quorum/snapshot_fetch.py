@@ -1,0 +1,118 @@
+"""Fetching a snapshot from the leader, page after page, in place of a log that it has not got any more (KIP-630).
+
+1. A fetch is answered with a snapshot id; fetching the log pauses.
+2. Pages go to a `.part` file at their position.
+3. When all is there, the driver checks the file and puts it in its place, durably.
+4. The log is emptied and starts, and ends, where the snapshot ends; fetching goes on from there.
+
+Until step 4 the node votes with its log as it was. A change of role before step 3 throws the pages away.
+"""
+
+from broker.quorum.elections import Elections
+from broker.quorum.identity import Instant, SnapshotId
+from broker.quorum.messages import FetchSnapshotRequest, FetchSnapshotResponse
+from broker.quorum.peers import Flight
+from broker.quorum.ready import DiscardPart, FinishPart, WritePart
+from broker.quorum.replica import Replica
+from broker.quorum.settings import ControlRecord, StoredSnapshot
+from broker.quorum.state import Follower, Leader, Observer, Role
+from protocol.errors import ErrorCode
+
+
+class SnapshotFetch:
+    def __init__(self, replica: Replica, elections: Elections) -> None:
+        self._replica = replica
+        self._elections = elections
+        self._wanted: SnapshotId | None = None
+        self._position = 0
+        self._checked: SnapshotId | None = None
+        replica.on_leaving.append(self._on_leaving)
+
+    @property
+    def is_being_checked(self) -> bool:
+        """All pages are there and the driver looks at them: nothing is fetched meanwhile."""
+        return self._checked is not None
+
+    def begin(self, snapshot_id: SnapshotId) -> bool:
+        """The leader has this in place of the log. False if it is nothing newer: then something is wrong."""
+        replica = self._replica
+        if snapshot_id.end_offset < max(1, replica.high_watermark or 0) or snapshot_id.position <= replica.position:
+            return False
+        self._wanted, self._position = snapshot_id, 0
+        return True
+
+    def next_request(self) -> FetchSnapshotRequest | None:
+        """For the next page; None if no snapshot is being fetched."""
+        if self._wanted is None:
+            return None
+        settings = self._replica.settings
+        return FetchSnapshotRequest(
+            settings.cluster_id,
+            self._replica.key,
+            self._replica.term.epoch,
+            self._wanted,
+            self._position,
+            settings.fetch_snapshot_max_bytes,
+        )
+
+    def on_response(
+        self, flight: Flight, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
+    ) -> None:
+        replica = self._replica
+        is_ours = self._elections.heard(response.leader, now)
+        if not is_ours or not isinstance(replica.role, Follower | Observer) or self._wanted is None:
+            replica.peers.failed(flight.to_id, now)
+            return
+        if (request.snapshot_id, request.position) != (self._wanted, self._position):
+            return
+        if response.error is not ErrorCode.NONE:
+            if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+                self._discard()  # the next fetch learns which one there is now
+            replica.peers.failed(flight.to_id, now)
+            return
+        replica.leader_answered(now)
+        if self._take_page(response):
+            replica.peers.succeeded(flight.to_id)
+        else:
+            self._discard()
+            replica.oddities += 1
+            replica.peers.failed(flight.to_id, now)
+
+    def _take_page(self, page: FetchSnapshotResponse) -> bool:
+        wanted, end = self._wanted, self._position + len(page.data)
+        is_sound = page.snapshot_id == wanted and page.position == self._position < end <= page.size
+        if wanted is None or not is_sound:
+            return False
+        self._replica.out.log.append(WritePart(wanted, self._position, page.data))
+        self._position = end
+        if end == page.size:
+            self._replica.out.log.append(FinishPart(wanted, end))
+            self._wanted, self._checked = None, wanted
+        return True
+
+    def on_checked(
+        self, snapshot_id: SnapshotId, stored: StoredSnapshot | None, control: tuple[ControlRecord, ...], now: Instant
+    ) -> None:
+        """The driver has looked at the file: it is in place, or (None) it is no good and gone.
+
+        It is used whatever the role has become, because it is on disk; except by a leader, which has all of it.
+        """
+        if self._checked != snapshot_id:
+            return
+        self._checked = None
+        replica, role = self._replica, self._replica.role
+        replica.leader_answered(now)
+        if stored is None or isinstance(role, Leader) or stored.id.position <= replica.position:
+            return
+        replica.start_at(stored, control)
+        replica.raise_high_watermark(stored.id.end_offset)
+        replica.control_changed(now)
+
+    def _discard(self) -> None:
+        if self._wanted is not None:
+            if self._position:
+                self._replica.out.log.append(DiscardPart(self._wanted))
+            self._wanted = None
+
+    def _on_leaving(self, _before: Role) -> None:
+        self._discard()

@@ -1,0 +1,153 @@
+"""The roles of a replica, what leads from one to the other, and the term that they act in.
+
+Two rules: every change of role passes `check_transition`, and a change without an entry in `TRANSITIONS` is an error of
+ours, never of a peer. A role holds only what dies with it; what must survive is in the `Term` and goes to quorum-state.
+
+- Unattached: a voter that knows no leader (or not where it listens). Its timer makes it Prospective.
+- Prospective: asks whether it would win, without disturbing anybody (KIP-996); the only way to candidacy.
+- Candidate: has voted for itself in a new epoch and asks for votes.
+- Leader: won; appends, and counts who has what.
+- Follower: a voter that fetches from the leader. Its timer makes it Prospective.
+- Resigned: was leader of this epoch and neither writes nor votes in it again.
+- Observer: not a voter by its own log, whether it knows a leader or looks for one. It may vote all the same, because
+  the voters of a candidate's longer log may include it, but it never stands.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, NamedTuple, TypeAlias
+
+from broker.quorum.identity import ReplicaKey
+from broker.quorum.progress import Progress
+from broker.quorum.votes import Ballot
+
+
+class Term(NamedTuple):
+    """What must survive a crash. A vote lasts as long as its epoch, whoever comes to lead in it."""
+
+    epoch: int = 0
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None
+
+
+@dataclass(slots=True)
+class Unattached:
+    """Deadlines here and below are monotonic times in ms."""
+
+    election_deadline: float
+
+
+@dataclass(slots=True)
+class Prospective:
+    ballot: Ballot
+    election_deadline: float
+
+
+@dataclass(slots=True)
+class Candidate:
+    ballot: Ballot
+    election_deadline: float
+
+
+@dataclass(slots=True)
+class Leader:
+    """`start_offset` is that of the epoch's first record; until it is committed, nothing of the epoch is.
+
+    `begin_at` says when each other voter is next told of the epoch; `granted` are those who elected the leader.
+    """
+
+    start_offset: int
+    granted: frozenset[int]
+    progress: Progress
+    quorum_deadline: float
+    begin_at: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Follower:
+    """`has_fetched`: the leader has answered a fetch in this epoch, so that it is worth keeping (KIP-996).
+
+    `leader_ended`: it said that it leads no more; nothing it may have answered before brings it back.
+    `report_at`: when the leader is next told where this voter listens and what it supports.
+    """
+
+    fetch_deadline: float
+    report_at: float
+    has_fetched: bool = False
+    leader_ended: bool = False
+
+
+@dataclass(slots=True)
+class Observer:
+    """Like a follower, but after `fetch_deadline` it asks the bootstrap servers and stays what it is."""
+
+    fetch_deadline: float
+    report_at: float
+    has_fetched: bool = False
+
+
+@dataclass(slots=True)
+class Resigned:
+    """`successors`: who should stand first, the most advanced first. `unaware`: who has not confirmed to know."""
+
+    election_deadline: float
+    successors: tuple[ReplicaKey, ...]
+    unaware: set[int]
+
+
+Role: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower | Observer | Resigned
+
+
+class EpochChange(Enum):
+    """In which epochs a change of role may end."""
+
+    SAME = auto()
+    HIGHER = auto()
+    ANY = auto()
+
+
+_SAME, _HIGHER, _ANY = EpochChange.SAME, EpochChange.HIGHER, EpochChange.ANY
+
+TRANSITIONS: Final[Mapping[tuple[type[Role], type[Role]], EpochChange]] = {
+    (Unattached, Unattached): _ANY,
+    (Unattached, Prospective): _SAME,
+    (Unattached, Follower): _ANY,
+    (Unattached, Observer): _ANY,
+    (Prospective, Unattached): _ANY,
+    (Prospective, Candidate): _HIGHER,
+    (Prospective, Follower): _ANY,
+    (Prospective, Observer): _ANY,
+    (Candidate, Unattached): _ANY,
+    (Candidate, Prospective): _SAME,
+    (Candidate, Leader): _SAME,
+    (Candidate, Follower): _ANY,
+    (Candidate, Observer): _ANY,
+    (Leader, Unattached): _HIGHER,
+    (Leader, Follower): _HIGHER,
+    (Leader, Observer): _HIGHER,
+    (Leader, Resigned): _SAME,
+    (Follower, Unattached): _HIGHER,
+    (Follower, Prospective): _SAME,
+    (Follower, Follower): _ANY,
+    (Follower, Observer): _ANY,
+    (Observer, Unattached): _ANY,
+    (Observer, Follower): _ANY,
+    (Observer, Observer): _ANY,
+    (Resigned, Unattached): _HIGHER,
+    (Resigned, Follower): _HIGHER,
+    (Resigned, Observer): _HIGHER,
+}
+
+
+class IllegalTransition(Exception):
+    """A change of role that the protocol does not know: an error in this package."""
+
+
+def check_transition(before: Role, after: Role, old_epoch: int, new_epoch: int) -> None:
+    """Raises IllegalTransition unless `TRANSITIONS` has it."""
+    allowed = TRANSITIONS.get((type(before), type(after)))
+    change = EpochChange.HIGHER if new_epoch > old_epoch else EpochChange.SAME
+    if allowed is None or new_epoch < old_epoch or allowed not in (change, EpochChange.ANY):
+        names = f"{type(before).__name__} of epoch {old_epoch}", f"{type(after).__name__} of epoch {new_epoch}"
+        raise IllegalTransition(f"{names[0]} cannot become {names[1]}")

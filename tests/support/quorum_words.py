@@ -1,0 +1,117 @@
+"""What replicas say to each other and write, as lines for people. None: not worth a line."""
+
+from broker.quorum.control_records import read_control_records
+from broker.quorum.identity import LogPosition, ReplicaKey
+from broker.quorum.messages import (
+    AddVoterRequest,
+    BeginQuorumEpochRequest,
+    ChangeVotersResponse,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    ProbeRequest,
+    RemoveVoterRequest,
+    Request,
+    Response,
+    UpdateVoterRequest,
+    VoteRequest,
+    VoteResponse,
+)
+from broker.quorum.voters import VoterSet
+from protocol.errors import ErrorCode
+from protocol.primitives import ZERO_UUID
+from protocol.records.batch import iter_headers
+from protocol.records.control import ControlType, control_type
+from protocol.records.reader import iter_records
+
+
+def describe_key(key: ReplicaKey) -> str:
+    """A replica and the how-manieth disk of it this is: 4.1; the id alone where the directory is not known."""
+    return str(key.id) if key.directory_id == ZERO_UUID else f"{key.id}.{key.directory_id[-1]}"
+
+
+def describe_voters(voters: VoterSet) -> str:
+    return ",".join(describe_key(voter.key) for voter in voters) or "nobody"
+
+
+def _position(position: LogPosition) -> str:
+    return f"{position.end_offset} of epoch {position.epoch}"
+
+
+def describe_request(request: Request) -> str | None:
+    match request:
+        case VoteRequest(epoch=epoch, last=last, pre_vote=pre_vote):
+            return f"would you vote for me in epoch {epoch}, log to {_position(last)}" if pre_vote else (
+                f"vote for me in epoch {epoch}, log to {_position(last)}"
+            )
+        case BeginQuorumEpochRequest(leader_id=leader, epoch=epoch):
+            return f"{leader} leads in epoch {epoch}"
+        case EndQuorumEpochRequest(epoch=epoch, successors=successors):
+            return f"I resign in epoch {epoch}, successors {','.join(map(describe_key, successors)) or 'none'}"
+        case FetchSnapshotRequest(snapshot_id=snapshot_id, position=position):
+            return f"fetch snapshot {snapshot_id.end_offset}-{snapshot_id.epoch} from byte {position}"
+        case AddVoterRequest(voter=voter):
+            return f"add voter {describe_key(voter)}"
+        case RemoveVoterRequest(voter=voter):
+            return f"remove voter {describe_key(voter)}"
+        case UpdateVoterRequest(voter=voter, versions=versions):
+            return f"update voter {describe_key(voter)}, kraft.version {versions.minimum}-{versions.maximum}"
+        case ProbeRequest():
+            return "which kraft.version do you support"
+    return None
+
+
+def describe_response(request: Request, response: Response) -> str | None:
+    match response:
+        case FetchResponse() if isinstance(request, FetchRequest):
+            return _fetch_response(request, response)
+        case VoteResponse(error=ErrorCode.NONE, granted=granted):
+            return "yes" if granted else "no"
+        case FetchSnapshotResponse(error=ErrorCode.NONE):
+            return f"bytes {response.position} to {response.position + len(response.data)} of {response.size}"
+        case ChangeVotersResponse(error=error, message=message):
+            return f"{error.name}: {message}" if message else error.name
+    return None if response.error is ErrorCode.NONE else response.error.name
+
+
+def _fetch_response(request: FetchRequest, response: FetchResponse) -> str | None:
+    if response.diverging is not None:
+        return f"fetch {request.fetch_offset} of epoch {request.last_fetched_epoch}: you diverge beyond {_position(response.diverging)}"
+    if response.snapshot_id is not None:
+        snapshot = f"{response.snapshot_id.end_offset}-{response.snapshot_id.epoch}"
+        return f"fetch {request.fetch_offset} of epoch {request.last_fetched_epoch}: take snapshot {snapshot}"
+    if response.error is not ErrorCode.NONE:
+        return f"fetch {request.fetch_offset}: {response.error.name}, {response.leader.leader_id} leads in epoch {response.leader.epoch}"
+    if response.records or response.high_watermark > request.high_watermark:
+        committed = "unknown" if response.high_watermark < 0 else str(response.high_watermark)
+        last = [header.next_offset for _, header in iter_headers(response.records)]
+        what = f"{request.fetch_offset} to {last[-1]}" if last else "nothing new"
+        return f"fetch {request.fetch_offset}: {what}, committed {committed}"
+    return None
+
+
+def describe_batches(data: bytes) -> str:
+    return "; ".join(_batch(data, position) for position, _ in iter_headers(data))
+
+
+def _batch(data: bytes, position: int) -> str:
+    header = next(iter_headers(data, position))[1]
+    if not header.is_control:
+        values = " ".join(bytes(record.value or b"").decode() for record in iter_records(data, position))
+        return f"{header.base_offset}: {values} (epoch {header.leader_epoch})"
+    voters = [each.voters for each in read_control_records(data, position) if each.voters is not None]
+    names = []
+    for record in iter_records(data, position):
+        kind = control_type(record.key)
+        name = "?" if kind is None else _CONTROL_NAMES.get(kind, kind.name)
+        names.append(f"{name} {describe_voters(VoterSet.of_record(voters[0]))}" if kind is ControlType.KRAFT_VOTERS else name)
+    return f"{header.base_offset}: {', '.join(names)} (epoch {header.leader_epoch})"
+
+
+_CONTROL_NAMES = {
+    ControlType.LEADER_CHANGE: "leader change",
+    ControlType.KRAFT_VERSION: "kraft.version",
+    ControlType.KRAFT_VOTERS: "voters",
+}
