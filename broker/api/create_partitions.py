@@ -1,15 +1,22 @@
 """CreatePartitions (key 37), versions 0-3: give topics more partitions (KIP-195), each topic with its own answer."""
 
 from collections import Counter
+from functools import partial
+from typing import Final
 
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
+from broker.api.mutation_quota import hold_back, mutation_quota
+from broker.metadata.controller import Controller
+from broker.metadata.result import Result
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+
+_STRICT_QUOTA: Final = 3
 
 
 class CreatePartitionsHandler:
@@ -22,7 +29,7 @@ class CreatePartitionsHandler:
         counts = Counter(topic.name for topic in request.topics)
         accepted = [topic for topic in request.topics if counts[topic.name] == 1]
         asked = CreatePartitionsRequest(accepted, request.timeout_ms, request.validate_only)
-        response = await self._controller.submit(lambda controller, _now: controller.create_partitions(asked))
+        response = await self._controller.submit(partial(_create, asked, context))
         response.results += [
             CreatePartitionsTopicResult(
                 name, ErrorCode.INVALID_REQUEST, f"topic '{name}' is named {count} times in the request"
@@ -30,4 +37,14 @@ class CreatePartitionsHandler:
             for name, count in counts.items()
             if count > 1
         ]
+        hold_back(context, response.throttle_time_ms)
         return response
+
+
+def _create(
+    asked: CreatePartitionsRequest, context: RequestContext, controller: Controller, now_ms: int
+) -> Result[CreatePartitionsResponse]:
+    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
+    result = controller.create_partitions(asked, quota=quota)
+    result.response.throttle_time_ms = quota.throttle_ms
+    return result

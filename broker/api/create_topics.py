@@ -4,12 +4,19 @@ Checks that need no metadata are made here, all others by the controller. Each t
 """
 
 from collections import Counter
+from functools import partial
+from typing import Final
 
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
+from broker.api.mutation_quota import hold_back, mutation_quota
+from broker.metadata.controller import Controller
+from broker.metadata.result import Result
 from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+
+_STRICT_QUOTA: Final = 6
 
 
 class CreateTopicsHandler:
@@ -23,13 +30,23 @@ class CreateTopicsHandler:
         accepted = [topic for topic in request.topics if topic.name not in refused]
         asked = CreateTopicsRequest(accepted, request.timeout_ms, request.validate_only)
         try:
-            response = await self._controller.submit(lambda controller, _now: controller.create_topics(asked))
+            response = await self._controller.submit(partial(_create, asked, context))
         except KafkaError as error:
             response = CreateTopicsResponse(
                 topics=[_refusal(topic.name, error.code, error.message) for topic in accepted]
             )
         response.topics += refused.values()
+        hold_back(context, response.throttle_time_ms)
         return response
+
+
+def _create(
+    asked: CreateTopicsRequest, context: RequestContext, controller: Controller, now_ms: int
+) -> Result[CreateTopicsResponse]:
+    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
+    result = controller.create_topics(asked, quota=quota)
+    result.response.throttle_time_ms = quota.throttle_ms
+    return result
 
 
 def _refused(request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:

@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
+from broker.api.mutation_quota import hold_back, mutation_quota
 from broker.metadata.controller import Controller
 from broker.metadata.result import Result
 from broker.metadata.topic_image import TopicsImage
+from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -16,10 +19,11 @@ from protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.primitives import ZERO_UUID, Uuid
+from protocol.primitives import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 
 _BY_ID: Final = 6
 _TELLS_DELETION_DISABLED: Final = 3
+_STRICT_QUOTA: Final = 5
 
 
 class DeleteTopicsHandler:
@@ -36,11 +40,16 @@ class DeleteTopicsHandler:
         asked = request.topics
         if context.api_version < _BY_ID:
             asked = [DeleteTopicState(name=name) for name in request.topic_names]
-        return await self._controller.submit(lambda controller, _now: _delete(controller, asked))
+        response = await self._controller.submit(partial(_delete, asked, context))
+        hold_back(context, response.throttle_time_ms)
+        return response
 
 
-def _delete(controller: Controller, asked: Iterable[DeleteTopicState]) -> Result[DeleteTopicsResponse]:
+def _delete(
+    asked: Iterable[DeleteTopicState], context: RequestContext, controller: Controller, now_ms: int
+) -> Result[DeleteTopicsResponse]:
     """Resolve what was asked for on the controller's own image, and delete what is left."""
+    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
     refused: list[DeletableTopicResult] = []
     ids: list[Uuid] = []
     for state in _well_formed(asked, refused):
@@ -52,8 +61,9 @@ def _delete(controller: Controller, asked: Iterable[DeleteTopicState]) -> Result
         topic = controller.image.topics.by_id(each)
         assert topic is not None
         refused.append(_refusal(topic.name, each, ErrorCode.INVALID_REQUEST, "a topic is named twice"))
-    result = controller.delete_topics([topic_id for topic_id in ids if topic_id not in repeated])
-    return Result(result.records, DeleteTopicsResponse(responses=[*refused, *result.response.values()]))
+    result = controller.delete_topics([topic_id for topic_id in ids if topic_id not in repeated], quota=quota)
+    responses = [*refused, *result.response.values()]
+    return Result(result.records, DeleteTopicsResponse(quota.throttle_ms, responses))
 
 
 def _well_formed(asked: Iterable[DeleteTopicState], refused: list[DeletableTopicResult]) -> list[DeleteTopicState]:
@@ -75,6 +85,10 @@ def _well_formed(asked: Iterable[DeleteTopicState], refused: list[DeletableTopic
 
 
 def _resolve(state: DeleteTopicState, topics: TopicsImage, refused: list[DeletableTopicResult]) -> Uuid | None:
+    if state.name == CLUSTER_METADATA_TOPIC or state.topic_id == METADATA_TOPIC_ID:
+        sentence = f"{CLUSTER_METADATA_TOPIC} is the cluster's own and cannot be deleted"
+        refused.append(_refusal(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, sentence))
+        return None
     if state.name is not None:
         topic, code = topics.by_name(state.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:

@@ -23,6 +23,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.jobs import Job, Jobs
 from broker.metadata.leadership import Leadership
 from broker.metadata.loader import LoaderState, MetadataLoader, Publication, RecordBatch
+from broker.metadata.mutation_quota import UNLIMITED, MutationQuota, MutationQuotas
 from broker.metadata.partition_index import PartitionIndex
 from broker.metadata.placement import RandomSource
 from broker.metadata.producer_ids import ProducerIdBlock, allocate_block
@@ -122,6 +123,7 @@ class Controller:
         self._reassignments = Reassignments(self._state, leadership)
         self._configs = Configs(self._state)
         self._features = FeatureUpdates(self._state)
+        self._mutations = MutationQuotas(self._state)
         self._quotas = ClientQuotas(self._state)
         self._scram = ScramCredentials(self._state)
         self._acls = Acls(self._state)
@@ -215,6 +217,7 @@ class Controller:
         and its successor must not wait for it.
         """
         self._state.sessions.clear()
+        self._mutations.clear()
         for broker in self.image.brokers.all():
             replaced = (
                 own_broker is not None
@@ -250,15 +253,23 @@ class Controller:
         return self._controllers.register(request)
 
     def create_topics(
-        self, request: CreateTopicsRequest, *, may_describe: Callable[[str], bool] = lambda _name: True
+        self,
+        request: CreateTopicsRequest,
+        *,
+        may_describe: Callable[[str], bool] = lambda _name: True,
+        quota: MutationQuota = UNLIMITED,
     ) -> Result[CreateTopicsResponse]:
-        return _bounded(self._topics.create(request, may_describe=may_describe))
+        return _bounded(self._topics.create(request, may_describe=may_describe, quota=quota))
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
-        return _bounded(self._topics.create_partitions(request))
+    def create_partitions(
+        self, request: CreatePartitionsRequest, *, quota: MutationQuota = UNLIMITED
+    ) -> Result[CreatePartitionsResponse]:
+        return _bounded(self._topics.create_partitions(request, quota=quota))
 
-    def delete_topics(self, topic_ids: Iterable[Uuid]) -> Result[dict[Uuid, DeletableTopicResult]]:
-        return _bounded(self._topics.delete(topic_ids))
+    def delete_topics(
+        self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
+    ) -> Result[dict[Uuid, DeletableTopicResult]]:
+        return _bounded(self._topics.delete(topic_ids, quota=quota))
 
     def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigOperation]], *, validate_only: bool
@@ -300,6 +311,10 @@ class Controller:
         return allocate_block(self._state, broker_id, broker_epoch)
 
     # Quotas and security
+
+    def mutation_quota(self, principal: str, client_id: str, *, strict: bool, now_ms: int) -> MutationQuota:
+        """What a client may create and delete now; to be given to the commands that do."""
+        return self._mutations.of(principal, client_id, strict=strict, now_ms=now_ms)
 
     def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
         return _bounded(self._quotas.alter(request))

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from broker.metadata.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.leadership import Leadership
+from broker.metadata.mutation_quota import UNLIMITED, MutationQuota
 from broker.metadata.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.placement import PlacementImpossible, UsableBroker, place
 from broker.metadata.records import VersionedRecord
@@ -41,6 +42,7 @@ class _Plan(NamedTuple):
 
     records: list[VersionedRecord]
     result: CreatableTopicResult
+    partition_count: int
 
 
 class Topics:
@@ -53,7 +55,11 @@ class Topics:
     # CreateTopics
 
     def create(
-        self, request: CreateTopicsRequest, *, may_describe: Callable[[str], bool] = lambda _name: True
+        self,
+        request: CreateTopicsRequest,
+        *,
+        may_describe: Callable[[str], bool] = lambda _name: True,
+        quota: MutationQuota = UNLIMITED,
     ) -> Result[CreateTopicsResponse]:
         """Create topics; one answer each, in the request's order. `may_describe`: whose configs the caller may see.
 
@@ -67,6 +73,7 @@ class Topics:
         for topic in request.topics:
             try:
                 plan = self._plan(topic, created, may_describe(topic.name))
+                quota.charge(plan.partition_count)
             except KafkaError as error:
                 response.topics.append(_refusal(topic.name, error))
                 continue
@@ -87,7 +94,8 @@ class Topics:
         records += [config_record(resource, key, value) for key, value in overrides.items()]
         version = self._state.version
         records += [each.to_record(topic_id, index, version) for index, each in enumerate(registrations)]
-        return _Plan(records, self._success(topic.name, topic_id, registrations, overrides, may_describe))
+        result = self._success(topic.name, topic_id, registrations, overrides, may_describe)
+        return _Plan(records, result, len(registrations))
 
     def _check_name(self, name: str, siblings: Iterable[str]) -> None:
         if self._state.image.topics.by_name(name) is not None:
@@ -184,20 +192,22 @@ class Topics:
 
     # CreatePartitions
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
+    def create_partitions(
+        self, request: CreatePartitionsRequest, *, quota: MutationQuota = UNLIMITED
+    ) -> Result[CreatePartitionsResponse]:
         """Add partitions; one answer per topic, in the request's order."""
         records: list[VersionedRecord] = []
         response = CreatePartitionsResponse()
         for topic in request.topics:
             result = CreatePartitionsTopicResult(name=topic.name)
             try:
-                records += self._new_partitions(topic)
+                records += self._new_partitions(topic, quota)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
             response.results.append(result)
         return Result(() if request.validate_only else records, response)
 
-    def _new_partitions(self, request: CreatePartitionsTopic) -> list[VersionedRecord]:
+    def _new_partitions(self, request: CreatePartitionsTopic, quota: MutationQuota) -> list[VersionedRecord]:
         topic = self._state.image.topics.by_name(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -215,6 +225,7 @@ class Topics:
             registrations = [self._registration(each, manual=False) for each in self._place(added, factor)]
         else:
             registrations = self._assigned_partitions(request, added, factor)
+        quota.charge(added)
         version = self._state.version
         return [each.to_record(topic.id, index, version) for index, each in enumerate(registrations, present)]
 
@@ -230,20 +241,26 @@ class Topics:
 
     # DeleteTopics
 
-    def delete(self, topic_ids: Iterable[Uuid]) -> Result[dict[Uuid, DeletableTopicResult]]:
+    def delete(
+        self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
+    ) -> Result[dict[Uuid, DeletableTopicResult]]:
         """Delete topics by id; the answer has one result per id."""
         records: list[VersionedRecord] = []
         results: dict[Uuid, DeletableTopicResult] = {}
-        for topic_id in topic_ids:
+        for topic_id in dict.fromkeys(topic_ids):
             topic = self._state.image.topics.by_id(topic_id)
-            if topic is None:
-                code = ErrorCode.UNKNOWN_TOPIC_ID
+            try:
+                if topic is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                quota.charge(topic.partition_count)
+            except KafkaError as error:
+                name = None if topic is None else topic.name
                 results[topic_id] = DeletableTopicResult(
-                    name=None, topic_id=topic_id, error_code=code, error_message=code.message
+                    name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
                 )
-            elif topic_id not in results:
-                records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
-                results[topic_id] = DeletableTopicResult(name=topic.name, topic_id=topic_id)
+                continue
+            records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
+            results[topic_id] = DeletableTopicResult(name=topic.name, topic_id=topic_id)
         return Result(records, results)
 
     # Replicas

@@ -5,6 +5,7 @@ import pytest
 from broker.api.create_partitions import CreatePartitionsHandler
 from broker.api.create_topics import CreateTopicsHandler
 from broker.api.delete_topics import DeleteTopicsHandler
+from broker.metadata.quota_image import quota_entity, quota_record
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -116,3 +117,33 @@ class TestDeleteTopics:
         with pytest.raises(KafkaError) as caught:
             await self.delete(cluster, DeleteTopicState("a"), version=version, enabled=False)
         assert caught.value.code is code
+
+
+class TestMutationQuota:
+    """Who makes too many partitions is told to wait, and made to."""
+
+    @pytest.fixture
+    def limited(self, cluster: LiveCluster) -> LiveCluster:
+        cluster.append([quota_record(quota_entity({"client-id": "client"}), "controller_mutation_rate", 1.0)])
+        return cluster
+
+    async def test_strict_versions_are_refused(self, limited: LiveCluster) -> None:
+        asked = CreateTopicsRequest([CreatableTopic("a", 21, 1), CreatableTopic("b", 1, 1)])
+        client = context(6)
+        response = await CreateTopicsHandler(limited)(asked, client)
+        codes = [ErrorCode(topic.error_code) for topic in response.topics]
+        assert codes == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        assert (response.throttle_time_ms, client.connection.mute_ms) == (10_000, 10_000)
+
+    async def test_older_ones_wait_afterwards(self, limited: LiveCluster) -> None:
+        client = context(5)
+        response = await CreateTopicsHandler(limited)(CreateTopicsRequest([CreatableTopic("a", 12, 1)]), client)
+        assert (response.topics[0].error_code, response.throttle_time_ms) == (0, 1_000)
+        added = CreatePartitionsRequest([CreatePartitionsTopic("a", 13, None)])
+        slowed = await CreatePartitionsHandler(limited)(added, context(2))
+        assert (slowed.results[0].error_code, slowed.throttle_time_ms) == (0, 2_000)
+        refused = await CreatePartitionsHandler(limited)(added, context(3))
+        assert refused.throttle_time_ms == 0, "already has so many: nothing was asked of the quota"
+        deleted = await DeleteTopicsHandler(limited, enabled=True)(DeleteTopicsRequest(topic_names=["a"]), context(5))
+        assert ErrorCode(deleted.responses[0].error_code) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert deleted.throttle_time_ms == 2_000
