@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from broker.api.context import RequestContext
-from broker.metadata.topic_names import is_internal
+from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.runtime.partition import Partition
 from broker.runtime.partitions import Partitions
 from broker.runtime.waiters import Deadline, Deadlines, Loop, OffsetWaiter
@@ -53,6 +53,8 @@ class DeleteRecordsHandler:
     ) -> DeleteRecordsPartitionResult:
         entry = DeleteRecordsPartitionResult(asked.partition_index, NO_LOW_WATERMARK)
         try:
+            if topic == CLUSTER_METADATA_TOPIC:  # its log is trimmed by snapshots alone (KIP-630)
+                raise KafkaError(ErrorCode.POLICY_VIOLATION)
             if is_internal(topic) and self._partitions.image.topics.by_name(topic) is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._partitions.hosted(topic, asked.partition_index)

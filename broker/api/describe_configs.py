@@ -17,10 +17,11 @@ from broker.config.describe import (
     describe_cluster_default,
     describe_group,
     describe_loggers,
+    describe_metadata_topic,
     describe_topic,
 )
 from broker.metadata.config_image import CLUSTER_DEFAULT, ResourceType
-from broker.metadata.topic_names import name_fault
+from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, name_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -41,15 +42,25 @@ class LoggerLevels(Protocol):
 
 
 class DescribeConfigsHandler:
-    """Answers DescribeConfigs. `config` gives this broker's configuration as it is now, dynamic layers included."""
+    """Answers DescribeConfigs. `config` gives this broker's configuration as it is now, dynamic layers included.
+
+    `metadata_is_readable` says whether clients may know of the topic `__cluster_metadata`.
+    """
 
     def __init__(
-        self, metadata: MetadataSource, *, node_id: int, config: Callable[[], BrokerConfig], loggers: LoggerLevels
+        self,
+        metadata: MetadataSource,
+        *,
+        node_id: int,
+        config: Callable[[], BrokerConfig],
+        loggers: LoggerLevels,
+        metadata_is_readable: bool = False,
     ) -> None:
         self._metadata = metadata
         self._node_id = node_id
         self._config = config
         self._loggers = loggers
+        self._metadata_is_readable = metadata_is_readable
 
     def __call__(self, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
         for resource in request.resources:
@@ -96,6 +107,8 @@ class DescribeConfigsHandler:
         fault = name_fault(name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        if name == CLUSTER_METADATA_TOPIC and self._metadata_is_readable:
+            return describe_metadata_topic()
         image = self._metadata.image
         if image.topics.by_name(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

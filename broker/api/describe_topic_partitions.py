@@ -10,6 +10,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.topic_image import TopicImage
 from broker.metadata.topic_names import is_internal, name_fault
+from broker.runtime.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -22,10 +23,16 @@ from protocol.messages.describe_topic_partitions import (
 
 
 class DescribeTopicPartitionsHandler:
-    """Answers DescribeTopicPartitions. `partition_limit` is `max.request.partition.size.limit`."""
+    """Answers DescribeTopicPartitions. `partition_limit` is `max.request.partition.size.limit`.
 
-    def __init__(self, metadata: MetadataSource, *, partition_limit: int) -> None:
+    `metadata_topic` (None where clients may not read it) is described to those who name it.
+    """
+
+    def __init__(
+        self, metadata: MetadataSource, *, partition_limit: int, metadata_topic: MetadataTopic | None = None
+    ) -> None:
         self._metadata = metadata
+        self._metadata_topic = metadata_topic
         self._partition_limit = partition_limit
 
     def __call__(
@@ -45,6 +52,8 @@ class DescribeTopicPartitionsHandler:
                 response.next_cursor = DescribeTopicPartitionsResponseCursor(name, start)
                 break
             topic = image.topics.by_name(name)
+            if topic is None and self._metadata_topic is not None and self._metadata_topic.is_meant(name):
+                topic = self._metadata_topic.topic(image)
             if topic is None:
                 response.topics.append(_missing(name))
                 continue

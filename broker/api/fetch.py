@@ -22,6 +22,7 @@ from broker.clock import Clock
 from broker.metadata.topic_image import TopicImage
 from broker.runtime.fetch_sessions import FetchSessions, OpenFetch, SessionAsk, SessionRefused
 from broker.runtime.io_thread import BlockingIo
+from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
 from broker.runtime.partition import Partition
 from broker.runtime.partition_reads import Limits, Reader, read
 from broker.runtime.partitions import Partitions
@@ -77,7 +78,10 @@ _NO_SNAPSHOT = SnapshotId()
 
 
 class FetchHandler:
-    """Answers Fetch. `max_bytes` is the broker's own bound (`fetch.max.bytes`) for an answer."""
+    """Answers Fetch. `max_bytes` is the broker's own bound (`fetch.max.bytes`) for an answer.
+
+    `metadata_topic` is None where `__cluster_metadata` is not for clients to read.
+    """
 
     def __init__(
         self,
@@ -89,8 +93,9 @@ class FetchHandler:
         clock: Clock,
         *,
         max_bytes: int,
+        metadata_topic: MetadataTopic | None = None,
     ) -> None:
-        self._partitions = partitions
+        self._source = FetchSource(partitions, metadata_topic)
         self._sessions = sessions
         self._deadlines = deadlines
         self._loop = loop
@@ -103,7 +108,7 @@ class FetchHandler:
         opened = self._sessions.open(session_ask(request, context.api_version, reader), self._clock.now_ms())
         if isinstance(opened, SessionRefused):
             return FetchResponse(error_code=opened.error)
-        fetch = _Fetch(opened, reader, request, context, self._partitions, self._clock, self._max_bytes)
+        fetch = _Fetch(opened, reader, request, context, self._source, self._clock, self._max_bytes)
         fetch.look(first=True)
         is_enough = request.max_wait_ms <= 0 or fetch.is_enough
         if is_enough and not fetch.cold:
@@ -153,6 +158,39 @@ def session_ask(request: FetchRequest, version: int, reader: Reader) -> SessionA
     return SessionAsk(request.session_id, request.session_epoch, by_id, reader.is_follower, targets, forgotten)
 
 
+Readable = Partition | MetadataPartition
+
+
+class FetchSource:
+    """What can be fetched from on this node: partitions, and the metadata log, which is found when nothing else is."""
+
+    __slots__ = ("_metadata_topic", "partitions")
+
+    def __init__(self, partitions: Partitions, metadata_topic: MetadataTopic | None) -> None:
+        self.partitions = partitions
+        self._metadata_topic = metadata_topic
+
+    def find(self, target: FetchTarget) -> Readable | None:
+        """What a target names, if it is served here."""
+        by_id = target.topic_id != ZERO_UUID
+        hosted = self.partitions.by_id.get(target.topic_id) if by_id else self.partitions.by_name.get(target.topic)
+        if hosted is not None:
+            return hosted.partitions.get(target.index)
+        if self._metadata_topic is not None and self._metadata_topic.is_meant(target.topic, target.topic_id):
+            return self._metadata_topic.partition(self.partitions.image, target.index)
+        return None
+
+    def topic_image(self, target: FetchTarget) -> TopicImage | None:
+        """The topic of a target by the metadata."""
+        image = self.partitions.image
+        by_id = target.topic_id != ZERO_UUID
+        found = image.topics.by_id(target.topic_id) if by_id else image.topics.by_name(target.topic)
+        special = self._metadata_topic
+        if found is None and special is not None and special.is_meant(target.topic, target.topic_id):
+            return special.topic(image)
+        return found
+
+
 class _Fetch:
     """One request: what was found so far, and whether that is enough to answer."""
 
@@ -162,10 +200,10 @@ class _Fetch:
         "_is_urgent",
         "_max_bytes",
         "_min_bytes",
-        "_partitions",
         "_reader",
         "_results",
         "_size_bytes",
+        "_source",
         "cold",
         "opened",
     )
@@ -176,19 +214,19 @@ class _Fetch:
         reader: Reader,
         request: FetchRequest,
         context: RequestContext,
-        partitions: Partitions,
+        source: FetchSource,
         clock: Clock,
         max_bytes: int,
     ) -> None:
         self.opened = opened
         self._reader = reader
         self._context = context
-        self._partitions = partitions
+        self._source = source
         self._clock = clock
         self._max_bytes = min(request.max_bytes, max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._results: dict[FetchTarget, ReadResult] = {}
-        self.cold: list[tuple[Partition, LogSlice]] = []
+        self.cold: list[tuple[Readable, LogSlice]] = []
         self._size_bytes = 0
         self._is_urgent = False
 
@@ -214,7 +252,7 @@ class _Fetch:
     def watch(self) -> None:
         """Hear of changes of the targets that have something, but not enough; those that rest are watched already."""
         for target in self.opened.targets.due():
-            partition = self._partition(target)
+            partition = self._source.find(target)
             if partition is not None:
                 self.opened.targets.watch(target, self._bounds(partition))
 
@@ -222,7 +260,7 @@ class _Fetch:
         """The response with what was found; the session takes note of it."""
         settled = self.opened.answer(self._results, self._clock.now_ms())
         response = FetchResponse(error_code=settled.error, session_id=settled.session_id)
-        hints = LeaderHints(self._partitions.image, self._context.listener)
+        hints = LeaderHints(self._source.partitions.image, self._context.listener)
         topic: FetchableTopicResponse | None = None
         for target in settled.listed:
             if topic is None or (topic.topic, topic.topic_id) != (target.topic, target.topic_id):
@@ -237,14 +275,17 @@ class _Fetch:
         return response
 
     def _read(self, target: FetchTarget, room: int, *, first: bool) -> ReadResult:
-        partition = self._partition(target)
-        traffic = self._partitions.traffic.elsewhere if partition is None else partition.traffic
+        partition = self._source.find(target)
+        traffic = self._source.partitions.traffic.elsewhere if partition is None else partition.traffic
         traffic.total_fetch_requests += first
         if partition is None:
             traffic.failed_fetch_requests += first
             return ReadResult(error=self._absence(target), aborted=())
         limits = Limits(min(target.max_bytes, room), min_one=not self._size_bytes)
-        result = read(partition, target, self._reader, limits, is_first_look=first)
+        if isinstance(partition, MetadataPartition):
+            result = partition.read(target, self._reader, limits)
+        else:
+            result = read(partition, target, self._reader, limits, is_first_look=first)
         if result.cold is not None:
             self.cold.append((partition, result.cold))
         if result.is_idle:
@@ -254,37 +295,30 @@ class _Fetch:
         return result
 
     def _count(self, target: FetchTarget, size_bytes: int) -> None:
-        partition = self._partition(target)
-        traffic = self._partitions.traffic.elsewhere if partition is None else partition.traffic
+        partition = self._source.find(target)
+        traffic = self._source.partitions.traffic.elsewhere if partition is None else partition.traffic
         if self._reader.is_follower:
             traffic.replication_bytes_out += size_bytes
         else:
             traffic.bytes_out += size_bytes
 
-    def _bounds(self, partition: Partition) -> tuple[Watches, ...]:
-        return partition.follower_bounds if self._reader.is_follower else partition.consumer_bounds
-
-    def _partition(self, target: FetchTarget) -> Partition | None:
-        by_id = target.topic_id != ZERO_UUID
-        hosted = self._partitions.by_id.get(target.topic_id) if by_id else self._partitions.by_name.get(target.topic)
-        return None if hosted is None else hosted.partitions.get(target.index)
-
-    def _topic_image(self, target: FetchTarget) -> TopicImage | None:
-        topics = self._partitions.image.topics
-        return topics.by_id(target.topic_id) if target.topic_id != ZERO_UUID else topics.by_name(target.topic)
+    def _bounds(self, partition: Readable) -> tuple[Watches, ...]:
+        if self._reader.is_follower and isinstance(partition, Partition):
+            return partition.follower_bounds
+        return partition.consumer_bounds
 
     def _absence(self, target: FetchTarget) -> ErrorCode:
         """Why a partition cannot be read here."""
-        image = self._topic_image(target)
+        image = self._source.topic_image(target)
         if image is None and self._context.api_version >= TOPIC_IDS_FROM:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        return self._partitions.absence(image, target.index)
+        return self._source.partitions.absence(image, target.index)
 
     def _entry(self, target: FetchTarget, result: ReadResult, hints: LeaderHints) -> PartitionData:
         error = self._error_told(result.error)
         leader = _NO_LEADER
         if error in _REDIRECTED and self._context.api_version >= CURRENT_LEADER_FROM:
-            leader = LeaderIdAndEpoch(*hints.leader_of(self._topic_image(target), target.index))
+            leader = LeaderIdAndEpoch(*hints.leader_of(self._source.topic_image(target), target.index))
         diverging = result.diverging
         return PartitionData(
             target.index,
@@ -294,7 +328,7 @@ class _Fetch:
             result.log_start_offset,
             _NO_DIVERGENCE if diverging is None else EpochEndOffset(diverging.epoch, diverging.end_offset),
             leader,
-            _NO_SNAPSHOT,
+            _NO_SNAPSHOT if result.snapshot_id is None else SnapshotId(*result.snapshot_id),
             None if result.aborted is None else [AbortedTransaction(*one) for one in result.aborted],
             result.preferred_read_replica,
             result.records,

@@ -10,7 +10,8 @@ from collections import Counter
 
 from broker.api.context import RequestContext
 from broker.runtime import offset_lookup
-from broker.runtime.offset_lookup import OffsetQuery
+from broker.runtime.metadata_topic import MetadataTopic
+from broker.runtime.offset_lookup import FoundOffset, OffsetQuery
 from broker.runtime.partitions import Partitions
 from broker.runtime.reads import Isolation
 from protocol.errors import ErrorCode, KafkaError
@@ -41,10 +42,11 @@ _SPECIAL_FROM = {
 
 
 class ListOffsetsHandler:
-    """Answers ListOffsets."""
+    """Answers ListOffsets. `metadata_topic` is None where `__cluster_metadata` is not for clients to read."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, metadata_topic: MetadataTopic | None = None) -> None:
         self._partitions = partitions
+        self._metadata_topic = metadata_topic
 
     def __call__(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
         asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
@@ -70,13 +72,18 @@ class ListOffsetsHandler:
         if not is_served(asked.timestamp, context.api_version):
             return self._refused(asked, ErrorCode.UNSUPPORTED_VERSION, context)
         try:
-            partition = self._partitions.hosted(topic.name, asked.partition_index)
-            found = offset_lookup.list_offset(partition, _query(asked, request))
+            found = self._find(topic.name, asked.partition_index, _query(asked, request))
         except KafkaError as error:
             return self._refused(asked, error.code, context)
         return ListOffsetsPartitionResponse(
             asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch
         )
+
+    def _find(self, topic: str, index: int, query: OffsetQuery) -> FoundOffset:
+        """Raises KafkaError."""
+        if self._metadata_topic is not None and self._metadata_topic.is_meant(topic):
+            return self._metadata_topic.serving(self._partitions.image, index).list_offset(query)
+        return offset_lookup.list_offset(self._partitions.hosted(topic, index), query)
 
     def _refused(
         self, asked: ListOffsetsPartition, code: ErrorCode, context: RequestContext

@@ -21,6 +21,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.topic_image import TopicImage
 from broker.metadata.topic_names import is_internal, name_fault
+from broker.runtime.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -45,7 +46,11 @@ class TopicCreator(Protocol):
 
 
 class MetadataHandler:
-    """Answers Metadata from the published image. `creator` is None where auto.create.topics.enable is off."""
+    """Answers Metadata from the published image. `creator` is None where auto.create.topics.enable is off.
+
+    `metadata_topic` (None where clients may not read it) is told of only to those who ask for it: whoever subscribes
+    to a pattern, or to everything, does not mean it.
+    """
 
     def __init__(
         self,
@@ -54,11 +59,13 @@ class MetadataHandler:
         *,
         cluster_id: str,
         creator: TopicCreator | None,
+        metadata_topic: MetadataTopic | None = None,
     ) -> None:
         self._metadata = metadata
         self._controller = controller
         self._cluster_id = cluster_id
         self._creator = creator
+        self._metadata_topic = metadata_topic
 
     def __call__(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
         version, listener, image = context.api_version, context.listener, self._metadata.image
@@ -87,7 +94,7 @@ class MetadataHandler:
         return [self._by_name(name, image, view, operations, may_create) for name in names]
 
     def _by_id(self, topic_id: Uuid, image: MetadataImage, view: "_View", operations: int) -> MetadataResponseTopic:
-        topic = image.topics.by_id(topic_id)
+        topic = image.topics.by_id(topic_id) or self._metadata_log(None, topic_id, image)
         if topic is None:
             return MetadataResponseTopic(
                 ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, topic_authorized_operations=operations
@@ -97,7 +104,7 @@ class MetadataHandler:
     def _by_name(
         self, name: str, image: MetadataImage, view: "_View", operations: int, may_create: bool
     ) -> MetadataResponseTopic:
-        topic = image.topics.by_name(name)
+        topic = image.topics.by_name(name) or self._metadata_log(name, ZERO_UUID, image)
         if topic is not None:
             return view.topic(topic, operations)
         if name_fault(name) is not None:
@@ -105,6 +112,11 @@ class MetadataHandler:
         if may_create and self._creator is not None:
             self._creator.request_topic(name)  # the client asks again until the topic is there
         return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, operations)
+
+    def _metadata_log(self, name: str | None, topic_id: Uuid, image: MetadataImage) -> TopicImage | None:
+        if self._metadata_topic is None or not self._metadata_topic.is_meant(name, topic_id):
+            return None
+        return self._metadata_topic.topic(image)
 
 
 class _View:

@@ -5,7 +5,9 @@ Followers and consumers ask it to find out how much of what they hold survived a
 """
 
 from broker.api.context import RequestContext
+from broker.replication.epochs import EpochEnd
 from broker.runtime import partition_reads
+from broker.runtime.metadata_topic import MetadataTopic
 from broker.runtime.partitions import Partitions
 from protocol.errors import KafkaError
 from protocol.messages.offset_for_leader_epoch import (
@@ -18,10 +20,11 @@ from protocol.messages.offset_for_leader_epoch import (
 
 
 class OffsetForLeaderEpochHandler:
-    """Answers OffsetForLeaderEpoch."""
+    """Answers OffsetForLeaderEpoch. `metadata_topic` is None where `__cluster_metadata` is not for clients to read."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, metadata_topic: MetadataTopic | None = None) -> None:
         self._partitions = partitions
+        self._metadata_topic = metadata_topic
 
     def __call__(self, request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
@@ -33,8 +36,15 @@ class OffsetForLeaderEpochHandler:
 
     def _answer(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
-            partition = self._partitions.hosted(topic, asked.partition)
-            end = partition_reads.epoch_end(partition, asked.current_leader_epoch, asked.leader_epoch)
+            end = self._epoch_end(topic, asked)
         except KafkaError as error:
             return EpochEndOffset(error.code, asked.partition)
         return EpochEndOffset(0, asked.partition, end.epoch, end.end_offset)
+
+    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
+        """Raises KafkaError."""
+        if self._metadata_topic is not None and self._metadata_topic.is_meant(topic):
+            partition = self._metadata_topic.serving(self._partitions.image, asked.partition)
+            return partition.epoch_end(asked.current_leader_epoch, asked.leader_epoch)
+        hosted = self._partitions.hosted(topic, asked.partition)
+        return partition_reads.epoch_end(hosted, asked.current_leader_epoch, asked.leader_epoch)

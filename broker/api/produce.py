@@ -19,7 +19,7 @@ from functools import partial
 from broker.api.context import RequestContext
 from broker.api.current_leader import LeaderHints
 from broker.api.produced_batch import Unframeable, is_transactional, only_batch
-from broker.metadata.topic_names import is_internal
+from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
 from broker.runtime.partition import Partition, RecordsRefused
@@ -37,7 +37,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.primitives import Buffer
+from protocol.primitives import METADATA_TOPIC_ID, Buffer
 
 TOPIC_IDS_FROM = 13
 CURRENT_LEADER_FROM = 10
@@ -190,6 +190,10 @@ class _Produce:
         topics = self._partitions.image.topics
         image = topics.by_id(topic.topic_id) if by_id else topics.by_name(topic.name)
         if image is None:
+            if topic.topic_id == METADATA_TOPIC_ID or topic.name == CLUSTER_METADATA_TOPIC:
+                return (
+                    ErrorCode.INVALID_TOPIC_EXCEPTION
+                )  # clients may know it, and would try an unknown one for minutes
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         absence = self._partitions.absence(image, index)
         is_known = absence is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

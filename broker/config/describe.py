@@ -70,6 +70,14 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
     ]
 
 
+def describe_metadata_topic() -> list[ConfigEntry]:
+    """What can be said of `__cluster_metadata` (KIP-630): snapshots clean it up, and nobody can change that."""
+    documentation = "The records below a snapshot are deleted once it stands for them."
+    return [
+        ConfigEntry("cleanup.policy", "snapshot", ConfigSource.DEFAULT, (), ConfigType.LIST, True, False, documentation)
+    ]
+
+
 def _topic_synonyms(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> tuple[Synonym, ...]:
     own = (Synonym(name, overrides[name], ConfigSource.TOPIC),) if name in overrides else ()
     broker_names = TOPIC_SYNONYMS.get(name)

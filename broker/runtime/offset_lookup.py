@@ -55,7 +55,7 @@ def list_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return FoundOffset(UNKNOWN, bound, partition.role.epoch)
     try:
-        found = _look_up(partition.log, query.timestamp)
+        found = look_up(partition.log, query.timestamp)
     except LogDirFailure as failure:
         raise partition.offline(failure) from failure
     except CorruptBatch as error:
@@ -67,7 +67,7 @@ def list_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
     return NOT_FOUND
 
 
-def _look_up(log: Log, timestamp: int) -> FoundOffset:
+def look_up(log: Log, timestamp: int) -> FoundOffset:
     """Anything but the latest offset. Without tiered storage there is no latest tiered offset and nothing to upload."""
     match timestamp:
         case -2 | -4:  # EARLIEST, EARLIEST_LOCAL

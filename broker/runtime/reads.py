@@ -8,6 +8,7 @@ from broker.replication.epochs import EpochEnd
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 from storage.log import LogSlice
+from storage.log_snapshots import CheckpointId
 
 UNKNOWN = -1
 
@@ -63,6 +64,7 @@ class ReadResult:
     `aborted` is None unless the reader asked for committed data only. `is_idle`: there is nothing more to say until the
     partition changes. `is_cut_by_segment`: more is readable, but not in the same segment, so waiting would be in vain.
     `cold`: the records are on the disk; let the log warm this slice on the IO thread before they are touched.
+    `snapshot_id`: what stands for the records that are gone, where there is such a thing (KIP-630).
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -77,6 +79,7 @@ class ReadResult:
     is_idle: bool = False
     is_cut_by_segment: bool = False
     cold: LogSlice | None = None
+    snapshot_id: CheckpointId | None = None
 
     @property
     def is_urgent(self) -> bool:

@@ -1,0 +1,124 @@
+"""FetchSnapshot (key 59), versions 0-1, on a client listener: pages of a metadata snapshot for ordinary clients.
+
+For those who read `__cluster_metadata` and found that its log begins after their position: the answer to their Fetch
+named a snapshot, and its bytes are here, from the broker that serves the topic. Replicas ask the leader of the quorum
+on the controller listener, whose handler is another.
+"""
+
+from collections.abc import Awaitable
+from functools import partial
+from typing import Final
+
+from broker.api.context import RequestContext
+from broker.api.current_leader import LeaderHints
+from broker.api.metadata_source import MetadataSource
+from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.metadata_topic import METADATA_PARTITION, MetadataPartition, MetadataTopic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotRequestPartitionSnapshot,
+    FetchSnapshotResponse,
+    FetchSnapshotResponsePartitionSnapshot,
+    FetchSnapshotResponseSnapshotId,
+    FetchSnapshotResponseTopicSnapshot,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+)
+from storage.log_snapshots import CheckpointId
+
+MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
+_NAMES_ENDPOINTS: Final = 1
+
+
+class FetchPublicSnapshotHandler:
+    """Answers FetchSnapshot for clients; pages are read on the IO thread."""
+
+    def __init__(
+        self, metadata: MetadataSource, topic: MetadataTopic | None, io: BlockingIo, *, cluster_id: str
+    ) -> None:
+        self._metadata = metadata
+        self._topic = topic
+        self._io = io
+        self._cluster_id = cluster_id
+
+    def __call__(
+        self, request: FetchSnapshotRequest, context: RequestContext
+    ) -> FetchSnapshotResponse | Awaitable[FetchSnapshotResponse]:
+        if request.cluster_id not in (None, self._cluster_id):
+            return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+            return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
+        (topic,), (asked,) = request.topics, request.topics[0].partitions
+        try:
+            partition = self._partition(topic.name, asked)
+        except KafkaError as error:
+            return self._response(topic.name, self._refusal(asked, error.code), context)
+        return self._page(request, asked, partition, context)
+
+    def _partition(self, name: str, asked: FetchSnapshotRequestPartitionSnapshot) -> MetadataPartition:
+        """Raises KafkaError with the reason why it is not served here."""
+        if self._topic is None or name != CLUSTER_METADATA_TOPIC or asked.partition != METADATA_PARTITION:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = self._topic.serving(self._metadata.image, asked.partition)
+        partition.check_epoch(asked.current_leader_epoch)
+        return partition
+
+    async def _page(
+        self,
+        request: FetchSnapshotRequest,
+        asked: FetchSnapshotRequestPartitionSnapshot,
+        partition: MetadataPartition,
+        context: RequestContext,
+    ) -> FetchSnapshotResponse:
+        try:
+            answer = await self._io.submit(partial(_read, partition, asked, min(request.max_bytes, MAX_PAGE_BYTES)))
+        except KafkaError as error:
+            answer = self._refusal(asked, error.code)
+        except OSError as error:
+            code = partition.offline(partition.log.fail(error)).code
+            answer = self._refusal(asked, code)
+        return self._response(CLUSTER_METADATA_TOPIC, answer, context)
+
+    def _refusal(
+        self, asked: FetchSnapshotRequestPartitionSnapshot, code: ErrorCode
+    ) -> FetchSnapshotResponsePartitionSnapshot:
+        return FetchSnapshotResponsePartitionSnapshot(index=asked.partition, error_code=code, unaligned_records=b"")
+
+    def _response(
+        self, name: str, answer: FetchSnapshotResponsePartitionSnapshot, context: RequestContext
+    ) -> FetchSnapshotResponse:
+        response = FetchSnapshotResponse(topics=[FetchSnapshotResponseTopicSnapshot(name, [answer])])
+        if self._topic is not None and name == CLUSTER_METADATA_TOPIC:
+            image = self._metadata.image
+            hints = LeaderHints(image, context.listener)
+            answer.current_leader = LeaderIdAndEpoch(*hints.leader_of(self._topic.topic(image), METADATA_PARTITION))
+            if context.api_version >= _NAMES_ENDPOINTS:
+                response.node_endpoints = [
+                    NodeEndpoint(each.node_id, each.host, each.port) for each in hints.addresses()
+                ]
+        return response
+
+
+def _read(
+    partition: MetadataPartition, asked: FetchSnapshotRequestPartitionSnapshot, max_bytes: int
+) -> FetchSnapshotResponsePartitionSnapshot:
+    """One page. Blocks. Raises KafkaError SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE; OSError."""
+    id = CheckpointId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
+    if id.end_offset <= 0 or id.epoch < 0:
+        raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND)
+    try:
+        size = partition.snapshots.size(id)
+        if not 0 <= asked.position < size:
+            raise KafkaError(ErrorCode.POSITION_OUT_OF_RANGE)
+        data = partition.snapshots.read(id, asked.position, max(0, max_bytes))
+    except FileNotFoundError as error:
+        raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND) from error
+    return FetchSnapshotResponsePartitionSnapshot(
+        index=METADATA_PARTITION,
+        snapshot_id=FetchSnapshotResponseSnapshotId(*id),
+        size=size,
+        position=asked.position,
+        unaligned_records=data,
+    )

@@ -1,0 +1,438 @@
+"""`__cluster_metadata` through the client listener: who serves it, what is read, and what may not be done to it.
+
+Broker 1 is this node; its metadata log is a real log in memory, filled and committed by the test.
+"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from broker.api.delete_records import DeleteRecordsHandler
+from broker.api.describe_configs import DescribeConfigsHandler
+from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
+from broker.api.fetch import FetchHandler
+from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
+from broker.api.list_offsets import ListOffsetsHandler
+from broker.api.metadata import MetadataHandler
+from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.api.produce import ProduceHandler
+from broker.config.load import load_config
+from broker.quorum.identity import LeaderAndEpoch
+from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotRequestPartitionSnapshot,
+    FetchSnapshotRequestSnapshotId,
+    FetchSnapshotRequestTopicSnapshot,
+    FetchSnapshotResponse,
+    FetchSnapshotResponsePartitionSnapshot,
+)
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.primitives import METADATA_TOPIC_ID, ZERO_UUID, Uuid
+from protocol.records.batch import iter_headers
+from protocol.records.builder import Record, build_batch
+from storage.config import LogConfig
+from storage.log import Log
+from storage.log_snapshots import SnapshotFiles, checkpoint_name
+from tests.support.data_plane import BROKER_ID, Answer, DataPlane, batch
+
+NAME = "__cluster_metadata"
+BY_ID, BY_NAME = 17, 12
+SNAPSHOT = b"bytes of a snapshot"
+OTHER = 2
+
+
+@dataclass
+class Quorum:
+    leader: LeaderAndEpoch = field(default_factory=lambda: LeaderAndEpoch(BROKER_ID, 3))
+    high_watermark: int | None = 0
+
+
+class Stage:
+    """A broker with the topic, and verbs for what happens to the log and to the quorum."""
+
+    def __init__(self) -> None:
+        self.node = DataPlane()
+        fs = self.node.fs
+        self.quorum = Quorum()
+        self.log = Log.open(fs, "/data/__cluster_metadata-0", LogConfig(), now_ms=0, clean_shutdown=False)
+        self.snapshots = SnapshotFiles(fs, "/data/__cluster_metadata-0")
+        self.failures: list[object] = []
+        partition = MetadataPartition(self.log, self.snapshots, self.quorum, self.failures.append)
+        self.topic = MetadataTopic(BROKER_ID, partition, self.quorum)
+        node = self.node
+        self.fetch_handler = FetchHandler(
+            node.partitions,
+            node.sessions,
+            node.deadlines,
+            node.loop,
+            node.io,
+            node.clock,
+            max_bytes=1_000_000,
+            metadata_topic=self.topic,
+        )
+
+    def append(self, count: int = 1, *, epoch: int = 3) -> None:
+        """A batch of records, not committed yet."""
+        base, now_ms = self.log.log_end_offset, self.node.clock.now_ms()
+        records = [Record(now_ms, None, b"record") for _ in range(count)]
+        self.log.append_prepared(build_batch(records, base_offset=base, leader_epoch=epoch), epoch, now_ms=now_ms)
+
+    def commit(self) -> None:
+        self.quorum.high_watermark = self.log.log_end_offset
+        self.topic.on_quorum_changed()
+        self.node.loop.run_soon()
+
+    def trim_to(self, offset: int, epoch: int = 3) -> None:
+        """A snapshot takes the place of everything below `offset`."""
+        self.node.fs.open(f"/data/__cluster_metadata-0/{offset:020d}-{epoch:010d}.checkpoint").write(0, SNAPSHOT)
+        self.log.advance_high_watermark(offset)
+        self.log.maybe_increment_log_start_offset(offset)
+
+    def elect(self, leader: int | None, epoch: int) -> None:
+        self.quorum.leader = LeaderAndEpoch(leader, epoch)
+        self.topic.on_quorum_changed()
+        self.node.loop.run_soon()
+
+    def finish(self, pending: Awaitable[FetchSnapshotResponse]) -> FetchSnapshotResponse:
+        """Step through a handler that waits for nothing but the IO thread."""
+        steps = pending.__await__()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                return cast(FetchSnapshotResponse, finished.value)
+            self.node.loop.run_soon()
+
+    def fetch(
+        self,
+        offset: int,
+        *,
+        version: int = BY_ID,
+        epoch: int = -1,
+        wait_ms: int = 0,
+        session: tuple[int, int] = (0, -1),
+        named: bool = True,
+        index: int = 0,
+    ) -> Answer[FetchResponse]:
+        topic = FetchTopic(NAME if version < 13 else "", METADATA_TOPIC_ID if version >= 13 else ZERO_UUID)
+        topic.partitions = [FetchPartition(index, epoch, offset, -1, 0, 100_000)]
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=1_000_000,
+            session_id=session[0],
+            session_epoch=session[1],
+            topics=[topic] if named else [],
+        )
+        return Answer(self.fetch_handler(request, self.node.context(version)))
+
+    def metadata(self, name: str | None = NAME, topic_id: Uuid = ZERO_UUID) -> MetadataResponseTopic:
+        handler = MetadataHandler(
+            self.node.metadata, _Controller(), cluster_id="c", creator=None, metadata_topic=self.topic
+        )
+        request = MetadataRequest(topics=[MetadataRequestTopic(topic_id, name)])
+        (topic,) = handler(request, self.node.context(12)).topics
+        return topic
+
+    def list_offset(self, timestamp: int, *, epoch: int = -1) -> tuple[int, int, int]:
+        handler = ListOffsetsHandler(self.node.partitions, self.topic)
+        asked = ListOffsetsTopic(NAME, [ListOffsetsPartition(0, epoch, timestamp)])
+        response = handler(ListOffsetsRequest(-1, 0, [asked]), self.node.context(7))
+        (found,) = response.topics[0].partitions
+        return found.error_code, found.offset, found.leader_epoch
+
+
+class _Controller:
+    controller_id: int | None = BROKER_ID
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def only(answer: Answer[FetchResponse]) -> PartitionData:
+    (topic,) = answer.value.responses
+    (entry,) = topic.partitions
+    return entry
+
+
+def base_offsets(entry: PartitionData) -> list[int]:
+    return [header.base_offset for _, header in iter_headers(entry.records or b"")]
+
+
+class TestWhoServes:
+    def test_the_active_controller_where_it_is_a_broker(self, stage: Stage) -> None:
+        topic = stage.metadata()
+        assert (topic.error_code, topic.name, topic.topic_id, topic.is_internal) == (0, NAME, METADATA_TOPIC_ID, False)
+        (partition,) = topic.partitions
+        assert (partition.leader_id, partition.leader_epoch, partition.replica_nodes) == (BROKER_ID, 3, [BROKER_ID])
+
+    @pytest.mark.parametrize("leader", [None, 3000])
+    def test_else_the_live_broker_with_the_lowest_id(self, stage: Stage, leader: int | None) -> None:
+        stage.node.register_broker(OTHER)
+        stage.elect(leader, 4)
+        assert stage.metadata().partitions[0].leader_id == BROKER_ID
+        stage.node.register_broker(BROKER_ID, fenced=True, epoch=9)
+        assert stage.metadata().partitions[0].leader_id == OTHER
+
+    def test_a_fenced_controller_does_not_serve(self, stage: Stage) -> None:
+        stage.node.register_broker(OTHER, fenced=True)
+        stage.elect(OTHER, 4)
+        assert stage.metadata().partitions[0].leader_id == BROKER_ID
+
+    def test_it_is_known_by_its_id_and_to_nobody_who_did_not_ask(self, stage: Stage) -> None:
+        assert stage.metadata(None, METADATA_TOPIC_ID).name == NAME
+        handler = MetadataHandler(
+            stage.node.metadata, _Controller(), cluster_id="c", creator=None, metadata_topic=stage.topic
+        )
+        stage.node.create_topic("t")
+        listed = handler(MetadataRequest(topics=None), stage.node.context(12)).topics
+        assert [topic.name for topic in listed] == ["t"]
+
+    def test_where_it_is_not_readable_it_does_not_exist(self, stage: Stage) -> None:
+        handler = MetadataHandler(stage.node.metadata, _Controller(), cluster_id="c", creator=None)
+        request = MetadataRequest(topics=[MetadataRequestTopic(ZERO_UUID, NAME)])
+        (topic,) = handler(request, stage.node.context(12)).topics
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_any_other_broker_sends_readers_there(self, stage: Stage) -> None:
+        stage.node.register_broker(OTHER)
+        stage.elect(OTHER, 4)
+        response = stage.fetch(0).value
+        entry = response.responses[0].partitions[0]
+        assert entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (entry.current_leader.leader_id, entry.current_leader.leader_epoch) == (OTHER, 4)
+        assert [(each.node_id, each.host) for each in response.node_endpoints] == [(OTHER, "host-2")]
+        assert stage.list_offset(-1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_pages_of_topics_have_it_by_name(self, stage: Stage) -> None:
+        handler = DescribeTopicPartitionsHandler(stage.node.metadata, partition_limit=100, metadata_topic=stage.topic)
+        stage.node.create_topic("t")
+        context = stage.node.context(0)
+        named = handler(DescribeTopicPartitionsRequest([TopicRequest(NAME)], 100), context).topics
+        everything = handler(DescribeTopicPartitionsRequest([], 100), context).topics
+        assert [(topic.name, len(topic.partitions), topic.is_internal) for topic in named] == [(NAME, 1, False)]
+        assert [topic.name for topic in everything] == ["t"]
+
+
+class TestReading:
+    @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+    def test_what_is_committed_and_no_more(self, stage: Stage, version: int) -> None:
+        stage.append(2)
+        stage.append(1)
+        stage.commit()
+        stage.append(1)
+        entry = only(stage.fetch(0, version=version))
+        assert base_offsets(entry) == [0, 2]
+        assert (entry.high_watermark, entry.last_stable_offset, entry.log_start_offset) == (3, 3, 0)
+
+    def test_a_reader_at_the_end_waits_for_the_next_commit(self, stage: Stage) -> None:
+        answer = stage.fetch(0, wait_ms=500)
+        stage.append()
+        stage.node.loop.run_soon()
+        assert answer.is_waiting
+        stage.commit()
+        assert base_offsets(only(answer)) == [0]
+
+    def test_a_position_past_the_own_end_waits_for_it(self, stage: Stage) -> None:
+        stage.append(3)
+        stage.commit()
+        answer = stage.fetch(5, wait_ms=500)
+        assert answer.is_waiting
+        stage.append(2)
+        stage.append(2)
+        stage.commit()
+        assert base_offsets(only(answer)) == [5]
+
+    def test_records_that_are_gone_are_out_of_range_and_their_snapshot_is_named(self, stage: Stage) -> None:
+        stage.append(5)
+        stage.append(2)
+        stage.commit()
+        stage.trim_to(5)
+        entry = only(stage.fetch(4))
+        assert entry.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (entry.snapshot_id.end_offset, entry.snapshot_id.epoch) == (5, 3)
+
+    def test_a_node_that_has_not_heard_what_is_committed_says_so(self, stage: Stage) -> None:
+        stage.append()
+        stage.quorum.high_watermark = None
+        assert only(stage.fetch(0)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert stage.list_offset(-1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+
+    @pytest.mark.parametrize(
+        ("epoch", "error"), [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH), (3, 0)]
+    )
+    def test_readers_are_fenced_by_the_epoch_of_the_quorum(self, stage: Stage, epoch: int, error: int) -> None:
+        stage.append()
+        stage.commit()
+        assert only(stage.fetch(0, epoch=epoch)).error_code == error
+        assert stage.list_offset(-2, epoch=epoch)[0] == error
+
+    def test_there_is_one_partition(self, stage: Stage) -> None:
+        assert only(stage.fetch(0, index=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_replicas_have_no_business_here(self, stage: Stage) -> None:
+        request = FetchRequest(replica_id=OTHER, max_bytes=1000)
+        request.topics = [FetchTopic(NAME, ZERO_UUID, [FetchPartition(0, -1, 0, -1, 0, 1000)])]
+        answer = Answer(stage.fetch_handler(request, stage.node.context(BY_NAME)))
+        assert only(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_an_incremental_session_hears_of_commits_and_of_the_loss_of_the_lead(self, stage: Stage) -> None:
+        stage.append()
+        stage.commit()
+        opened = stage.fetch(1, session=(0, 0))
+        session = opened.value.session_id
+        assert session > 0
+        waiting = stage.fetch(1, session=(session, 1), named=False, wait_ms=500)
+        stage.append()
+        stage.commit()
+        assert base_offsets(only(waiting)) == [1]
+        idle = stage.fetch(2, session=(session, 2), wait_ms=500)
+        assert idle.is_waiting
+        stage.node.register_broker(OTHER)
+        stage.elect(OTHER, 4)
+        assert only(idle).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_commits_wake_readers_as_metadata_is_published(self, stage: Stage) -> None:
+        answer = stage.fetch(0, wait_ms=500)
+        stage.append()
+        stage.quorum.high_watermark = 1
+        stage.topic.on_metadata(None, stage.node.image)  # type: ignore[arg-type]  # what changed does not matter
+        stage.node.loop.run_soon()
+        assert base_offsets(only(answer)) == [0]
+
+
+class TestPositions:
+    def test_ends_of_the_log_and_points_in_time(self, stage: Stage) -> None:
+        stage.append(2, epoch=2)
+        stage.append(3, epoch=3)
+        stage.commit()
+        stage.append(1)
+        assert stage.list_offset(-1) == (0, 5, 3)
+        assert stage.list_offset(-2) == (0, 0, 2)
+        assert stage.list_offset(stage.node.clock.now_ms()) == (0, 0, 2)
+        assert stage.list_offset(stage.node.clock.now_ms() + 1) == (0, -1, -1)
+
+    def test_epochs_end_where_they_are_committed(self, stage: Stage) -> None:
+        stage.append(2, epoch=2)
+        stage.append(3, epoch=3)
+        stage.commit()
+        stage.append(1)
+        handler = OffsetForLeaderEpochHandler(stage.node.partitions, stage.topic)
+        asked = [OffsetForLeaderPartition(0, 3, epoch) for epoch in (2, 3)]
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(NAME, asked)])
+        (topic,) = handler(request, stage.node.context(4)).topics
+        assert [(each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions] == [
+            (0, 2, 2),
+            (0, 3, 5),
+        ]
+
+
+class TestSnapshots:
+    def ask(
+        self,
+        stage: Stage,
+        position: int = 0,
+        *,
+        end_offset: int = 5,
+        epoch: int = 3,
+        max_bytes: int = 1000,
+        topic: str = NAME,
+    ) -> FetchSnapshotResponsePartitionSnapshot:
+        handler = FetchPublicSnapshotHandler(stage.node.metadata, stage.topic, stage.node.io, cluster_id="c")
+        snapshot_id = FetchSnapshotRequestSnapshotId(end_offset, epoch)
+        asked = FetchSnapshotRequestPartitionSnapshot(0, -1, snapshot_id, position)
+        request = FetchSnapshotRequest(None, -1, max_bytes, [FetchSnapshotRequestTopicSnapshot(topic, [asked])])
+        pending = handler(request, stage.node.context(1))
+        response = pending if isinstance(pending, FetchSnapshotResponse) else stage.finish(pending)
+        (found,) = response.topics[0].partitions
+        return found
+
+    @pytest.fixture
+    def stage(self, stage: Stage) -> Stage:
+        stage.append(5)
+        stage.commit()
+        stage.trim_to(5)
+        return stage
+
+    def test_pages(self, stage: Stage) -> None:
+        first, rest = self.ask(stage, max_bytes=8), self.ask(stage, 8)
+        assert bytes(first.unaligned_records or b"") + bytes(rest.unaligned_records or b"") == SNAPSHOT
+        assert (first.size, rest.position, rest.snapshot_id.end_offset) == (len(SNAPSHOT), 8, 5)
+        assert (first.current_leader.leader_id, first.current_leader.leader_epoch) == (BROKER_ID, 3)
+
+    def test_what_cannot_be_had(self, stage: Stage) -> None:
+        assert self.ask(stage, len(SNAPSHOT)).error_code == ErrorCode.POSITION_OUT_OF_RANGE
+        assert self.ask(stage, -1).error_code == ErrorCode.POSITION_OUT_OF_RANGE
+        assert self.ask(stage, end_offset=4).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+        assert self.ask(stage, end_offset=0, epoch=0).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+        assert self.ask(stage, topic="t").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        stage.node.register_broker(OTHER)
+        stage.elect(OTHER, 4)
+        assert self.ask(stage).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_a_request_about_several_partitions_or_another_cluster(self, stage: Stage) -> None:
+        handler = FetchPublicSnapshotHandler(stage.node.metadata, stage.topic, stage.node.io, cluster_id="c")
+        foreign = handler(FetchSnapshotRequest(cluster_id="other"), stage.node.context(1))
+        nothing = handler(FetchSnapshotRequest(), stage.node.context(1))
+        assert [Answer(each).value.error_code for each in (foreign, nothing)] == [
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            ErrorCode.INVALID_REQUEST,
+        ]
+
+
+class TestReadOnly:
+    @pytest.mark.parametrize("version", [12, 13])
+    def test_nobody_writes(self, stage: Stage, version: int) -> None:
+        handler = ProduceHandler(stage.node.partitions, stage.node.deadlines, stage.node.loop)
+        by_id = version >= 13
+        topic = TopicProduceData("" if by_id else NAME, METADATA_TOPIC_ID if by_id else ZERO_UUID)
+        topic.partition_data = [PartitionProduceData(0, batch())]
+        response = handler(ProduceRequest(acks=1, topic_data=[topic]), stage.node.context(version))
+        (found,) = Answer(response).value.responses[0].partition_responses
+        assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    def test_nobody_deletes_records(self, stage: Stage) -> None:
+        handler = DeleteRecordsHandler(stage.node.partitions, stage.node.deadlines, stage.node.loop)
+        asked = DeleteRecordsTopic(NAME, [DeleteRecordsPartition(0, 1)])
+        answer = Answer(handler(DeleteRecordsRequest(topics=[asked]), stage.node.context(2)))
+        assert answer.value.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
+
+    def test_its_cleanup_policy_can_be_read(self, stage: Stage) -> None:
+        config, _ = load_config(None, (), {})
+        handler = DescribeConfigsHandler(
+            stage.node.metadata, node_id=1, config=lambda: config, loggers=_NoLoggers(), metadata_is_readable=True
+        )
+        request = DescribeConfigsRequest(resources=[DescribeConfigsResource(2, NAME)])
+        (result,) = handler(request, stage.node.context(4)).results
+        assert [(entry.name, entry.value, entry.read_only) for entry in result.configs] == [
+            ("cleanup.policy", "snapshot", True)
+        ]
+
+
+class _NoLoggers:
+    def levels(self) -> dict[str, str]:
+        return {}
+
+
+def test_a_snapshot_is_found_by_its_name(stage: Stage) -> None:
+    stage.append(5)
+    stage.commit()
+    stage.trim_to(5)
+    assert [checkpoint_name(id) for id in stage.snapshots.ids()] == ["00000000000000000005-0000000003.checkpoint"]
