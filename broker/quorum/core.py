@@ -20,26 +20,35 @@ from broker.quorum.following import Following
 from broker.quorum.identity import Instant, LeaderAndEpoch, SnapshotId
 from broker.quorum.leadership import Leadership
 from broker.quorum.messages import (
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
+    ChangeVotersResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    LeaderHint,
+    ProbeRequest,
+    ProbeResponse,
+    RemoveVoterRequest,
     Request,
     Response,
     SendFailure,
+    UpdateVoterRequest,
     VoteRequest,
     VoteResponse,
 )
 from broker.quorum.peers import Flight
 from broker.quorum.ready import Ready
 from broker.quorum.replica import RandomSource, Replica
+from broker.quorum.reports import Reports
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.snapshot_fetch import SnapshotFetch
 from broker.quorum.state import Candidate, Follower, Leader, Observer, Prospective, Resigned, Unattached
+from broker.quorum.voter_changes import VoterChanges
 from broker.quorum.voters import VoterSet
 from broker.quorum.votes import Outcome
 from protocol.errors import ErrorCode
@@ -70,7 +79,9 @@ class QuorumCore:
         self._elections = Elections(self._replica)
         self._leadership = Leadership(self._replica, self._elections)
         self._snapshot = SnapshotFetch(self._replica, self._elections)
-        self._following = Following(self._replica, self._elections, self._snapshot)
+        self._reports = Reports(self._replica, self._elections)
+        self._following = Following(self._replica, self._elections, self._snapshot, self._reports)
+        self._changes = VoterChanges(self._replica, self._leadership, now)
         self._under_way: Ready | None = None
         self._now = now
         self._replica.start(recovered, now)
@@ -91,6 +102,10 @@ class QuorumCore:
                 self._elections.on_end_request(token, request, now)
             case FetchSnapshotRequest():
                 self._leadership.on_fetch_snapshot_request(token, request, now)
+            case AddVoterRequest() | RemoveVoterRequest() | UpdateVoterRequest():
+                self._changes.on_request(token, request, now)
+            case ProbeRequest():
+                self._replica.answer(token, ProbeResponse(ErrorCode.NONE, self._replica.settings.versions))
         self._act(now)
 
     def on_response(self, serial: int, outcome: Response | SendFailure, now: Instant) -> None:
@@ -106,8 +121,11 @@ class QuorumCore:
 
     def _on_failure(self, flight: Flight, failure: SendFailure, now: Instant) -> None:
         self._replica.peers.failed(flight.to_id, now)
-        if failure.error is ErrorCode.UNSUPPORTED_VERSION and isinstance(flight.request, VoteRequest):
-            self._elections.on_vote_unsupported()
+        match flight.request:
+            case VoteRequest() if failure.error is ErrorCode.UNSUPPORTED_VERSION:
+                self._elections.on_vote_unsupported()
+            case ProbeRequest():
+                self._changes.on_probe(failure, now)
 
     def _on_outcome(self, flight: Flight, response: Response, now: Instant) -> None:
         match flight.request, response:
@@ -121,6 +139,10 @@ class QuorumCore:
                 self._elections.on_begin_response(flight, response, now)
             case EndQuorumEpochRequest(), EndQuorumEpochResponse():
                 self._elections.on_end_response(flight, response, now)
+            case (AddVoterRequest() | RemoveVoterRequest() | UpdateVoterRequest()) as request, ChangeVotersResponse():
+                self._reports.on_response(flight, request, response, now)
+            case ProbeRequest(), ProbeResponse():
+                self._changes.on_probe(response, now)
             case _:
                 self._replica.oddities += 1
                 self._replica.peers.failed(flight.to_id, now)
@@ -147,6 +169,11 @@ class QuorumCore:
     def shut_down(self, now: Instant) -> None:
         """Leave, a leader with goodbye; see `is_shut_down`. There is no way back."""
         self._replica.is_shutting_down = True
+        self._act(now)
+
+    def upgrade_kraft_version(self, token: int, version: int, now: Instant) -> None:
+        """From configured voters to ones that may change (KAFKA-16538); the Answer is a ChangeVotersResponse."""
+        self._changes.upgrade(token, version, now)
         self._act(now)
 
     def on_snapshot_generated(self, snapshot: StoredSnapshot, now: Instant) -> None:
@@ -195,6 +222,8 @@ class QuorumCore:
                     self._following.follow(role, now)
                 case Leader():
                     self._leadership.lead(role, now)
+                    if self._replica.role is role:
+                        self._changes.go_on(now)
                 case Observer():
                     self._following.observe(role, now)
                 case Unattached():
@@ -220,7 +249,7 @@ class QuorumCore:
     def _role_deadline(self) -> float:
         role, replica = self._replica.role, self._replica
         if isinstance(role, Leader):
-            return self._leadership.deadline(role)
+            return min(self._leadership.deadline(role), self._changes.deadline)
         if replica.is_shutting_down and not isinstance(role, Prospective | Candidate):
             return inf
         match role:
@@ -235,7 +264,18 @@ class QuorumCore:
     @property
     def leader(self) -> LeaderAndEpoch:
         """Who leads, as far as this node knows; itself from its election on."""
-        return LeaderAndEpoch(None if self.role == "resigned" else self._replica.term.leader_id, self.epoch)
+        role, term = self._replica.role, self._replica.term
+        return LeaderAndEpoch(None if isinstance(role, Resigned) else term.leader_id, term.epoch)
+
+    @property
+    def leader_hint(self) -> LeaderHint:
+        """The leader and where it listens, as responses say it."""
+        return self._replica.hint
+
+    @property
+    def is_changing_voters(self) -> bool:
+        """On the leader: whether a change of the voters is under way or not committed."""
+        return isinstance(self._replica.role, Leader) and self._changes.is_pending
 
     @property
     def epoch(self) -> int:

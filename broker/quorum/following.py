@@ -15,6 +15,7 @@ from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
 from broker.quorum.peers import Flight
 from broker.quorum.ready import Append
 from broker.quorum.replica import Replica
+from broker.quorum.reports import Reports
 from broker.quorum.snapshot_fetch import SnapshotFetch
 from broker.quorum.state import Follower, Observer, Unattached
 from protocol.errors import ErrorCode
@@ -22,10 +23,11 @@ from protocol.primitives import Buffer
 
 
 class Following:
-    def __init__(self, replica: Replica, elections: Elections, snapshot: SnapshotFetch) -> None:
+    def __init__(self, replica: Replica, elections: Elections, snapshot: SnapshotFetch, reports: Reports) -> None:
         self._replica = replica
         self._elections = elections
         self._snapshot = snapshot
+        self._reports = reports
         self.leader_log_start = UNKNOWN_OFFSET
         """The leader's log start, as it last said."""
 
@@ -39,14 +41,14 @@ class Following:
         if now.monotonic_ms >= role.fetch_deadline:
             self._elections.sound_out(now)
             return
-        self._fetch_from_leader(now)
+        self._ask_leader(role, now)
 
     def observe(self, role: Observer, now: Instant) -> None:
         """As an observer: look for a leader that answers, wherever one might know it."""
         if self._snapshot.is_being_checked:
             return
         if self._replica.leader_listeners and now.monotonic_ms < role.fetch_deadline:
-            self._fetch_from_leader(now)
+            self._ask_leader(role, now)
         else:
             self.search(now)
 
@@ -55,13 +57,13 @@ class Following:
         if isinstance(self._replica.role, Unattached) and not self._replica.is_shutting_down:
             self.search(now)
 
-    def _fetch_from_leader(self, now: Instant) -> None:
+    def _ask_leader(self, role: Follower | Observer, now: Instant) -> None:
         replica = self._replica
         leader_id, endpoint = replica.term.leader_id, replica.leader_endpoint
         if leader_id is None or endpoint is None:
             self.search(now)
         elif replica.peers.is_ready(leader_id, now):
-            request = self._snapshot.next_request() or self._fetch_request()
+            request = self._reports.due(role, now) or self._snapshot.next_request() or self._fetch_request()
             replica.send(leader_id, endpoint, request)
         elif replica.peers.is_resting(leader_id, now):
             self.search(now)
