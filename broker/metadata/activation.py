@@ -28,6 +28,12 @@ def activation_records(
     the same number. Raises InvalidMetadata for a bootstrap or a log without a metadata.version.
     """
     aborts = [VersionedRecord(AbortTransactionRecord(reason=_FAILOVER_REASON), 0)] if log.in_transaction else []
+    if (
+        log.in_transaction
+        and log.image.features.metadata_level
+        and not log.image.features.version.supports_transactions
+    ):
+        raise InvalidMetadata("a metadata transaction is open at a metadata.version that knows none")
     if log.has_records and not (log.in_transaction and log.image.is_empty):
         if log.image.features.metadata_level is None:
             raise InvalidMetadata("the metadata log holds records but no metadata.version")

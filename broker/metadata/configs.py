@@ -9,6 +9,7 @@ from broker.metadata.config_image import CLUSTER_DEFAULT, ConfigResource, Resour
 from broker.metadata.records import VersionedRecord
 from broker.metadata.result import Result
 from broker.metadata.state import MIN_INSYNC_REPLICAS, ControllerState
+from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata_records import ClearElrRecord
 
@@ -38,6 +39,7 @@ class AlterOutcome(NamedTuple):
     message: str | None
 
 
+_METADATA_LOG: Final = ConfigResource(ResourceType.TOPIC, CLUSTER_METADATA_TOPIC)
 _STORED_TYPES: Final = frozenset(
     {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP}
 )
@@ -86,6 +88,10 @@ class Configs:
         """Check what the resource would then have, and write what differs. Raises KafkaError."""
         if resource.type not in _STORED_TYPES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"configs of resource type {resource.type} cannot be stored")
+        if resource == _METADATA_LOG:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"the configuration of {CLUSTER_METADATA_TOPIC} can be read, not altered"
+            )
         before = self._state.image.configs.of(resource.type, resource.name)
         after = {key: value for key, value in {**before, **changed}.items() if value is not None}
         self._state.schema.validate(resource, after, before, self._state.layers(resource.name))

@@ -1,6 +1,7 @@
 """Altering stored configs: operations, validation, what is written and what is not."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pytest
 
@@ -13,6 +14,11 @@ from tests.broker.metadata.images import Cluster
 TOPIC = ConfigResource(ResourceType.TOPIC, "t")
 BROKER = ConfigResource(ResourceType.BROKER, "1")
 EVERYWHERE = ConfigResource(ResourceType.BROKER, "")
+
+
+class TwoVoters(NamedTuple):
+    kraft_version: int = 1
+    voter_ids: tuple[int, ...] = (1, 2)
 
 
 @pytest.fixture
@@ -140,3 +146,29 @@ class TestMinimumInSyncSize:
         cluster.write(result)
         assert cluster.partition("t").elr == ()
         assert (cluster.partition("t").leader_epoch, cluster.partition("t").partition_epoch) == epochs
+
+
+def test_the_configuration_of_the_metadata_log_itself_is_read_only(cluster: Cluster) -> None:
+    log = ConfigResource(ResourceType.TOPIC, "__cluster_metadata")
+    assert alter(cluster, log, ("cleanup.policy", SET, "snapshot")) is ErrorCode.POLICY_VIOLATION
+    assert alter(cluster, log, ("retention.ms", DELETE, None)) is ErrorCode.POLICY_VIOLATION
+    assert replace(cluster, log, {}) is ErrorCode.POLICY_VIOLATION
+
+
+def test_every_node_of_the_cluster_can_have_configs_and_nobody_else(cluster: Cluster) -> None:
+    cluster = Cluster(quorum=TwoVoters())
+    cluster.start_brokers(3)
+    codes = [
+        alter(cluster, ConfigResource(ResourceType.BROKER, name), ("a", SET, "1")) for name in ("1", "2", "3", "4")
+    ]
+    assert codes == [ErrorCode.NONE] * 3 + [ErrorCode.BROKER_ID_NOT_REGISTERED]
+
+
+@pytest.mark.parametrize("kind", [ResourceType.GROUP, ResourceType.CLIENT_METRICS])
+def test_groups_and_subscriptions_to_metrics_have_configs(cluster: Cluster, kind: ResourceType) -> None:
+    resource = ConfigResource(kind, "g")
+    assert alter(cluster, resource, ("interval.ms", SET, "100")) is ErrorCode.NONE
+    cluster.fail_over()
+    assert stored(cluster, resource) == {"interval.ms": "100"}
+    assert replace(cluster, resource, {}) is ErrorCode.NONE
+    assert cluster.image.configs.names(kind) == []
