@@ -15,7 +15,7 @@ from struct import Struct
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from protocol.api_keys import API_BY_KEY, ApiKey
+from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey
 from protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES, frame_size
 from protocol.headers import decode_response, encode_request
@@ -190,8 +190,13 @@ class Connection:
         self._socket.close()
 
     def version_of(self, api_key: int, highest: int | None = None) -> int:
-        """The highest version that both sides know, not above `highest`. Raises Unsupported."""
+        """The highest version that both sides know, not above `highest`. Raises Unsupported.
+
+        APIs of our own are in no node's list; a node that does not know one closes the connection.
+        """
         known = API_BY_KEY[api_key]
+        if api_key >= FIRST_PRIVATE_KEY:
+            return known.max_version
         theirs = self.versions.get(api_key)
         if theirs is None:
             raise Unsupported(f"{self.endpoint} does not serve {known.name}.")

@@ -11,9 +11,12 @@ from typing import NamedTuple, cast
 from protocol.messages import Message
 from protocol.messages.index import APIS
 
+FIRST_PRIVATE_KEY = 10_000
+"""From here on keys are ours, far from where Kafka's own will ever be."""
+
 
 class ApiKey(IntEnum):
-    """Kafka's API keys. 4, 5, 6 and 7 belonged to ZooKeeper clusters and are gone."""
+    """Kafka's API keys, and ours. 4, 5, 6 and 7 belonged to ZooKeeper clusters and are gone."""
 
     PRODUCE = 0
     FETCH = 1
@@ -104,6 +107,7 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    CREATE_METADATA_SNAPSHOT = 10_000
 
 
 class Api(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.api.context import RequestContext
-from protocol.api_keys import API_BY_KEY, ApiKey, request_class, response_class
+from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY, ApiKey, request_class, response_class
 from protocol.compiler import decoder
 from protocol.messages import Message
 
@@ -31,6 +31,11 @@ class Route:
     response_class: type[Message]
     unsupported_version: Callable[[], Message] | None = None
     advertised_min_version: int = -1
+
+    @property
+    def is_advertised(self) -> bool:
+        """APIs of our own are for our own tools: Kafka's clients are not told of keys that they could not name."""
+        return self.key < FIRST_PRIVATE_KEY
 
     def decode(self, body: memoryview, version: int) -> Message:
         """The request in `body`. Raises DecodeError."""

@@ -91,4 +91,5 @@ APIS: dict[int, tuple[str, str, int, int, int, bool, tuple[str, ...]]] = {
     90: ("describe_share_group_offsets", "DescribeShareGroupOffsets", 0, 1, 0, False, ("broker",)),
     91: ("alter_share_group_offsets", "AlterShareGroupOffsets", 0, 0, 0, False, ("broker",)),
     92: ("delete_share_group_offsets", "DeleteShareGroupOffsets", 0, 0, 0, False, ("broker",)),
+    10000: ("create_metadata_snapshot", "CreateMetadataSnapshot", 0, 0, 0, False, ("broker", "controller",)),
 }

@@ -1,0 +1,70 @@
+"""CreateMetadataSnapshot, key 10000 (`broker.api.create_metadata_snapshot`): ours alone, told to nobody else."""
+
+import asyncio
+
+import pytest
+
+from broker.api.api_versions import ApiVersionsHandler
+from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler
+from broker.api.route import route
+from broker.metadata.image import EMPTY_IMAGE
+from broker.quorum.identity import SnapshotId
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
+from tests.broker.api.metadata_stage import FixedMetadata, context
+from tests.support.fast_forward_loop import run_fast
+
+
+class Cutter:
+    """Answers, fails or never ends, as a test says."""
+
+    def __init__(self, outcome: SnapshotId | OSError | None, *, takes_s: float = 0.0) -> None:
+        self._outcome = outcome
+        self._takes_s = takes_s
+
+    async def generate_now(self) -> SnapshotId | None:
+        await asyncio.sleep(self._takes_s)
+        if isinstance(self._outcome, OSError):
+            raise self._outcome
+        return self._outcome
+
+
+def ask(cutter: Cutter, timeout_ms: int = 1000) -> CreateMetadataSnapshotResponse:
+    handler = CreateMetadataSnapshotHandler(cutter)
+    answers: list[CreateMetadataSnapshotResponse] = []
+
+    async def main() -> None:
+        answers.append(await handler(CreateMetadataSnapshotRequest(timeout_ms), context(0)))
+
+    run_fast(main())
+    return answers[0]
+
+
+def test_the_snapshot_that_is_in_place_is_named() -> None:
+    answer = ask(Cutter(SnapshotId(42, 7)))
+    assert (answer.error_code, answer.end_offset, answer.epoch) == (0, 42, 7)
+
+
+@pytest.mark.parametrize(
+    ("cutter", "code"),
+    [
+        (Cutter(None), ErrorCode.SNAPSHOT_NOT_FOUND),
+        (Cutter(OSError(28, "No space left on device")), ErrorCode.KAFKA_STORAGE_ERROR),
+        (Cutter(SnapshotId(1, 1), takes_s=2), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_what_can_go_wrong(cutter: Cutter, code: ErrorCode) -> None:
+    with pytest.raises(BaseException) as failed:
+        ask(cutter)
+    error = failed.value.exceptions[0] if isinstance(failed.value, BaseExceptionGroup) else failed.value
+    assert isinstance(error, KafkaError)
+    assert error.code is code
+
+
+def test_clients_are_not_told_of_it() -> None:
+    rows = [route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(None)))]
+    handler = ApiVersionsHandler(lambda: rows, FixedMetadata(EMPTY_IMAGE), kraft_version=lambda: 1)
+    answer = handler(ApiVersionsRequest("test", "1"), context(4))
+    assert answer.api_keys == []
