@@ -4,14 +4,26 @@ Every function gives records and changes nothing. The work is that of the partit
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from broker.metadata.cluster_image import BrokerRegistration
+from broker.metadata.image import MetadataImage
 from broker.metadata.partition import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, PartitionRegistration
-from broker.metadata.partition_changes import Election, PartitionChange
+from broker.metadata.partition_changes import Election, ElectionRules, PartitionChange
 from broker.metadata.partition_index import TopicPartition
 from broker.metadata.records import VersionedRecord
 from broker.metadata.state import ControllerState
 from protocol.primitives import Uuid
+
+
+class _TopicPolicy(NamedTuple):
+    """What an image says about elections in one topic."""
+
+    image: MetadataImage
+    topic_id: Uuid
+    rules: ElectionRules
+    min_isr: int
+    election: Election
 
 
 class Leadership:
@@ -19,6 +31,7 @@ class Leadership:
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
+        self._latest: _TopicPolicy | None = None  # a broker's partitions come topic by topic
 
     def broker_leaves(self, broker: int) -> list[VersionedRecord]:
         """Take a broker out of every in-sync set it is in, and lead without it."""
@@ -44,7 +57,7 @@ class Leadership:
             if broker not in registration.replicas:
                 continue
             change = self.change(partition, registration, arriving=broker)
-            change.election = self._election_for(partition)
+            change.election = self._policy(partition.topic_id).election
             records.append(change.build())
         return [record for record in records if record is not None]
 
@@ -75,14 +88,13 @@ class Leadership:
 
         `leaving` may not lead although it is still active in the image, `arriving` may although still fenced there.
         """
-        topic = self._state.image.topics.by_id(partition.topic_id)
-        assert topic is not None, "the index follows the image"
+        policy = self._policy(partition.topic_id)
         return PartitionChange(
             registration,
             topic_id=partition.topic_id,
             partition=partition.partition,
-            rules=self._state.rules,
-            min_isr=self._state.min_insync_replicas(topic.name),
+            rules=policy.rules,
+            min_isr=policy.min_isr,
             is_acceptable=self._acceptance(registration, leaving, arriving),
             directory_for=self.default_directory,
         )
@@ -99,7 +111,7 @@ class Leadership:
     ) -> VersionedRecord | None:
         change = self.change(partition, registration, leaving=broker)
         change.isr = tuple(member for member in registration.isr if member != broker)
-        change.election = self._election_for(partition)
+        change.election = self._policy(partition.topic_id).election
         if lost_data:
             change.unclean_shutdown_replicas = (broker,)
         return change.build()
@@ -117,10 +129,16 @@ class Leadership:
 
         return is_acceptable
 
-    def _election_for(self, partition: TopicPartition) -> Election:
-        topic = self._state.image.topics.by_id(partition.topic_id)
-        assert topic is not None
-        return Election.UNCLEAN if self._state.allows_unclean_election(topic.name) else Election.ONLINE
+    def _policy(self, topic_id: Uuid) -> _TopicPolicy:
+        image, latest = self._state.image, self._latest
+        if latest is not None and latest.image is image and latest.topic_id == topic_id:
+            return latest
+        topic = image.topics.by_id(topic_id)
+        assert topic is not None, "the index follows the image"
+        election = Election.UNCLEAN if self._state.allows_unclean_election(topic.name) else Election.ONLINE
+        min_isr = self._state.min_insync_replicas(topic.name)
+        self._latest = _TopicPolicy(image, topic_id, self._state.rules, min_isr, election)
+        return self._latest
 
     def _held_by(self, broker: int) -> Iterator[tuple[TopicPartition, PartitionRegistration]]:
         for partition in self._state.index.partitions_of(broker):
