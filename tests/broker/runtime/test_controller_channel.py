@@ -1,6 +1,7 @@
 """Finding the active controller, and what this broker says to it, there and here."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -121,7 +122,7 @@ async def test_news_of_another_leader_is_followed_at_once() -> None:
     scene.in_ms(1_001, lambda: scene.elect(THIRD))
     assert await scene.channel.heartbeat(BEAT) == HELLO
     assert scene.times[-1] - scene.times[0] == pytest.approx(1.001)
-    gaps = [later - earlier for earlier, later in zip(scene.times, scene.times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(scene.times)]
     assert gaps[:5] == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32]), "and nobody is asked in a busy loop"
 
 

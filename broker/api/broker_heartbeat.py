@@ -1,0 +1,20 @@
+"""BrokerHeartbeat (key 63), versions 0-2: a broker lives, and says what it wants (KIP-631).
+
+1 names log directories that failed (KIP-858), 2 those that take no new replicas (KIP-1066), not looked at yet.
+"""
+
+from collections.abc import Awaitable
+
+from broker.api.context import RequestContext
+from broker.api.controller_gateway import ControllerGateway
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+
+class BrokerHeartbeatHandler:
+    """Answers BrokerHeartbeat at the controller."""
+
+    def __init__(self, controller: ControllerGateway) -> None:
+        self._controller = controller
+
+    def __call__(self, request: BrokerHeartbeatRequest, context: RequestContext) -> Awaitable[BrokerHeartbeatResponse]:
+        return self._controller.submit(lambda controller, now: controller.heartbeat(request, now_ms=now))
