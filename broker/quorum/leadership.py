@@ -62,7 +62,9 @@ class Leadership:
         progress = Progress(replica.key, replica.voters)
         role = Leader(replica.log.end, granted, progress, self._quorum_deadline(progress, now))
         replica.become(role, Term(replica.term.epoch, replica.key.id, replica.term.voted))
-        self._appends = Appends(replica.term.epoch, replica.log.end, replica.settings.append_linger_ms)
+        # Lingering spares others answers; alone, what comes while an fsync runs gathers for the next in any case.
+        linger_ms = 0 if replica.is_lone_voter else replica.settings.append_linger_ms
+        self._appends = Appends(replica.term.epoch, replica.log.end, linger_ms)
         self.append_control(self._first_records(granted), now)
 
     def _first_records(self, granted: frozenset[int]) -> list[TypedRecord]:
