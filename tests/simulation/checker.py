@@ -1,0 +1,161 @@
+"""Holds every invariant against everything that happens, and remembers the last things for whoever must explain one."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Final, NoReturn
+
+from broker.quorum.identity import ReplicaKey, SnapshotId
+from broker.quorum.messages import Request, Response
+from protocol.primitives import ZERO_UUID
+from tests.simulation.disk import LoggedBatch, SimulatedDisk
+from tests.simulation.history import History, Observed, Subject, Violation
+from tests.simulation.invariants import INVARIANTS, Invariant, OneLeaderPerEpoch
+
+_REMEMBERED: Final = 400
+
+
+class Counts:
+    """What a run saw; a run in which something never happened proves nothing about it."""
+
+    NAMES: Final = ("elections", "truncations", "snapshot installs", "reconfigurations", "restarts")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, int] = dict.fromkeys((*self.NAMES, "commits", "snapshots", "trims"), 0)
+
+    def add(self, name: str, count: int = 1) -> None:
+        self.by_name[name] = self.by_name.get(name, 0) + count
+
+
+class Checker:
+    """The witness of all nodes. Implements the cluster that invariants look at, and dispatches hooks to them."""
+
+    def __init__(self, subjects: Mapping[int, Subject], now_ms: Callable[[], float]) -> None:
+        self.history = History()
+        self.counts = Counts()
+        self.events = 0
+        self.lost_disks: dict[ReplicaKey, SimulatedDisk] = {}
+        """Disks that were wiped, as they were: a leader may rightly go by what they told it before."""
+        self._subjects = subjects
+        self._now_ms = now_ms
+        self._seen: dict[int, Observed] = {}
+        self._lines: deque[str] = deque(maxlen=_REMEMBERED)
+        invariants = [invariant(self) for invariant in INVARIANTS]
+        self._leaders = next(each for each in invariants if isinstance(each, OneLeaderPerEpoch))
+        self._on_start = _overriders(invariants, "on_start")
+        self._on_event = _overriders(invariants, "on_event")
+        self._on_request = _overriders(invariants, "on_request")
+        self._on_response = _overriders(invariants, "on_response")
+        self._on_removed = _overriders(invariants, "on_removed")
+        self._on_snapshot = _overriders(invariants, "on_snapshot")
+        self._on_committed = _overriders(invariants, "on_committed")
+        self._on_state = _overriders(invariants, "on_state")
+        self._on_load = _overriders(invariants, "on_load")
+
+    # The cluster, for invariants
+
+    def subject(self, node_id: int) -> Subject:
+        return self._subjects[node_id]
+
+    def observed(self, node_id: int) -> Observed | None:
+        return self._seen.get(node_id)
+
+    def disk_of(self, key: ReplicaKey) -> SimulatedDisk | None:
+        subject = self._subjects.get(key.id)
+        if subject is not None and key.directory_id in (ZERO_UUID, subject.key.directory_id):
+            return subject.disk
+        return self.lost_disks.get(key)
+
+    def tell_committed(self, batches: Sequence[LoggedBatch]) -> None:
+        self.counts.add("commits", len(batches))
+        if len(self.history.batches) > len(batches):  # what a cluster begins with is no change
+            self.counts.add("reconfigurations", sum(_changes_voters(batch) for batch in batches))
+        for invariant in self._on_committed:
+            invariant.on_committed(batches)
+
+    # What happens
+
+    def note(self, text: str) -> None:
+        """A line of the story."""
+        self._lines.append(f"{self.events:6} {self._now_ms():10.1f}  {text}")
+
+    def last_lines(self, count: int) -> list[str]:
+        return list(islice(self._lines, max(0, len(self._lines) - count), None))
+
+    def on_start(self, node: Subject) -> None:
+        self._seen.pop(node.id, None)
+        for invariant in self._on_start:
+            invariant.on_start(node)
+
+    def on_stop(self, node: Subject) -> None:
+        self._seen.pop(node.id, None)
+
+    def on_event(self, node: Subject, now: Observed) -> None:
+        """A node after an event of its own."""
+        before = self._seen.get(node.id)
+        if before == now:
+            return
+        self._seen[node.id] = now
+        if before is None or before.epoch != now.epoch or before.is_leader != now.is_leader:
+            self._note_change(node, now)
+        if before is not None and now.log_start_offset > before.log_start_offset and now.log_end_offset > 0:
+            self.counts.add("trims", int(now.log_start_offset < now.log_end_offset))
+        for invariant in self._on_event:
+            invariant.on_event(node, before, now)
+
+    def _note_change(self, node: Subject, now: Observed) -> None:
+        what = "leads in" if now.is_leader else f"follows {now.leader_id} in"
+        self.note(f"node {node.id} {what} epoch {now.epoch}, log {now.log_start_offset}..{now.log_end_offset}")
+        if now.is_leader:
+            self.counts.add("elections")
+
+    def on_request_leaves(self, sender: int, request: Request) -> None:
+        for invariant in self._on_request:
+            invariant.on_request(self._subjects[sender], request)
+
+    def on_response_leaves(self, sender: int, request: Request, response: Response) -> None:
+        for invariant in self._on_response:
+            invariant.on_response(self._subjects[sender], request, response)
+
+    def on_removed(self, node_id: int, batches: Sequence[LoggedBatch]) -> None:
+        snapshots = self._subjects[node_id].disk.snapshot_ids()
+        if not snapshots or snapshots[-1].end_offset < batches[-1].end_offset:
+            self.counts.add("truncations")
+        self.note(f"node {node_id} removes {batches[0].base_offset}..{batches[-1].end_offset - 1}")
+        for invariant in self._on_removed:
+            invariant.on_removed(self._subjects[node_id], batches)
+
+    def on_snapshot(self, node_id: int, snapshot_id: SnapshotId, content: bytes, *, is_fetched: bool) -> None:
+        self.note(f"node {node_id} has snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
+        self.counts.add("snapshot installs" if is_fetched else "snapshots")
+        for invariant in self._on_snapshot:
+            invariant.on_snapshot(self._subjects[node_id], snapshot_id, content)
+
+    def on_state(self, node: Subject, offset: int, digest: bytes) -> None:
+        for invariant in self._on_state:
+            invariant.on_state(node, offset, digest)
+
+    def on_load(self, node: Subject, snapshot_id: SnapshotId) -> None:
+        self.note(f"node {node.id} loads snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
+        for invariant in self._on_load:
+            invariant.on_load(node, snapshot_id)
+
+    def on_own_leadership(self, node: Subject, epoch: int, applied_epoch: int) -> None:
+        """A leader is told that it leads: by then it must have applied something of its own epoch."""
+        if applied_epoch != epoch:
+            self.fail(
+                "LeadersHearOfItLast", f"node {node.id} is told to lead in {epoch}, having applied {applied_epoch}"
+            )
+
+    def fail(self, name: str, text: str) -> NoReturn:
+        """A rule that is not about the protocol's state alone. Raises Violation."""
+        raise Violation(name, text)
+
+
+def _changes_voters(batch: LoggedBatch) -> bool:
+    return batch.voters is not None
+
+
+def _overriders(invariants: list[Invariant], hook: str) -> list[Invariant]:
+    """Those that do something at a hook."""
+    return [each for each in invariants if getattr(type(each), hook) is not getattr(Invariant, hook)]

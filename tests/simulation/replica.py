@@ -1,0 +1,279 @@
+"""The real thing on a simulated node: QuorumCore, QuorumDriver, MetadataLog and storage.Log, put together as nodes are.
+
+`Parts` says which classes are used, so that a planted bug can take the place of one of them.
+"""
+
+from asyncio import Future
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from broker.metadata.snapshot_codec import voters_checkpoint
+from broker.quorum.core import NotLeader, QuorumCore
+from broker.quorum.identity import Endpoint, Instant, KRaftVersions, LeaderAndEpoch, SnapshotId
+from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
+from broker.quorum.settings import QuorumSettings, StaticVoter, StoredSnapshot
+from broker.quorum.voters import Voter, VoterSet
+from broker.runtime.metadata_log import MetadataLog
+from broker.runtime.quorum import VOTERS_CHECKPOINT
+from broker.runtime.quorum_driver import QuorumDriver
+from broker.runtime.quorum_state import QuorumStateFile
+from protocol.errors import ErrorCode
+from protocol.records.quorum_control import ControlState
+from storage.config import LogConfig
+from storage.errors import LogDirFailure
+from storage.files import join, parent, replace_file
+from tests.simulation.disk import METADATA_DIRECTORY
+from tests.simulation.history import Observed
+from tests.simulation.node import LISTENER, Node
+from tests.simulation.scenario import Scenario
+from tests.simulation.simulation import Simulation
+from tests.simulation.state_machine import State, StateMachine
+from tests.simulation.world import Process, SimulatedIo
+
+CLUSTER_ID: Final = "simulated-cluster-0001"
+_FORMATTED_AT_MS: Final = 1_600_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a replica is made of."""
+
+    core: type[QuorumCore] = QuorumCore
+    driver: type[QuorumDriver] = QuorumDriver
+    log: type[MetadataLog] = MetadataLog
+    state_file: type[QuorumStateFile] = QuorumStateFile
+
+
+@dataclass(slots=True)
+class RealReplicas:
+    """Implements ReplicaFactory."""
+
+    parts: Parts = field(default_factory=Parts)
+
+    def format(self, node: Node, scenario: Scenario, initial: list[Node] | None) -> None:
+        disk = node.disk
+        disk.make_directory(METADATA_DIRECTORY)
+        disk.sync_directory("/")
+        disk.sync_directory(parent(METADATA_DIRECTORY))
+        if initial is not None and scenario.kraft_version > 0:
+            control = ControlState(scenario.kraft_version, _voters(initial).to_record())
+            replace_file(
+                disk, join(METADATA_DIRECTORY, VOTERS_CHECKPOINT), voters_checkpoint(control, _FORMATTED_AT_MS)
+            )
+
+    def start(self, node: Node, process: Process, simulation: Simulation) -> "RealReplica":
+        return RealReplica(self.parts, node, process, simulation)
+
+
+def _voters(nodes: list[Node]) -> VoterSet:
+    return VoterSet(Voter(node.key, node.listeners, KRaftVersions()) for node in nodes)
+
+
+class RealReplica:
+    """Implements Replica and Server. Also the witness of its state machine."""
+
+    def __init__(self, parts: Parts, node: Node, process: Process, simulation: Simulation) -> None:
+        self.process = process
+        self._node = node
+        self._simulation = simulation
+        self._checker = simulation.checker
+        self._random = Random(f"replica {simulation.seed} {node.id} {node.starts}")
+        scenario = simulation.scenario
+        self._snapshot_bytes = scenario.snapshot_bytes
+        self._io = SimulatedIo(
+            process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
+        )
+        self._is_generating = False
+        self._proposed: dict[int, list[bytes]] = {}
+        config = LogConfig(segment_bytes=scenario.segment_bytes)
+        self._log = parts.log.open(node.disk, METADATA_DIRECTORY, config, process.now_ms())
+        state_file = parts.state_file(node.disk, METADATA_DIRECTORY)
+        recovered = replace(self._log.recovered, election=state_file.read())
+        now = Instant(process.monotonic_ms(), process.now_ms())
+        self._core = parts.core(settings_of(node, simulation), recovered, self._random, now)
+        self._machine = StateMachine(self, self._defer)
+        self._driver = parts.driver(
+            self._core,
+            self._log,
+            state_file,
+            self,
+            node_id=node.id,
+            clock=process,
+            loop=process,
+            io=self._io,
+            on_fatal=lambda error: simulation.on_fatal(node, error),
+        )
+        self._driver.add_listener(self._machine)
+        self._driver.start()
+
+    # Replica
+
+    @property
+    def state(self) -> State:
+        return self._machine.state
+
+    @property
+    def driver(self) -> QuorumDriver:
+        return self._driver
+
+    def observe(self) -> Observed:
+        core, leader = self._core, self._core.leader
+        return Observed(
+            leader.epoch,
+            leader.leader_id,
+            core.role == "leader",
+            self._driver.high_watermark,
+            self._log.log_start_offset,
+            core.log_end_offset,
+            core.voters,
+            core.kraft_version,
+            self._node.disk.version,
+        )
+
+    def append(self, frames: list[bytes]) -> None:
+        leader = self._driver.leader
+        try:
+            appended = self._driver.append(leader.epoch, frames)
+        except NotLeader:
+            return
+        self._proposed[appended.base_offset] = frames
+
+    def snapshot(self) -> None:
+        state = self._machine.state
+        snapshot_id = self._driver.can_snapshot_at(state.offset)
+        if snapshot_id is None or self._is_generating or self._machine.is_loading:
+            return
+        if snapshot_id != state.snapshot_id:
+            self._checker.fail("SnapshotIds", f"{snapshot_id} is offered for the state at {state.snapshot_id}")
+        self._is_generating = True
+        control = self._core._replica.history.at(state.offset - 1)
+        content = state.write(control.kraft_version, control.voters)
+        self._machine.bytes_since_snapshot = 0
+        self._write_snapshot(snapshot_id, content, state.timestamp_ms)
+
+    def _write_snapshot(self, snapshot_id: SnapshotId, content: bytes, timestamp_ms: int) -> None:
+        def write() -> StoredSnapshot:
+            writer = self._driver.begin_snapshot(snapshot_id)
+            try:
+                writer.append(content)
+                return writer.commit(timestamp_ms)
+            except OSError:
+                writer.abandon()
+                raise
+
+        def written(done: "Future[StoredSnapshot]") -> None:
+            self._is_generating = False
+            if done.exception() is None:
+                self._driver.on_snapshot_generated(done.result())
+
+        self._io.submit(write).add_done_callback(written)
+
+    def resign(self) -> None:
+        self._driver.resign(self._driver.leader.epoch)
+
+    def shut_down(self) -> "Future[None]":
+        return self._driver.shut_down()
+
+    def close(self) -> None:
+        """After `shut_down`: what a process does last."""
+        self._driver.close()
+        try:
+            self._log.close()
+        except LogDirFailure:
+            assert self._node.disk.has_failed, "a log must close on a sound disk"
+
+    def upgrade(self) -> "Future[Response] | None":
+        return self._driver.upgrade_kraft_version(1)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._is_generating or self._machine.is_loading
+
+    # Server and transport
+
+    def receive(self, request: Request, answer: Callable[[Response], None]) -> None:
+        if isinstance(request, ProbeRequest):
+            answer(ProbeResponse(ErrorCode.NONE, KRaftVersions()))
+            return
+
+        def done(future: "Future[Response]") -> None:
+            if future.exception() is None:
+                answer(future.result())
+
+        self._driver.handle(request).add_done_callback(done)
+
+    def send(
+        self,
+        to_id: int,
+        to: Endpoint,
+        request: Request,
+        timeout_ms: int,
+        done: Callable[[Response | SendFailure], None],
+    ) -> None:
+        self._simulation.network.send(self.process, to, request, timeout_ms, done)
+
+    # What the state machine is told
+
+    def on_applied(self, state: State) -> None:
+        self._checker.on_state(self._node, state.offset, state.digest)
+        if self._machine.bytes_since_snapshot >= self._snapshot_bytes:
+            self.process.call_soon(self.snapshot)
+
+    def on_load(self, snapshot_id: SnapshotId) -> None:
+        self._checker.on_load(self._node, snapshot_id)
+
+    def on_gap(self, expected: int, base_offset: int) -> None:
+        self._checker.fail(
+            "ListenersSeeEveryOffset", f"node {self._node.id} was told of {base_offset} instead of {expected}"
+        )
+
+    def on_leader(self, leader: LeaderAndEpoch) -> None:
+        if leader.leader_id == self._node.id:
+            self._checker.on_own_leadership(self._node, leader.epoch, self._machine.state.epoch)
+
+    def _defer(self, load: Callable[[], None]) -> "Future[None] | None":
+        if self._random.random() < 0.5:
+            load()
+            return None
+        done: Future[None] = self.process.create_future()
+
+        def finish() -> None:
+            load()
+            done.set_result(None)
+
+        delay_ms = self._random.expovariate(1.0 / 50.0)
+        self._simulation.world.schedule(delay_ms, finish, process=self.process)
+        return done
+
+
+def settings_of(node: Node, simulation: Simulation) -> QuorumSettings:
+    """The configuration file of a node."""
+    scenario = simulation.scenario
+    controllers = [other for other in simulation.nodes.values() if other.can_vote]
+    static = [other for other in controllers if other.id <= scenario.voters]
+    return QuorumSettings(
+        key=node.key,
+        cluster_id=CLUSTER_ID,
+        can_vote=node.can_vote,
+        listeners=node.listeners,
+        default_listener=LISTENER,
+        static_voters=()
+        if scenario.kraft_version > 0
+        else tuple(StaticVoter(other.id, other.bootstrap) for other in static),
+        bootstrap=tuple(other.bootstrap for other in controllers if other is not node),
+        election_timeout_ms=scenario.election_timeout_ms,
+        fetch_timeout_ms=scenario.fetch_timeout_ms,
+        election_backoff_max_ms=scenario.election_timeout_ms,
+        append_linger_ms=scenario.append_linger_ms,
+        request_timeout_ms=scenario.fetch_timeout_ms,
+        auto_join=scenario.auto_join and node.can_vote,
+        fetch_max_bytes=scenario.fetch_max_bytes,
+        fetch_snapshot_max_bytes=scenario.fetch_snapshot_max_bytes,
+        fetch_max_wait_ms=scenario.fetch_max_wait_ms,
+        observer_session_timeout_ms=scenario.observer_session_timeout_ms,
+        start_offset_lag_time_max_ms=scenario.start_offset_lag_time_max_ms,
+        retention_bytes=scenario.retention_bytes,
+        trim_interval_ms=scenario.trim_interval_ms,
+    )

@@ -1,0 +1,97 @@
+"""What one seed stands for before anything happens: how many nodes, how configured, how bad the world is."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from tests.simulation.network import Weather
+
+MAX_VOTERS: Final = 5
+MAX_OBSERVERS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Times in ms of true time. Nodes 1 … voters are the first voters; of the rest, `joiners` could become voters.
+
+    `fault_every_ms` and `append_every_ms` are means. Sizes are small, so that everything takes several steps.
+    """
+
+    voters: int
+    joiners: int
+    brokers: int
+    kraft_version: int
+    auto_join: bool
+    drift: float
+    weather: Weather
+    fault_every_ms: float
+    append_every_ms: float
+    io_inline_share: float
+    io_delay_ms: float
+    election_timeout_ms: int
+    fetch_timeout_ms: int
+    append_linger_ms: int
+    fetch_max_bytes: int
+    fetch_snapshot_max_bytes: int
+    fetch_max_wait_ms: int
+    observer_session_timeout_ms: int
+    start_offset_lag_time_max_ms: int
+    retention_bytes: int
+    trim_interval_ms: int
+    segment_bytes: int
+    snapshot_bytes: int
+
+    @property
+    def node_ids(self) -> range:
+        return range(1, self.voters + self.joiners + self.brokers + 1)
+
+    def can_vote(self, node_id: int) -> bool:
+        """Whether a node is a controller."""
+        return node_id <= self.voters + self.joiners
+
+
+def draw_scenario(random: Random) -> Scenario:
+    """Any scenario: mostly three voters and a few observers, since those are met most."""
+    observers = random.choice((0, 0, 1, 1, 2, 2, 3, 4, 5))
+    kraft_version = 0 if random.random() < 0.15 else 1
+    joiners = random.randint(0, observers) if kraft_version == 1 else random.choice((0, 0, observers))
+    timeout_ms = random.choice((300, 500, 1000))
+    return Scenario(
+        voters=random.choice((1, 2, 3, 3, 3, 3, 4, 5, 5)),
+        joiners=joiners,
+        brokers=observers - joiners,
+        kraft_version=kraft_version,
+        auto_join=random.random() < 0.4,
+        drift=random.choice((0.0, 0.01, 0.1)),
+        weather=draw_weather(random),
+        fault_every_ms=random.choice((150.0, 300.0, 600.0)),
+        append_every_ms=random.choice((30.0, 80.0, 200.0)),
+        io_inline_share=random.choice((0.3, 0.8, 0.95)),
+        io_delay_ms=random.choice((1.0, 5.0, 40.0)),
+        election_timeout_ms=timeout_ms,
+        fetch_timeout_ms=2 * timeout_ms,
+        append_linger_ms=random.choice((0, 5, 25, 25)),
+        fetch_max_bytes=random.choice((400, 2_000, 1_000_000)),
+        fetch_snapshot_max_bytes=random.choice((200, 700, 1_000_000)),
+        fetch_max_wait_ms=random.choice((100, 500)),
+        observer_session_timeout_ms=random.choice((1_500, 5_000, 300_000)),
+        start_offset_lag_time_max_ms=random.choice((1_000, 10_000, 604_800_000)),
+        retention_bytes=random.choice((1_000, 4_000, 20_000)),
+        trim_interval_ms=random.choice((200, 1_000)),
+        segment_bytes=random.choice((600, 2_000, 20_000)),
+        snapshot_bytes=random.choice((500, 1_500, 5_000)),
+    )
+
+
+def draw_weather(random: Random) -> Weather:
+    """Fine, rainy or stormy."""
+    fine = Weather(delay_ms=random.choice((1.0, 5.0, 20.0)))
+    match random.randrange(4):
+        case 0:
+            return fine
+        case 1:
+            return replace(fine, lost=0.02, twice=0.02, slow=0.02)
+        case 2:
+            return replace(fine, lost=0.1, twice=0.1, slow=0.1)
+        case _:
+            return replace(fine, lost=0.3, twice=0.1, slow=0.3, slow_ms=random.choice((300.0, 1500.0)))

@@ -1,0 +1,304 @@
+"""What befalls a cluster: work, faults and operators, drawn at random from the seed, mixed, at random moments.
+
+Two rules keep it survivable, as an operator must: only at kraft.version 1, and only fewer than a majority of any voters
+in force anywhere, lose their disks for good or move to where the others do not look; and nobody removes a voter that
+lives while one of the others is lost. Everything else may happen at any time, to any number of nodes.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from broker.quorum.identity import ReplicaKey
+from broker.quorum.messages import AddVoterRequest, ChangeVotersResponse, RemoveVoterRequest, Request, Response
+from broker.quorum.voters import VoterSet
+from protocol.errors import ErrorCode
+from tests.simulation.node import LISTENER, Node
+from tests.simulation.scenario import draw_weather
+from tests.simulation.simulation import Simulation
+from tests.simulation.state_machine import frame_of
+
+_REQUEST_TIMEOUT_MS: Final = 30_000.0
+"""An operator gives up on a change of voters; the change may happen all the same."""
+CLUSTER_ID: Final = "simulated-cluster-0001"
+
+
+class RandomSchedule:
+    """Implements Schedule."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._random = Random(f"schedule {simulation.seed}")
+        self._world = simulation.world
+        self._nodes = simulation.nodes
+        self._is_over = False
+        self._number = 0
+        self._open: dict[int, str] = {}
+        """Changes of voters that were asked for and neither answered nor given up."""
+        self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
+            (14, self._crash),
+            (10, self._cut_power_soon),
+            (2, self._fail_disk_soon),
+            (6, self._shut_down),
+            (6, self._stall),
+            (12, self._partition),
+            (8, self._heal),
+            (6, self._change_weather),
+            (8, self._snapshot),
+            (5, self._resign),
+            (8, self._add_voter),
+            (6, self._remove_voter),
+            (4, self._move),
+            (5, self._wipe),
+            (2, self._upgrade),
+            (4, self._burst),
+        )
+        self._weights = [weight for weight, _ in self._faults]
+
+    def begin(self) -> None:
+        scenario = self._simulation.scenario
+        self._after(self._random.expovariate(1.0 / scenario.append_every_ms), self._append_again)
+        self._after(1_000.0 + self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
+
+    def end(self) -> None:
+        self._is_over = True
+
+    @property
+    def is_over(self) -> bool:
+        return not self._open
+
+    def _after(self, delay_ms: float, action: Callable[[], None]) -> None:
+        self._world.schedule(delay_ms, action)
+
+    def _fault_again(self) -> None:
+        if not self._is_over:
+            delay_ms = self._random.expovariate(1.0 / self._simulation.scenario.fault_every_ms)
+            self._after(delay_ms, self._fault_again)  # before the fault, in which a node may lose its power
+            (_, fault) = self._random.choices(self._faults, self._weights)[0]
+            fault()
+
+    def _note(self, text: str) -> None:
+        self._simulation.checker.note(text)
+
+    def _any(self, nodes: list[Node]) -> Node | None:
+        return self._random.choice(nodes) if nodes else None
+
+    def _up(self) -> list[Node]:
+        return [node for node in self._nodes.values() if node.is_up]
+
+    def _leaders(self) -> list[Node]:
+        """Whoever believes to lead."""
+        checker = self._simulation.checker
+        return [node for node in self._up() if (now := checker.observed(node.id)) is not None and now.is_leader]
+
+    # Work
+
+    def _append_again(self) -> None:
+        if not self._is_over:
+            delay_ms = self._random.expovariate(1.0 / self._simulation.scenario.append_every_ms)
+            self._after(delay_ms, self._append_again)
+            self._append(1)
+
+    def _append(self, count: int) -> None:
+        for node in self._leaders():
+            replica = node.replica
+            for _ in range(count):
+                if replica is not None and replica.process.is_alive:
+                    self._world.run(replica.process, replica.append, self._frames())
+
+    def _frames(self) -> list[bytes]:
+        frames = []
+        for _ in range(self._random.choice((1, 1, 2, 5))):
+            self._number += 1
+            frames.append(frame_of(self._number, self._random.choice((0, 10, 40, 150))))
+        return frames
+
+    def _burst(self) -> None:
+        self._append(self._random.randint(5, 20))
+
+    # Lives
+
+    def _crash(self) -> None:
+        """One node, or now and then all at once."""
+        up = self._up()
+        victims = up if self._random.random() < 0.1 else self._random.sample(up, min(1, len(up)))
+        power = self._random.random() < 0.6
+        for node in victims:
+            self._note(f"node {node.id} {'loses power' if power else 'is killed'}")
+            self._simulation.crash(node, power=power)
+            self._start_later(node)
+
+    def _start_later(self, node: Node) -> None:
+        mean_ms = self._random.choice((50.0, 1_000.0, 4_000.0))
+        self._after(self._random.expovariate(1.0 / mean_ms), lambda: self._simulation.start(node))
+
+    def _cut_power_soon(self) -> None:
+        """In the middle of what a node is about to do."""
+        node = self._any(self._up())
+        if node is not None:
+            node.disk.fail_after = self._random.randint(0, 40)
+
+    def _fail_disk_soon(self) -> None:
+        node = self._any(self._up())
+        if node is not None:
+            node.disk.error_after = self._random.randint(0, 20)
+
+    def _shut_down(self) -> None:
+        node = self._any([node for node in self._up() if not node.is_leaving])
+        if node is None or node.replica is None:
+            return
+        self._note(f"node {node.id} shuts down")
+        replica, node.is_leaving = node.replica, True
+
+        def gone(_: object) -> None:
+            if node.replica is replica:
+                replica.close()
+                self._note(f"node {node.id} has shut down")
+                self._simulation.crash(node, power=False)
+                self._start_later(node)
+
+        self._world.run(replica.process, lambda: replica.shut_down().add_done_callback(gone))
+
+    def _stall(self) -> None:
+        """The machine pauses: clocks go on, nothing else does."""
+        node = self._any(self._up())
+        if node is not None and node.replica is not None:
+            pause_ms = self._random.choice((50.0, 800.0, 3_000.0))
+            self._note(f"node {node.id} stalls for {pause_ms:.0f} ms")
+            node.replica.process.stalled_until_ms = self._world.now_ms + pause_ms
+
+    def _move(self) -> None:
+        """A controller comes back under another address."""
+        node = self._any([node for node in self._up() if node.can_vote])
+        if node is not None and self._may_lose(node):
+            self._note(f"node {node.id} moves")
+            self._simulation.crash(node, power=False)
+            node.moves += 1
+            self._start_later(node)
+
+    # The network
+
+    def _partition(self) -> None:
+        """Cut some links, each in one direction, or the nodes into two groups, or one node off."""
+        ids = list(self._nodes)
+        links = {(a, b) for a in ids for b in ids if a != b}
+        match self._random.randrange(4):
+            case 0:
+                blocked = {link for link in sorted(links) if self._random.random() < 0.3}
+            case 1:
+                group = {node_id for node_id in ids if self._random.random() < 0.5}
+                blocked = {(a, b) for a, b in links if (a in group) != (b in group)}
+            case 2:
+                alone = self._random.choice(ids)
+                blocked = {(a, b) for a, b in links if alone in (a, b)}
+            case _:
+                deaf = self._random.choice(ids)
+                blocked = {(a, b) for a, b in links if b == deaf}
+        self._note(f"links are cut: {sorted(blocked)}")
+        self._simulation.network.block(frozenset(blocked))
+
+    def _heal(self) -> None:
+        self._note("links are whole")
+        self._simulation.network.block(frozenset())
+
+    def _change_weather(self) -> None:
+        self._simulation.network.weather = draw_weather(self._random)
+
+    # Snapshots, leadership
+
+    def _snapshot(self) -> None:
+        """On demand."""
+        node = self._any(self._up())
+        if node is not None and node.replica is not None:
+            self._world.run(node.replica.process, node.replica.snapshot)
+
+    def _resign(self) -> None:
+        node = self._any(self._leaders())
+        if node is not None and node.replica is not None:
+            self._note(f"node {node.id} resigns")
+            self._world.run(node.replica.process, node.replica.resign)
+
+    # Membership
+
+    def _ask(self, request: Request, what: str) -> None:
+        """Ask whoever believes to lead, or anybody."""
+        node = self._any(self._leaders() or self._up())
+        if node is None:
+            return
+        self._number += 1
+        number = self._number
+        self._open[number] = what
+        self._note(f"node {node.id} is asked to {what}")
+
+        def answered(response: Response) -> None:
+            self._open.pop(number, None)
+            if isinstance(response, ChangeVotersResponse):
+                self._note(f"node {node.id} was asked to {what}: {response.error.name} {response.message or ''}")
+                if response.error is ErrorCode.NONE:
+                    self._simulation.checker.counts.add("changes of voters answered")
+
+        self._simulation.ask(node, request, answered)
+        self._world.schedule(_REQUEST_TIMEOUT_MS, self._open.pop, number, None)
+
+    def _add_voter(self) -> None:
+        node = self._any([node for node in self._nodes.values() if node.can_vote])
+        if node is not None and self._simulation.scenario.kraft_version > 0:
+            self._ask(AddVoterRequest(CLUSTER_ID, node.key, node.listeners), f"add {node.id}")
+
+    def _remove_voter(self) -> None:
+        """A lost one before others; those who live only while all others can be reached."""
+        sets = self._voter_sets()
+        keys = sorted({key for voters in sets for key in voters.keys})
+        lost = [key for key in keys if self._is_lost(key)]
+        may_shrink = min((len(voters) for voters in sets), default=0) > 1 and not any(map(self._away, sets))
+        candidates = lost or (keys if may_shrink else [])
+        if candidates and self._simulation.scenario.kraft_version > 0:
+            key = self._random.choice(candidates)
+            self._ask(RemoveVoterRequest(CLUSTER_ID, key), f"remove {key.id}")
+
+    def _upgrade(self) -> None:
+        node = self._any(self._leaders())
+        if node is not None and node.replica is not None and self._simulation.scenario.kraft_version == 0:
+            self._note(f"node {node.id} is asked to upgrade kraft.version")
+            self._world.run(node.replica.process, node.replica.upgrade)
+
+    def _voter_sets(self) -> list[VoterSet]:
+        """All that are in force anywhere, those of nodes that are down included."""
+        found = [voters for node in self._nodes.values() if (voters := node.disk.replayed_voters()) is not None]
+        found += [
+            now.voters
+            for node in self._nodes.values()
+            if (now := self._simulation.checker.observed(node.id)) is not None
+        ]
+        return found
+
+    def _is_lost(self, key: ReplicaKey) -> bool:
+        node = self._nodes.get(key.id)
+        return node is None or node.key != key
+
+    def _away(self, voters: VoterSet) -> set[int]:
+        """Those who are lost, or have moved to where these voters do not look for them."""
+        return {
+            voter.key.id
+            for voter in voters
+            if self._is_lost(voter.key) or voter.endpoint(LISTENER) not in self._nodes[voter.key.id].endpoints
+        }
+
+    def _wipe(self) -> None:
+        """A disk is gone, and a new one comes."""
+        node = self._any(list(self._nodes.values()))
+        if node is None or not self._may_lose(node):
+            return
+        self._note(f"the disk of node {node.id} is wiped")
+        self._simulation.crash(node, power=True)
+        self._simulation.wipe(node)
+        self._start_later(node)
+
+    def _may_lose(self, node: Node) -> bool:
+        """Whether the others would still find each other and be a majority of every set of voters."""
+        if self._simulation.scenario.kraft_version == 0 or any("remove" in what for what in self._open.values()):
+            return not node.can_vote
+        return all(
+            len(self._away(voters) | ({node.id} & set(voters.ids))) <= len(voters) - voters.majority
+            for voters in self._voter_sets()
+        )

@@ -1,0 +1,276 @@
+"""One seed, one history: a cluster, what befalls it, and then peace in which it must come to an end of everything.
+
+The first part runs for a number of events under faults. Then faults stop, every node is up, no new work is given, and
+within `PEACE_MS` of simulated time there must be a leader, with everything committed, and everybody at its high
+watermark with nothing pending. Everything that is random comes out of the seed, and nothing else does.
+"""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, Protocol
+
+from broker.quorum.messages import Request, Response
+from storage.errors import LogDirFailure
+from tests.simulation.checker import Checker, Counts
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.history import Violation
+from tests.simulation.network import Network
+from tests.simulation.node import Node, Replica
+from tests.simulation.scenario import Scenario, draw_scenario
+from tests.simulation.world import PowerFailure, Process, World
+
+PEACE_MS: Final = 120_000.0
+_LOOK_EVERY: Final = 16
+"""Events between looks whether peace has come."""
+_SETTLED_LOOKS: Final = 3
+
+
+@dataclass(slots=True)
+class Found:
+    """A violation, and what led to it."""
+
+    seed: int
+    event: int
+    invariant: str
+    text: str
+    last_lines: list[str]
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    events: int
+    counts: Counts
+    found: Found | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+class ReplicaFactory(Protocol):
+    """Makes the thing under test run on a node's disk; raises what a start may raise."""
+
+    def format(self, node: Node, scenario: Scenario, initial: list[Node] | None) -> None:
+        """Write what formatting leaves; `initial` are the first voters, None for a node that is to find them."""
+        ...
+
+    def start(self, node: Node, process: Process, simulation: "Simulation") -> Replica: ...
+
+
+class Schedule(Protocol):
+    """What befalls the cluster."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None:
+        """No more faults, no more work."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that was asked for is pending."""
+        ...
+
+
+class Simulation:
+    """Use once: `run`. `network`, `nodes` and `world` are for the schedule and the replicas."""
+
+    def __init__(
+        self,
+        seed: int,
+        factory: ReplicaFactory,
+        make_schedule: "Callable[[Simulation], Schedule]",
+        *,
+        events: int,
+        scenario: Scenario | None = None,
+    ) -> None:
+        self.seed = seed
+        self.random = Random(f"history {seed}")
+        self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
+        self.world = World()
+        self.nodes: dict[int, Node] = {}
+        self.checker = Checker(self.nodes, lambda: self.world.now_ms)
+        self.network = Network(self.world, Random(f"network {seed}"), self.checker)
+        self.network.weather = self.scenario.weather
+        self.is_peace = False
+        self._factory = factory
+        self._planned_events = events
+        self._create_nodes()
+        self._schedule = make_schedule(self)
+
+    def _create_nodes(self) -> None:
+        scenario, random = self.scenario, self.random
+        for node_id in scenario.node_ids:
+            self.nodes[node_id] = Node(
+                node_id,
+                can_vote=scenario.can_vote(node_id),
+                disk=SimulatedDisk(node_id, self.checker),
+                rate=1.0 + random.uniform(-scenario.drift, scenario.drift),
+                wall_offset_ms=1_700_000_000_000 + random.randint(-5_000, 5_000),
+            )
+        initial = list(self.nodes.values())[: scenario.voters]
+        for node in self.nodes.values():
+            self._factory.format(node, scenario, initial if node in initial else None)
+            self.world.schedule(random.uniform(0.0, 200.0), self.start, node)
+
+    # Running
+
+    def run(self) -> Result:
+        """The whole history."""
+        try:
+            self._run()
+        except Violation as violation:
+            return self._result(violation)
+        return self._result(None)
+
+    def _run(self) -> None:
+        self._schedule.begin()
+        while self.checker.events < self._planned_events:
+            self.step()
+        self._make_peace()
+        deadline, settled = self.world.now_ms + PEACE_MS, 0
+        while settled < _SETTLED_LOOKS:
+            for _ in range(_LOOK_EVERY):
+                self.step()
+            complaint = self._complaint()
+            settled = settled + 1 if complaint is None else 0
+            if self.world.now_ms > deadline or (complaint is not None and self.world.is_idle):
+                self.checker.fail("Liveness", f"{PEACE_MS / 1000:.0f} s after the last fault, {complaint}")
+
+    def step(self) -> None:
+        """One event, and the look at whom it was of."""
+        self.checker.events += 1
+        try:
+            self.world.step()
+        except PowerFailure:
+            self._lose_power()
+        except Violation:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever a node did not foresee is a violation
+            self._on_error(error)
+        process = self.world.current
+        if process is not None and process.is_alive:
+            node = self.nodes[process.node_id]
+            if node.replica is not None and node.replica.process is process:
+                self.checker.on_event(node, node.replica.observe())
+
+    def _lose_power(self) -> None:
+        process = self.world.current
+        assert process is not None, "only nodes have power to lose"
+        node = self.nodes[process.node_id]
+        self.checker.note(f"node {node.id} loses its power in the middle of something")
+        process.die()
+        self.crash(node, power=True)
+        self.world.schedule(self.random.uniform(1.0, 3_000.0), self.start, node)
+
+    def _on_error(self, error: Exception) -> None:
+        process = self.world.current
+        if process is not None and not process.is_alive:
+            return  # the rest of an event in which the node died
+        who = "the simulation" if process is None else f"node {process.node_id}"
+        where = "".join(traceback.format_exception(error))
+        self.checker.fail("NodesDoNotFail", f"{who} raised {error!r}\n{where}")
+
+    def _result(self, violation: Violation | None) -> Result:
+        result = Result(self.seed, self.checker.events, self.checker.counts)
+        if violation is not None:
+            result.found = Found(
+                self.seed, self.checker.events, violation.invariant, violation.text, self.checker.last_lines(40)
+            )
+        result.lines = self.checker.last_lines(400)
+        return result
+
+    # Peace
+
+    def _make_peace(self) -> None:
+        self.is_peace = True
+        self.checker.note("peace")
+        self._schedule.end()
+        self.network.clear_up()
+        for node in self.nodes.values():
+            node.disk.fail_after = node.disk.error_after = None
+            if not node.is_up:
+                self.world.schedule(self.random.uniform(0.0, 500.0), self.start, node)
+
+    def _complaint(self) -> str | None:
+        """What is still missing; None if everything is settled."""
+        leaders = [
+            (now.epoch, node.id, now)
+            for node in self.nodes.values()
+            if (now := self.checker.observed(node.id)) is not None and now.is_leader
+        ]
+        if not leaders:
+            return "there is no leader"
+        epoch, leader_id, leader = max(leaders, key=lambda each: each[:2])
+        if leader.high_watermark != leader.log_end_offset:
+            return f"leader {leader_id} has committed {leader.high_watermark} of {leader.log_end_offset}"
+        for node in self.nodes.values():
+            complaint = self._complaint_of(node, leader_id, epoch, leader.log_end_offset)
+            if complaint is not None:
+                return f"node {node.id} {complaint}"
+        return None if self._schedule.is_over else "something that was asked for is pending"
+
+    def _complaint_of(self, node: Node, leader_id: int, epoch: int, end: int) -> str | None:
+        now, replica = self.checker.observed(node.id), node.replica
+        if now is None or replica is None:
+            return "is not up"
+        if (now.epoch, now.leader_id) != (epoch, leader_id):
+            return f"follows {now.leader_id} in epoch {now.epoch} instead of {leader_id} in {epoch}"
+        if now.high_watermark != end or replica.state.offset != end:
+            return f"is at {now.high_watermark}, applied {replica.state.offset}, of {end}"
+        return "has something pending" if replica.is_busy else None
+
+    # Lives of nodes
+
+    def start(self, node: Node) -> None:
+        """A new process on what the disk holds; no effect if there is one."""
+        if node.is_up:
+            return
+        node.starts += 1
+        if node.starts > 1:
+            self.checker.counts.add("restarts")
+        self.checker.note(f"node {node.id} starts")
+        process = Process(self.world, node.id, rate=node.rate, wall_offset_ms=node.wall_offset_ms)
+        self.world.current = process
+        node.disk.is_starting, node.disk.has_failed = True, False
+        node.is_leaving = False
+        self.checker.on_start(node)
+        replica = self._factory.start(node, process, self)
+        node.disk.is_starting = False
+        node.replica = replica
+        process.run_soon()
+        self.network.listen(node.bootstrap, replica)
+        self.network.listen(node.endpoint, replica)
+
+    def crash(self, node: Node, *, power: bool) -> None:
+        """The process is gone; with the power also what was not synced. Somebody must start it again."""
+        if node.replica is not None:
+            node.replica.process.die()
+        node.replica = None
+        self.checker.on_stop(node)
+        node.disk.fail_after = node.disk.error_after = None
+        node.disk.is_starting = False
+        if power:
+            node.disk.crash(self.random)
+        else:
+            node.disk.forget_process()
+
+    def on_fatal(self, node: Node, error: BaseException) -> None:
+        """A node ends itself. It may, when its disk failed."""
+        if not isinstance(error, OSError | LogDirFailure) or not node.disk.has_failed:
+            where = "".join(traceback.format_exception(error))
+            self.checker.fail("NodesDoNotFail", f"node {node.id} ended itself: {error!r}\n{where}")
+        self.checker.note(f"node {node.id} ends itself: {error}")
+        self.crash(node, power=self.random.random() < 0.5)
+        self.world.schedule(self.random.uniform(1.0, 3_000.0), self.start, node)
+
+    def wipe(self, node: Node) -> None:
+        """A node that is down gets an empty disk."""
+        self.checker.lost_disks[node.key] = node.disk
+        node.lose_disk(SimulatedDisk(node.id, self.checker))
+        self._factory.format(node, self.scenario, None)
+
+    def ask(self, node: Node, request: Request, answer: Callable[[Response], None]) -> None:
+        """Something that an operator asks of a node, as an event of that node; lost if it is down."""
+        if node.replica is not None:
+            self.world.run(node.replica.process, node.replica.receive, request, answer)

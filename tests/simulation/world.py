@@ -1,0 +1,228 @@
+"""Simulated time: one queue of events for all processes, and for each process a loop and a clock of its own.
+
+An event is the ringing of one timer, one message's arrival, one piece of file work: it runs whole, with everything it
+asks to be called soon, before the next one. Processes die between events or in the middle of one (`PowerFailure`);
+what is queued for a dead process never runs. Clocks of processes run a little too fast or too slow.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from random import Random
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+SOON_LIMIT = 10_000
+"""More calls than this in one event are taken for a loop that never ends."""
+
+
+class PowerFailure(BaseException):
+    """The machine lost its power in the middle of whatever it was doing."""
+
+
+class EndlessLoop(AssertionError):
+    """One event asked for ever more calls."""
+
+
+class Handle:
+    """What loops return for a scheduled call; as much of asyncio's as anybody uses."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "process", "when")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[object, ...], process: "Process | None", when: float
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self.process = process
+        self.when = when
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def run(self) -> None:
+        self._callback(*self._args)
+
+
+class World:
+    """The queue of all events; `now_ms` is the true time, `current` the process that the last event was of."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.current: Process | None = None
+        self._queue: list[tuple[float, int, Handle]] = []
+        self._scheduled = 0
+
+    def schedule(
+        self, delay_ms: float, callback: Callable[..., object], *args: object, process: "Process | None" = None
+    ) -> Handle:
+        """Run a callback later, unless `process` is dead by then."""
+        when = self.now_ms + max(0.0, delay_ms)
+        handle = Handle(callback, args, process, when)
+        self._scheduled += 1
+        heapq.heappush(self._queue, (when, self._scheduled, handle))
+        return handle
+
+    def step(self) -> bool:
+        """Run the next event that is still wanted; False if there is none. What it raises passes through."""
+        self.current = None
+        queue = self._queue
+        while queue:
+            when, _, handle = heapq.heappop(queue)
+            process = handle.process
+            if handle._cancelled or (process is not None and not process.is_alive):
+                continue
+            if process is not None and process.stalled_until_ms > when:
+                self._scheduled += 1
+                heapq.heappush(queue, (process.stalled_until_ms, self._scheduled, handle))
+                continue
+            self.now_ms = when
+            if process is None:
+                handle.run()
+            else:
+                self.run(process, handle.run)
+            return True
+        return False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to happen."""
+        return not self._queue
+
+    def run(self, process: "Process", callback: Callable[..., object], *args: object) -> None:
+        """Run something of a process as the current event, with whatever it asks to be called soon."""
+        self.current = process
+        callback(*args)
+        process.run_soon()
+
+
+class Process:
+    """One run of a node, from start to crash or stop: a loop that implements `Loop`, and a clock.
+
+    `rate` is how fast its clocks run; `stalled_until_ms` puts off whatever it has to do (a long pause of the machine).
+    """
+
+    def __init__(self, world: World, node_id: int, *, rate: float = 1.0, wall_offset_ms: int = 0) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.is_alive = True
+        self.stalled_until_ms = 0.0
+        self._rate = rate
+        self._wall_offset_ms = wall_offset_ms
+        self._soon: deque[Handle] = deque()
+
+    # The clock
+
+    def now_ms(self) -> int:
+        """Wall time."""
+        return self._wall_offset_ms + int(self.world.now_ms * self._rate)
+
+    def monotonic_ms(self) -> float:
+        return self.world.now_ms * self._rate
+
+    # The loop
+
+    def time(self) -> float:
+        return self.world.now_ms * self._rate / 1000.0
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Futures that nobody waits for any more may fail."""
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=cast(asyncio.AbstractEventLoop, self))
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = Handle(callback, args, self, self.world.now_ms)
+        self._soon.append(handle)
+        return cast(asyncio.Handle, handle)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        delay_ms = (when - self.time()) * 1000.0 / self._rate
+        return cast(asyncio.TimerHandle, self.world.schedule(delay_ms, callback, *args, process=self))
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args)
+
+    # Running
+
+    def run_soon(self) -> None:
+        soon = self._soon
+        for _ in range(SOON_LIMIT):
+            if not soon or not self.is_alive:
+                return
+            handle = soon.popleft()
+            if not handle._cancelled:
+                handle.run()
+        raise EndlessLoop(f"node {self.node_id} never comes to rest")
+
+    def die(self) -> None:
+        """Nothing that was scheduled for this process runs any more."""
+        self.is_alive = False
+        self._soon.clear()
+
+
+class SimulatedIo:
+    """Implements BlockingIo: file work runs in order, each piece as an event of its own after a while.
+
+    `inline_share` of the pieces that find nothing waiting run at once, which costs no event.
+    """
+
+    def __init__(self, process: Process, random: Random, *, inline_share: float, delay_ms: float) -> None:
+        self._process = process
+        self._random = random
+        self._inline_share = inline_share
+        self._delay_ms = delay_ms
+        self._jobs: deque[Callable[[], None]] = deque()
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = self._process.create_future()
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001  it is the submitter's, whatever it is
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        if not self._jobs and self._random.random() < self._inline_share:
+            run()
+            return future
+        self._jobs.append(run)
+        if len(self._jobs) == 1:
+            self._schedule()
+        return future
+
+    def _schedule(self) -> None:
+        delay_ms = self._random.expovariate(1.0 / self._delay_ms)
+        self._process.world.schedule(delay_ms, self._run_first, process=self._process)
+
+    def _run_first(self) -> None:
+        job = self._jobs[0]
+        job()
+        self._jobs.popleft()
+        if self._jobs:
+            self._schedule()
