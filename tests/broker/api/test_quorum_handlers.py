@@ -1,0 +1,191 @@
+"""The quorum's APIs between wire and replica: what is asked, what is answered, what is refused at the door."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from broker.api.add_raft_voter import AddRaftVoterHandler
+from broker.api.begin_quorum_epoch import BeginQuorumEpochHandler
+from broker.api.describe_quorum import DescribeQuorumHandler
+from broker.api.end_quorum_epoch import EndQuorumEpochHandler
+from broker.api.fetch_snapshot import FetchSnapshotHandler
+from broker.api.quorum_peer import QuorumPeer
+from broker.api.raft_fetch import RaftFetchHandler
+from broker.api.remove_raft_voter import RemoveRaftVoterHandler
+from broker.api.update_raft_voter import UpdateRaftVoterHandler
+from broker.api.vote import VoteHandler
+from broker.quorum import messages as core
+from broker.quorum.description import QuorumDescription, QuorumNode, ReplicaStatus
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.messages import LeaderHint, Request, Response
+from broker.quorum.wire.outgoing import outgoing
+from protocol.api_keys import API_BY_KEY, response_class
+from protocol.compiler import decode, encode_bytes
+from protocol.errors import ErrorCode
+from protocol.messages import fetch as fetch_messages
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
+from protocol.primitives import ZERO_UUID, Uuid
+from tests.broker.api.metadata_stage import context
+
+DIRECTORY = Uuid(b"\x11" * 16)
+LISTENER = "CONTROLLER"
+LISTENERS = (ListenerEndpoint(LISTENER, "h", 9093),)
+LEADER = LeaderHint(3, 6, LISTENERS)
+VOTE = core.VoteRequest("cluster", 5, ReplicaKey(1, DIRECTORY), ReplicaKey(2, DIRECTORY), LogPosition(4, 99))
+
+
+class ScriptedPeer:
+    """A replica that answers what it was told to, and keeps what it was asked."""
+
+    def __init__(self, response: Response | None = None, description: QuorumDescription | None = None) -> None:
+        self.asked: list[Request] = []
+        self.response = response
+        self.description = description
+
+    def handle(self, request: Request) -> Awaitable[Response]:
+        self.asked.append(request)
+        return self._answer()
+
+    async def _answer(self) -> Response:
+        assert self.response is not None
+        return self.response
+
+    def describe(self) -> QuorumDescription:
+        assert self.description is not None
+        return self.description
+
+
+CASES: list[tuple[Any, Request, Response]] = [
+    (VoteHandler, VOTE, core.VoteResponse(ErrorCode.NONE, LEADER, granted=True)),
+    (
+        BeginQuorumEpochHandler,
+        core.BeginQuorumEpochRequest("cluster", 1, 5, ReplicaKey(2, DIRECTORY), LISTENERS),
+        core.BeginQuorumEpochResponse(ErrorCode.NONE, LEADER),
+    ),
+    (
+        EndQuorumEpochHandler,
+        core.EndQuorumEpochRequest("cluster", 1, 5, (ReplicaKey(2, DIRECTORY),), LISTENERS),
+        core.EndQuorumEpochResponse(ErrorCode.NONE, LEADER),
+    ),
+    (
+        RaftFetchHandler,
+        core.FetchRequest("cluster", ReplicaKey(1, DIRECTORY), 5, 99, 4, 500, 1 << 20, 90),
+        core.FetchResponse(ErrorCode.NONE, LEADER, 90, 10, records=b"batches"),
+    ),
+    (
+        FetchSnapshotHandler,
+        core.FetchSnapshotRequest("cluster", ReplicaKey(1, DIRECTORY), 5, SnapshotId(1000, 4), 64, 4096),
+        core.FetchSnapshotResponse(ErrorCode.NONE, LEADER, SnapshotId(1000, 4), 5_000, 64, data=b"page"),
+    ),
+    (
+        AddRaftVoterHandler,
+        core.AddVoterRequest("cluster", ReplicaKey(4, DIRECTORY), LISTENERS, ack_when_committed=False),
+        core.ChangeVotersResponse(ErrorCode.DUPLICATE_VOTER, LeaderHint(), "4 votes already"),
+    ),
+    (
+        RemoveRaftVoterHandler,
+        core.RemoveVoterRequest("cluster", ReplicaKey(4, DIRECTORY)),
+        core.ChangeVotersResponse(ErrorCode.VOTER_NOT_FOUND, LeaderHint(), "4 does not vote"),
+    ),
+    (
+        UpdateRaftVoterHandler,
+        core.UpdateVoterRequest("cluster", 5, ReplicaKey(4, DIRECTORY), LISTENERS, KRaftVersions(0, 1)),
+        core.ChangeVotersResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LEADER),
+    ),
+]
+
+
+@pytest.mark.parametrize(("handler", "request_", "response"), CASES, ids=lambda value: type(value).__name__)
+async def test_what_a_peer_sends_reaches_the_replica_and_its_answer_comes_back(
+    handler: Any, request_: Request, response: Response
+) -> None:
+    out = outgoing(request_, 1_000)
+    for version in range(out.lowest_version, API_BY_KEY[out.key].max_version + 1):
+        peer = ScriptedPeer(response)
+        message: Any = out.build(version)
+        arrived, _ = decode(type(message), encode_bytes(message, version), version)
+        answer = await handler(peer)(arrived, context(version, listener=LISTENER))
+        returned, _ = decode(response_class(out.key), encode_bytes(answer, version), version)
+        read: Any = out.read(returned, LISTENER)
+        assert type(peer.asked[0]) is type(request_)
+        assert read.error is response.error
+        if version == API_BY_KEY[out.key].max_version:
+            assert peer.asked == [request_]
+            assert read == response
+
+
+@pytest.mark.parametrize(("handler", "request_", "_response"), CASES[:5], ids=lambda value: type(value).__name__)
+async def test_what_is_about_another_partition_does_not_reach_the_replica(
+    handler: Any, request_: Request, _response: Response
+) -> None:
+    peer = ScriptedPeer()
+    out = outgoing(request_, 1_000)
+    version = API_BY_KEY[out.key].max_version
+    message: Any = out.build(version)
+    message.topics *= 2
+    answer = await handler(peer)(message, context(version, listener=LISTENER))
+    assert (answer.error_code, peer.asked) == (ErrorCode.INVALID_REQUEST, [])
+
+
+async def test_a_fetch_that_waits_is_given_up_with_its_connection() -> None:
+    class Parking(ScriptedPeer):
+        def handle(self, request: Request) -> Awaitable[Response]:
+            self.parked: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+            return self.parked
+
+    peer = Parking()
+    message = outgoing(CASES[3][1], 0).build(18)
+    assert isinstance(message, fetch_messages.FetchRequest)
+    waiting = asyncio.ensure_future(RaftFetchHandler(peer)(message, context(18)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert peer.parked.cancelled()
+
+
+class TestDescribeQuorum:
+    DESCRIPTION = QuorumDescription(
+        ErrorCode.NONE,
+        1,
+        5,
+        90,
+        (ReplicaStatus(ReplicaKey(1, DIRECTORY), 100, 7, 7), ReplicaStatus(ReplicaKey(2, DIRECTORY), 99, 6, 5)),
+        (ReplicaStatus(ReplicaKey(9, DIRECTORY), 90),),
+        (QuorumNode(1, LISTENERS),),
+    )
+
+    def ask(self, version: int, description: QuorumDescription, *, topic: str = "__cluster_metadata") -> Any:
+        peer: QuorumPeer = ScriptedPeer(description=description)
+        asked = DescribeQuorumRequest([DescribeQuorumRequestTopicData(topic, [DescribeQuorumRequestPartitionData(0)])])
+        answer = DescribeQuorumHandler(peer)(asked, context(version))
+        return decode(DescribeQuorumResponse, encode_bytes(answer, version), version)[0]
+
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    def test_every_version_tells_what_it_can(self, version: int) -> None:
+        answer = self.ask(version, self.DESCRIPTION)
+        partition = answer.topics[0].partitions[0]
+        assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 5, 90)
+        second = partition.current_voters[1]
+        assert (second.replica_id, second.log_end_offset) == (2, 99)
+        assert (second.last_fetch_timestamp, second.last_caught_up_timestamp) == ((6, 5) if version else (-1, -1))
+        assert second.replica_directory_id == (DIRECTORY if version == 2 else ZERO_UUID)
+        assert [each.replica_id for each in partition.observers] == [9]
+        assert [node.listeners[0].port for node in answer.nodes] == ([9093] if version == 2 else [])
+
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    def test_who_does_not_lead_says_so_of_the_partition(self, version: int) -> None:
+        answer = self.ask(version, QuorumDescription(ErrorCode.NOT_LEADER_OR_FOLLOWER, 2, 5))
+        partition = answer.topics[0].partitions[0]
+        assert (answer.error_code, partition.error_code) == (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def test_other_partitions_are_unknown(self) -> None:
+        answer = self.ask(2, self.DESCRIPTION, topic="other")
+        assert answer.topics[0].topic_name == "other"
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
