@@ -159,6 +159,8 @@ class BrokerConfig:
     controller_quorum_retry_backoff_ms = integer()
     controller_quorum_append_linger_ms = integer()
     controller_quorum_auto_join_enable = boolean()
+    controller_quorum_fetch_max_bytes = integer()
+    controller_quorum_fetch_snapshot_max_bytes = integer()
     controller_socket_timeout_ms = integer()
     metadata_log_segment_bytes = integer()
     metadata_log_segment_ms = integer()
@@ -314,6 +316,7 @@ class BrokerConfig:
     # Ours
     ottla_cluster_metadata_readable = boolean()
     ottla_metadata_snapshot_import_uri = optional_text()
+    ottla_metadata_snapshot_compression_type = text()
 
     __slots__ = (
         "_overrides_per_ip",
@@ -426,7 +429,7 @@ class BrokerConfig:
         return self.log_dirs[0] if given is None else normpath(str(given))
 
     @property
-    def snapshot_min_changed_records_ratio(self) -> float:
+    def metadata_snapshot_min_changed_records_ratio(self) -> float:
         """``metadata.snapshot.min.changed_records.ratio`` of KIP-630, whose name has an underscore of its own."""
         return cast(float, self.value("metadata.snapshot.min.changed_records.ratio"))
 

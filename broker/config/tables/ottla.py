@@ -1,11 +1,12 @@
-"""Keys that are ours, and those of KIP-630 that Kafka specified but never shipped."""
+"""Keys that are ours, those of KIP-630 that Kafka specified but never shipped, and those of Kafka after 4.2."""
 
 from broker.config.key import ConfigKey
-from broker.config.rules import at_least, between
+from broker.config.rules import at_least, between, one_of
 from broker.config.values import ConfigType
 
 BOOLEAN = ConfigType.BOOLEAN
 DOUBLE = ConfigType.DOUBLE
+INT = ConfigType.INT
 LONG = ConfigType.LONG
 STRING = ConfigType.STRING
 
@@ -18,11 +19,19 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Whether ordinary consumers may read the metadata log as the topic __cluster_metadata."),
     ConfigKey("ottla.metadata.snapshot.import.uri", STRING, None,
         "Where metadata snapshots made outside are found; a node starts or catches up from them after checking them."),
+    ConfigKey("ottla.metadata.snapshot.compression.type", STRING, "none",
+        "Codec of the data batches of metadata snapshots. Replicas write equal files only if it is the same on all.",
+        rule=one_of("none", "gzip", "snappy", "lz4", "zstd")),
     ConfigKey("metadata.snapshot.min.changed_records.ratio", DOUBLE, "0.5",
         "Share of records changed since the last snapshot from which another is worth cutting (KIP-630).",
         rule=between(0, 1)),
     ConfigKey("metadata.start.offset.lag.time.max.ms", LONG, "604800000",
         "Time a slow replica of the metadata log is waited for before records below a snapshot go (KIP-630).",
         rule=at_least(0)),
+    ConfigKey("controller.quorum.fetch.max.bytes", INT, "1048576",
+        "Most bytes of the metadata log in one answer to a replica that fetches; one batch goes whole (KIP-1219).",
+        rule=at_least(1)),
+    ConfigKey("controller.quorum.fetch.snapshot.max.bytes", INT, "1048576",
+        "Most bytes of a metadata snapshot in one answer to a replica that fetches it (KIP-1219).", rule=at_least(1)),
 )
 # fmt: on
