@@ -64,19 +64,26 @@ class SnapshotTrigger:
         self._began_ms = now_ms
         self._is_asked = False
 
-    def on_commit(self, size: int, changed: int) -> None:
-        """Batches of `size` bytes were committed. `changed`: how many records of the last snapshot, or added after it,
-        they modified or deleted; to count one again makes snapshots come sooner, never later.
+    def on_log_read(self, size_bytes: int) -> None:
+        """So many bytes of batches were committed and are in the state now."""
+        self._since.bytes += size_bytes
+
+    def on_changed(self, records: int) -> None:
+        """So many records of the last snapshot, or added after it, were modified or deleted. To count one again makes
+        snapshots come sooner, never later.
         """
-        self._since.bytes += size
-        self._since.changed += changed
+        self._since.changed += records
 
     def request(self) -> None:
         """Somebody wants one now."""
         self._is_asked = True
 
-    def due(self, now_ms: float) -> SnapshotReason | None:
-        """Whether one is due, and why; never while one is being made."""
+    def is_due(self, now_ms: float) -> bool:
+        """Never while one is being made."""
+        return self.reason(now_ms) is not None
+
+    def reason(self, now_ms: float) -> SnapshotReason | None:
+        """Why one is due, if it is."""
         if self._covered is not None:
             return None
         if self._is_asked:
@@ -114,10 +121,11 @@ class SnapshotTrigger:
         """
         covered, self._covered = self._covered, None
         if covered is not None:
-            self.on_commit(covered.bytes, covered.changed)
+            self.on_log_read(covered.bytes)
+            self.on_changed(covered.changed)
 
-    def on_load(self, records: int, now_ms: float) -> None:
-        """A snapshot of so many records was loaded in place of all that was there."""
+    def on_snapshot(self, records: int, now_ms: float) -> None:
+        """A snapshot of so many records stands for the whole state: it was loaded, or made in one go."""
         self._covered, self._since = None, _Since()
         self._records, self._began_ms = records, now_ms
 

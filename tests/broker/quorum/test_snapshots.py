@@ -26,7 +26,7 @@ def trigger(*, ratio: float = 0.5, min_bytes: int = 1000, interval_ms: int = HOU
     """One whose last snapshot was loaded at time 0, with so many records."""
     made = SnapshotTrigger(TriggerSettings(min_changed_ratio=ratio, min_bytes=min_bytes, interval_ms=interval_ms), 0)
     if records:
-        made.on_load(records, 0)
+        made.on_snapshot(records, 0)
     return made
 
 
@@ -35,18 +35,18 @@ def trigger(*, ratio: float = 0.5, min_bytes: int = 1000, interval_ms: int = HOU
 
 def test_the_first_snapshot_is_made_by_bytes_alone() -> None:
     first = trigger()
-    first.on_commit(999, 0)
-    assert first.due(0) is None
-    first.on_commit(1, 0)
-    assert first.due(0) is SnapshotReason.CHANGES
+    first.on_log_read(999)
+    assert first.reason(0) is None
+    first.on_log_read(1)
+    assert first.reason(0) is SnapshotReason.CHANGES
 
 
 def test_an_empty_snapshot_does_not_count_as_the_last() -> None:
     empty = trigger()
     empty.begin(0)
     empty.end(0)
-    empty.on_commit(1000, 0)
-    assert empty.due(0) is SnapshotReason.CHANGES
+    empty.on_log_read(1000)
+    assert empty.reason(0) is SnapshotReason.CHANGES
 
 
 @pytest.mark.parametrize(
@@ -54,81 +54,90 @@ def test_an_empty_snapshot_does_not_count_as_the_last() -> None:
 )
 def test_later_ones_need_bytes_and_changes(size: int, changed: int, due: bool) -> None:
     later = trigger(records=100)
-    later.on_commit(size, changed)
-    assert (later.due(0) is SnapshotReason.CHANGES) is due
+    later.on_log_read(size)
+    later.on_changed(changed)
+    assert (later.reason(0) is SnapshotReason.CHANGES) is due
 
 
 def test_additions_alone_are_no_reason() -> None:
     later = trigger(records=1, interval_ms=0)
-    later.on_commit(10**9, 0)
-    assert later.due(1000 * HOUR) is None
+    later.on_log_read(10**9)
+    assert later.reason(1000 * HOUR) is None
 
 
 def test_one_record_that_changes_all_the_time_is_no_reason_before_the_bytes() -> None:
     later = trigger(records=1)
     for _ in range(9):
-        later.on_commit(100, 1)
-        assert later.due(0) is None
-    later.on_commit(100, 1)
-    assert later.due(0) is SnapshotReason.CHANGES
+        later.on_log_read(100)
+        later.on_changed(1)
+        assert later.reason(0) is None
+    later.on_log_read(100)
+    later.on_changed(1)
+    assert later.reason(0) is SnapshotReason.CHANGES
 
 
 def test_a_ratio_of_zero_leaves_the_bytes() -> None:
     later = trigger(ratio=0.0, records=100)
-    later.on_commit(1000, 0)
-    assert later.due(0) is SnapshotReason.CHANGES
+    later.on_log_read(1000)
+    assert later.reason(0) is SnapshotReason.CHANGES
 
 
 def test_time_alone_is_a_reason_if_there_is_something_new() -> None:
     later = trigger(records=100)
     assert later.deadline == inf
-    assert later.due(2 * HOUR) is None
-    later.on_commit(1, 0)
+    assert later.reason(2 * HOUR) is None
+    later.on_log_read(1)
     assert later.deadline == HOUR
-    assert later.due(HOUR - 1) is None
-    assert later.due(HOUR) is SnapshotReason.TIME
+    assert later.reason(HOUR - 1) is None
+    assert later.reason(HOUR) is SnapshotReason.TIME
 
 
 def test_who_asks_gets_one() -> None:
     later = trigger(records=100, interval_ms=0)
     later.request()
-    assert later.due(0) is SnapshotReason.REQUEST
+    assert later.reason(0) is SnapshotReason.REQUEST
     later.begin(0)
     later.end(100)
-    assert later.due(0) is None
+    assert later.reason(0) is None
 
 
 def test_while_one_is_made_none_is_due_and_what_comes_counts_for_the_next() -> None:
     later = trigger(records=100)
-    later.on_commit(5000, 100)
+    later.on_log_read(5000)
+    later.on_changed(100)
     later.begin(10)
-    later.on_commit(1000, 50)
+    later.on_log_read(1000)
+    later.on_changed(50)
     later.request()
-    assert later.due(2 * HOUR) is None
+    assert later.reason(2 * HOUR) is None
     assert later.deadline == inf
     later.end(100)
-    assert later.due(10) is SnapshotReason.REQUEST
+    assert later.reason(10) is SnapshotReason.REQUEST
     later.begin(10)
     later.end(101)
-    assert later.due(10 + HOUR) is None
+    assert later.reason(10 + HOUR) is None
 
 
 def test_what_a_failed_one_covered_is_to_be_covered_again() -> None:
     later = trigger(records=100)
-    later.on_commit(900, 40)
+    later.on_log_read(900)
+    later.on_changed(40)
     later.begin(10)
-    later.on_commit(100, 10)
+    later.on_log_read(100)
+    later.on_changed(10)
     later.fail()
-    assert later.due(10) is SnapshotReason.CHANGES
+    assert later.reason(10) is SnapshotReason.CHANGES
 
 
 def test_a_loaded_snapshot_begins_everything_anew() -> None:
     later = trigger(records=1)
-    later.on_commit(5000, 100)
-    later.on_load(1000, 50)
-    assert later.due(50) is None
-    later.on_commit(1000, 499)
-    assert later.due(50) is None
+    later.on_log_read(5000)
+    later.on_changed(100)
+    later.on_snapshot(1000, 50)
+    assert later.reason(50) is None
+    later.on_log_read(1000)
+    later.on_changed(499)
+    assert later.reason(50) is None
     assert later.deadline == 50 + HOUR
 
 
@@ -148,7 +157,7 @@ def test_the_trigger_counts_like_a_list_of_everything_since(seed: int) -> None:
             case 1 if covered is not None:
                 made.fail()
                 since, covered = covered + since, None
-            case 2 if covered is None and made.due(now):
+            case 2 if covered is None and made.reason(now):
                 made.begin(now)
                 covered, since, began, asked = since, [], now, False
             case 3 if random.random() < 0.1:
@@ -156,12 +165,13 @@ def test_the_trigger_counts_like_a_list_of_everything_since(seed: int) -> None:
                 asked = True
             case _:
                 change = random.randrange(300), random.randrange(5)
-                made.on_commit(*change)
+                made.on_log_read(change[0])
+                made.on_changed(change[1])
                 since.append(change)
         size, changed = sum(each[0] for each in since), sum(each[1] for each in since)
         by_changes = size >= 1000 and (records == 0 or changed / records >= 0.5)
         by_time = size > 0 and now - began >= HOUR
-        assert (made.due(now) is not None) is (covered is None and (asked or by_changes or by_time))
+        assert made.is_due(now) is (covered is None and (asked or by_changes or by_time))
 
 
 # -- where a log may start ---------------------------------------------------------------------------------------------
