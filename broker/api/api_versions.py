@@ -5,7 +5,7 @@ name and version that a client gives are kept with its connection (KIP-511, KIP-
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker.api.context import RequestContext
@@ -22,6 +22,9 @@ from protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+ServedVersions = Mapping[int, tuple[int, int]]
+"""The lowest and the highest version of each API, by its key."""
+
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMES_SOFTWARE: Final = 3
 # Decoders of older clients fail on a feature whose lowest level is 0.
@@ -29,12 +32,23 @@ _ALLOWS_MINIMUM_ZERO: Final = 4
 
 
 class ApiVersionsHandler:
-    """Answers ApiVersions. `routes` gives the rows served on the listener; it is asked on every request."""
+    """Answers ApiVersions. `routes` gives the rows served on the listener, `kraft_version` the quorum's level now.
 
-    def __init__(self, routes: Callable[[], Sequence[Route]], metadata: MetadataSource, *, kraft_version: int) -> None:
+    `controller_versions` gives what the active controller serves, None where that cannot be less.
+    """
+
+    def __init__(
+        self,
+        routes: Callable[[], Sequence[Route]],
+        metadata: MetadataSource,
+        *,
+        kraft_version: Callable[[], int],
+        controller_versions: Callable[[], ServedVersions | None] = lambda: None,
+    ) -> None:
         self._routes = routes
         self._metadata = metadata
         self._kraft_version = kraft_version
+        self._controller_versions = controller_versions
 
     def __call__(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         if context.api_version >= _NAMES_SOFTWARE:
@@ -44,9 +58,9 @@ class ApiVersionsHandler:
             context.connection.client_software_name = name
             context.connection.client_software_version = version
         features = self._metadata.image.features
-        finalized = {**features.finalized(), KRAFT_VERSION: self._kraft_version}
+        finalized = {**features.finalized(), KRAFT_VERSION: self._kraft_version()}
         return ApiVersionsResponse(
-            api_keys=[_advertised(row) for row in self._in_order()],
+            api_keys=self._served(),
             supported_features=_supported(context.api_version),
             finalized_features_epoch=self._metadata.image.offset,
             finalized_features=[
@@ -55,6 +69,11 @@ class ApiVersionsHandler:
                 if level > 0
             ],
         )
+
+    def _served(self) -> list[ApiVersion]:
+        theirs = self._controller_versions()
+        served = (_advertised(row) if theirs is None else _common(row, theirs) for row in self._in_order())
+        return [each for each in served if each is not None]
 
     def unsupported(self) -> ApiVersionsResponse:
         """The answer, in version 0, to a version that nobody here knows: the range to try again with."""
@@ -65,12 +84,21 @@ class ApiVersionsHandler:
         )
 
     def _in_order(self) -> list[Route]:
-        return sorted(self._routes(), key=lambda row: row.key)
+        return sorted((row for row in self._routes() if row.is_advertised), key=lambda row: row.key)
 
 
 def _advertised(row: Route) -> ApiVersion:
     lowest = row.min_version if row.advertised_min_version < 0 else row.advertised_min_version
     return ApiVersion(row.key, lowest, row.max_version)
+
+
+def _common(row: Route, theirs: ServedVersions) -> ApiVersion | None:
+    """What of a forwarded row the active controller serves too; nothing is promised that it would refuse."""
+    if not row.is_forwarded:
+        return _advertised(row)
+    low, high = theirs.get(row.key, (0, -1))
+    low, high = max(low, row.min_version), min(high, row.max_version)
+    return ApiVersion(row.key, low, high) if low <= high else None
 
 
 def _supported(api_version: int) -> list[SupportedFeatureKey]:

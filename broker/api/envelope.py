@@ -40,6 +40,8 @@ class EnvelopeHandler:
             request = _decoded(row, inner)
         except KafkaError as refusal:
             return EnvelopeResponse(error_code=refusal.code)
+        # Those behind it are other clients'; the broker has one request of each under way.
+        context.effects_applied()
         response = await _answered(row, request, inner)
         if met_no_controller(row.key, response):
             return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)

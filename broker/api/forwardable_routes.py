@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.api.acl_support import HAS_AUTHORIZER
+from broker.api.add_raft_voter import AddRaftVoterHandler
 from broker.api.alter_client_quotas import AlterClientQuotasHandler
 from broker.api.alter_configs import StoreConfigsHandler
 from broker.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
@@ -19,10 +20,13 @@ from broker.api.create_partitions import CreatePartitionsHandler
 from broker.api.create_topics import CreateTopicsHandler
 from broker.api.delete_acls import DeleteAclsHandler
 from broker.api.delete_topics import DeleteTopicsHandler
+from broker.api.describe_quorum import DescribeQuorumHandler
 from broker.api.elect_leaders import ElectLeadersHandler
 from broker.api.expire_delegation_token import ExpireDelegationTokenHandler
 from broker.api.incremental_alter_configs import LoggerControl, StoreConfigChangesHandler
 from broker.api.list_partition_reassignments import ListPartitionReassignmentsHandler
+from broker.api.quorum_peer import QuorumPeer
+from broker.api.remove_raft_voter import RemoveRaftVoterHandler
 from broker.api.renew_delegation_token import RenewDelegationTokenHandler
 from broker.api.route import Route, route
 from broker.api.unregister_broker import UnregisterBrokerHandler
@@ -32,13 +36,13 @@ from protocol.api_keys import ApiKey
 
 
 class AdminServices(Protocol):
-    """What these handlers work with. `controller` is this node's, active or not."""
+    """What these handlers work with. `controller` is this node's, active or not; `quorum` None cannot be asked."""
 
     @property
     def node_id(self) -> int: ...
 
     @property
-    def kraft_version(self) -> int: ...
+    def kraft_version(self) -> Callable[[], int]: ...
 
     @property
     def config(self) -> Callable[[], BrokerConfig]: ...
@@ -50,6 +54,9 @@ class AdminServices(Protocol):
     def loggers(self) -> LoggerControl: ...
 
     @property
+    def quorum(self) -> QuorumPeer | None: ...
+
+    @property
     def kraft_upgrade(self) -> KraftVersionUpgrade | None: ...
 
 
@@ -57,7 +64,7 @@ def forwardable_routes(services: AdminServices) -> tuple[Route, ...]:
     """The rows as the controller itself answers them."""
     s = services
     controller, config = s.controller, s.config()
-    kraft_upgrade = s.kraft_upgrade or FixedKraftVersion(s.kraft_version)
+    kraft_upgrade = s.kraft_upgrade or FixedKraftVersion(s.kraft_version())
     return (
         route(ApiKey.CREATE_TOPICS, CreateTopicsHandler(controller)),
         route(ApiKey.DELETE_TOPICS, DeleteTopicsHandler(controller, enabled=config.delete_topic_enable)),
@@ -76,4 +83,14 @@ def forwardable_routes(services: AdminServices) -> tuple[Route, ...]:
         route(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, AlterUserScramCredentialsHandler(controller)),
         route(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler(controller, kraft_upgrade)),
         route(ApiKey.UNREGISTER_BROKER, UnregisterBrokerHandler(controller)),
+        *(() if s.quorum is None else _quorum_routes(s.quorum)),
+    )
+
+
+def _quorum_routes(quorum: QuorumPeer) -> tuple[Route, ...]:
+    """What the quorum's leader answers, which is where the active controller is."""
+    return (
+        route(ApiKey.DESCRIBE_QUORUM, DescribeQuorumHandler(quorum)),
+        route(ApiKey.ADD_RAFT_VOTER, AddRaftVoterHandler(quorum)),
+        route(ApiKey.REMOVE_RAFT_VOTER, RemoveRaftVoterHandler(quorum)),
     )

@@ -1,6 +1,6 @@
 """The wrapping of a route whose requests the active controller answers, wherever that is (KIP-590)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Protocol, TypeVar
@@ -23,6 +23,8 @@ _OF_THE_QUORUM = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKe
 class Forwarding(Protocol):
     """Gets a request answered by the active controller; see `broker.runtime.forwarding.Forwarder`."""
 
+    def controller_versions(self) -> Mapping[int, tuple[int, int]] | None: ...
+
     async def forward(
         self,
         request: Message,
@@ -35,7 +37,7 @@ class Forwarding(Protocol):
 
 def forwarded(row: Route, forwarding: Forwarding) -> Route:
     """The row, answered by its handler where this node is the active controller, and elsewhere otherwise."""
-    return replace(row, handler=ForwardedHandler(row, forwarding))
+    return replace(row, handler=ForwardedHandler(row, forwarding), is_forwarded=True)
 
 
 class ForwardedHandler:

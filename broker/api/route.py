@@ -20,7 +20,8 @@ Each handler is typed with its own messages; here they meet as one type, and the
 class Route:
     """One served API. `unsupported_version` makes the version-0 answer to unknown versions (ApiVersions alone).
 
-    `advertised_min_version` is what ApiVersions says instead of `min_version`, -1 for no difference.
+    `advertised_min_version` is what ApiVersions says instead of `min_version`, -1 for no difference. `is_forwarded`:
+    the active controller answers, and no version that it lacks is promised.
     """
 
     key: ApiKey
@@ -31,6 +32,7 @@ class Route:
     response_class: type[Message]
     unsupported_version: Callable[[], Message] | None = None
     advertised_min_version: int = -1
+    is_forwarded: bool = False
 
     @property
     def is_advertised(self) -> bool:

@@ -45,6 +45,7 @@ from broker.api.offset_delete import OffsetDeleteHandler
 from broker.api.offset_fetch import OffsetFetchHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
+from broker.api.quorum_peer import QuorumPeer
 from broker.api.route import Route, route
 from broker.api.sync_group import SyncGroupHandler
 from broker.api.update_features import KraftVersionUpgrade
@@ -72,7 +73,7 @@ class Services:
 
     cluster_id: str
     node_id: int
-    kraft_version: int
+    kraft_version: Callable[[], int]
     config: Callable[[], BrokerConfig]
     clock: Clock
     loop: Loop
@@ -93,6 +94,7 @@ class Services:
     producer_ids: ProducerIdSource
     loggers: LoggerLevels
     kraft_upgrade: KraftVersionUpgrade | None = None
+    quorum: QuorumPeer | None = None
 
 
 def broker_routes(services: Services) -> tuple[Route, ...]:
@@ -101,7 +103,12 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
     config = s.config()
     partitions, groups, metadata = s.partitions, s.groups, s.metadata
     internal = {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}
-    api_versions = ApiVersionsHandler(lambda: table, metadata, kraft_version=s.kraft_version)
+    api_versions = ApiVersionsHandler(
+        lambda: table,
+        metadata,
+        kraft_version=s.kraft_version,
+        controller_versions=s.forwarding.controller_versions,
+    )
 
     def image() -> MetadataImage:
         return metadata.image

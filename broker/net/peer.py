@@ -19,7 +19,7 @@ It does not know what a request means, nor which node is the right one to ask.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -167,6 +167,11 @@ class _Peer:
     def _name(self) -> str:
         return f"{self._endpoint.host}:{self._endpoint.port}"
 
+    @property
+    def versions(self) -> Mapping[int, VersionRange] | None:
+        """What is served there, while there is a connection that knows."""
+        return None if self._connection is None else self._connection.versions
+
     # Opening.
 
     def _open_or_back_off(self) -> None:
@@ -304,6 +309,11 @@ class Peers:
     def endpoints(self) -> list[Endpoint]:
         """Those there is, or was, something to say to."""
         return list(self._peers)
+
+    def versions(self, endpoint: Endpoint) -> Mapping[int, VersionRange] | None:
+        """The versions of each API that a node serves; None while there is no connection to it."""
+        peer = self._peers.get(endpoint)
+        return None if peer is None else peer.versions
 
     def send(
         self,

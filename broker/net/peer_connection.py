@@ -7,7 +7,7 @@ nothing and retries nothing: that is `peer.py`.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
@@ -165,6 +165,11 @@ class PeerConnection(asyncio.BufferedProtocol):
     def is_ready(self) -> bool:
         """Whether versions are agreed on."""
         return self._versions is not None
+
+    @property
+    def versions(self) -> Mapping[int, VersionRange] | None:
+        """What is served there, by API key; None until that is known."""
+        return self._versions
 
     @property
     def has_room(self) -> bool:

@@ -80,7 +80,7 @@ def build_dispatcher(
     services = Services(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
-        kraft_version=KRAFT_VERSION,
+        kraft_version=lambda: KRAFT_VERSION,
         config=metadata.config.get,
         clock=clock,
         loop=loop,

@@ -7,10 +7,10 @@ here must bear that (KIP-631).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from broker.net.peer import PeerTimedOut, PeerUnavailable, Versioned
+from broker.net.peer import PeerTimedOut, PeerUnavailable, Versioned, VersionRange
 from broker.quorum.identity import Endpoint
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
@@ -52,6 +52,8 @@ class Requests(Protocol):
         timeout_ms: float,
         versions: tuple[int, int] | None = None,
     ) -> "asyncio.Future[M]": ...
+
+    def versions(self, endpoint: Endpoint) -> Mapping[int, VersionRange] | None: ...
 
     def drop(self, endpoint: Endpoint) -> None: ...
 
@@ -99,6 +101,11 @@ class ControllerSeeker:
             self._last_asked = None
         self._news.set()  # wakes those who wait now, and nobody later
         self._news.clear()
+
+    def controller_versions(self) -> Mapping[int, VersionRange] | None:
+        """What the active controller of another node serves, by API key; None for this one, and while not connected."""
+        endpoint = None if self._local.is_active else self._locate().endpoint
+        return None if endpoint is None else self._requests.versions(endpoint)
 
     async def run(
         self,

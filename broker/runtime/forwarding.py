@@ -5,11 +5,11 @@ its header, its principal and its address; what comes back is the response as th
 """
 
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from broker.logs import EventLog
-from broker.net.peer import VersionMismatch
+from broker.net.peer import VersionMismatch, VersionRange
 from broker.net.request import CloseConnection, ConnectionInfo
 from broker.runtime.controller_seeker import ControllerSeeker, ControllerUnavailable, RemoteController
 from broker.runtime.principals import serialize_principal
@@ -24,6 +24,9 @@ M = TypeVar("M", bound=Message)
 FORWARDING_TIMEOUT_MS: Final = 60_000
 """How long the active controller is looked for, as in Kafka."""
 
+ATTEMPT_TIMEOUT_MS: Final = 30_000
+"""How long one controller may take for its answer (Kafka's controller.socket.timeout.ms)."""
+
 _log: Final = EventLog("broker.forwarding")
 
 
@@ -33,6 +36,10 @@ class Forwarder:
     def __init__(self, seeker: ControllerSeeker, *, timeout_ms: float = FORWARDING_TIMEOUT_MS) -> None:
         self._seeker = seeker
         self._timeout_ms = timeout_ms
+
+    def controller_versions(self) -> Mapping[int, VersionRange] | None:
+        """See `ControllerSeeker`: what clients must not be promised more than."""
+        return self._seeker.controller_versions()
 
     async def forward(
         self,
@@ -53,7 +60,7 @@ class Forwarder:
             return _unpacked(await remote.ask(envelope, EnvelopeResponse), header, answer)
 
         try:
-            return await self._seeker.run(here, there, within_ms=self._timeout_ms, attempt_ms=self._timeout_ms)
+            return await self._seeker.run(here, there, within_ms=self._timeout_ms, attempt_ms=ATTEMPT_TIMEOUT_MS)
         except ControllerUnavailable as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except VersionMismatch as error:

@@ -1,5 +1,7 @@
 """ApiVersions: the table of routes as clients see it, features, software names (KIP-511, KIP-584)."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker.api.api_versions import ApiVersionsHandler
@@ -15,7 +17,7 @@ IMAGE = image_with()
 
 def handler() -> ApiVersionsHandler:
     rows = [route(key, lambda _request, _context: None) for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.FETCH)]
-    return ApiVersionsHandler(lambda: rows, FixedMetadata(IMAGE), kraft_version=1)
+    return ApiVersionsHandler(lambda: rows, FixedMetadata(IMAGE), kraft_version=lambda: 1)
 
 
 def ask(version: int, name: str = "client", software_version: str = "1.0") -> ApiVersionsResponse:
@@ -27,6 +29,27 @@ def test_lists_the_routes_in_key_order(version: int) -> None:
     response = ask(version)
     assert [each.api_key for each in response.api_keys] == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS]
     assert (response.api_keys[1].min_version, response.api_keys[1].max_version) == (0, 13)
+
+
+def test_promises_of_forwarded_apis_what_the_controller_serves_too() -> None:
+    keys = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.ELECT_LEADERS)
+    rows = [
+        replace(route(key, lambda _request, _context: None), is_forwarded=key is not ApiKey.METADATA) for key in keys
+    ]
+    theirs: dict[int, tuple[int, int]] = {
+        ApiKey.CREATE_TOPICS: (0, 5),
+        ApiKey.DELETE_TOPICS: (3, 99),
+        ApiKey.ALTER_CONFIGS: (7, 9),
+    }
+    answers = ApiVersionsHandler(
+        lambda: rows, FixedMetadata(IMAGE), kraft_version=lambda: 1, controller_versions=lambda: theirs
+    )
+    response = answers(ApiVersionsRequest("a", "1"), context(4))
+    assert {each.api_key: (each.min_version, each.max_version) for each in response.api_keys} == {
+        ApiKey.METADATA: (0, 13),
+        ApiKey.CREATE_TOPICS: (2, 5),
+        ApiKey.DELETE_TOPICS: (3, 6),
+    }
 
 
 def test_tells_finalized_features_with_the_offset_as_their_epoch() -> None:

@@ -13,6 +13,7 @@ from broker.api.forwardable_routes import forwardable_routes
 from broker.api.forwarded import forwarded
 from broker.api.hosted import hosted
 from broker.api.incremental_alter_configs import LoggerControl
+from broker.api.quorum_peer import QuorumPeer
 from broker.api.route import Route, route
 from broker.api.update_features import KraftVersionUpgrade
 from broker.config.broker_config import BrokerConfig
@@ -57,9 +58,10 @@ class Controller:
         self.cluster.start_brokers(1)
         self.config: Callable[[], BrokerConfig] = lambda: STATIC
         self.controller = self.cluster
-        self.node_id, self.kraft_version = 2, 1
+        self.node_id, self.kraft_version = 2, lambda: 1
         self.loggers = cast(LoggerControl, None)
         self.kraft_upgrade: KraftVersionUpgrade | None = None
+        self.quorum: QuorumPeer | None = None
         self.rows = list(forwardable_routes(self))
         self.seen: list[RequestContext] = []
 

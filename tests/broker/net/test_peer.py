@@ -57,6 +57,17 @@ def test_versions_are_asked_for_once_per_connection() -> None:
     assert len(stage.attempts) == 1
 
 
+def test_what_a_node_serves_is_known_while_there_is_a_connection() -> None:
+    stage = Stage()
+    assert stage.peers.versions(NODE) is None
+    stage.send(beat())
+    assert stage.peers.versions(NODE) is None
+    stage.last.agree(**BEAT)
+    assert stage.peers.versions(NODE) == {ApiKey.API_VERSIONS: (0, 4), ApiKey.BROKER_HEARTBEAT: (0, 1)}
+    stage.last.protocol.connection_lost(None)
+    assert stage.peers.versions(NODE) is None
+
+
 def test_an_old_node_that_refuses_our_api_versions_is_asked_again_in_its_own() -> None:
     stage = Stage()
     stage.send(beat())

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.net.peer import Endpoint, PeerError, PeerTimedOut, PeerUnavailable, Versioned
+from broker.net.peer import Endpoint, PeerError, PeerTimedOut, PeerUnavailable, Versioned, VersionRange
 from broker.runtime.controller_seeker import ControllerLocation
 from protocol.api_keys import API_BY_KEY, response_class
 from protocol.compiler import decode, encode_bytes
@@ -26,7 +26,7 @@ class OtherNodes:
         self.leader: Endpoint | None = SECOND
         self.answers: dict[Endpoint, Answer] = {}
         self.asked: list[tuple[Endpoint, Message]] = []
-        self.versions: list[int] = []
+        self.sent_versions: list[int] = []
         self.dropped: list[Endpoint] = []
         self._hanging: dict[Endpoint, list[asyncio.Future[Any]]] = {}
         self.on_request: Callable[[], object] = lambda: None
@@ -50,7 +50,7 @@ class OtherNodes:
         version = API_BY_KEY[request.API_KEY].max_version if versions is None else versions[1]
         received, _ = decode(type(request), encode_bytes(request, version), version)
         self.asked.append((endpoint, received))
-        self.versions.append(version)
+        self.sent_versions.append(version)
         self.on_request()
         outcome = self.answers[endpoint](received) if endpoint in self.answers else PeerUnavailable("refused")
         if outcome is None:
@@ -62,6 +62,10 @@ class OtherNodes:
             assert type(outcome) is response_class(request.API_KEY)
             future.set_result(decode(answer, encode_bytes(outcome, version), version)[0])
         return future
+
+    def versions(self, endpoint: Endpoint) -> dict[int, VersionRange] | None:
+        """Each node serves one version of CreateTopics, that of its id."""
+        return {19: VersionRange(NODES[endpoint], NODES[endpoint])}
 
     def drop(self, endpoint: Endpoint) -> None:
         self.dropped.append(endpoint)

@@ -225,7 +225,7 @@ async def test_a_controller_that_is_too_old_is_not_asked_again() -> None:
     scene.nodes.answers[SECOND] = always(VersionMismatch("served there in versions 0 to 2"))
     with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
         await scene.channel.register_broker(BrokerRegistrationRequest())
-    assert (len(scene.nodes.asked), scene.nodes.versions) == (1, [4])
+    assert (len(scene.nodes.asked), scene.nodes.sent_versions) == (1, [4])
 
 
 @pytest.mark.parametrize(
@@ -265,6 +265,19 @@ async def test_topics_that_met_a_standby_are_asked_for_again() -> None:
     scene.in_ms(50, lambda: scene.elect(THIRD))
     response = await scene.channel.create_topics(CreateTopicsRequest([CreatableTopic("t")]))
     assert response.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@fast
+async def test_what_is_served_is_what_the_active_controller_serves() -> None:
+    scene = Scene()
+    assert scene.seeker.controller_versions() == {19: (2, 2)}
+    scene.elect(THIRD)
+    assert scene.seeker.controller_versions() == {19: (3, 3)}
+    scene.elect(None)
+    assert scene.seeker.controller_versions() is None
+    scene.elect(SECOND)
+    scene.driver.is_active = True
+    assert scene.seeker.controller_versions() is None, "this program's own versions are known anyway"
 
 
 @fast

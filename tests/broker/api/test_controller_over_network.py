@@ -1,0 +1,127 @@
+"""A broker and a controller of another node over real sockets: versions agreed on, frames, and all codecs between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from broker.api.dispatch import Dispatcher
+from broker.api.forwarded import forwarded
+from broker.api.route import route
+from broker.net.limits import NetLimits
+from broker.net.listening import Listener
+from broker.net.peer import Endpoint, Peers, TcpConnect
+from broker.net.request import ConnectionInfo, Request
+from broker.net.server import Server
+from broker.runtime.controller_channel import ControllerChannel
+from broker.runtime.controller_driver import ControllerDriver
+from broker.runtime.controller_seeker import ControllerLocation, ControllerSeeker
+from broker.runtime.forwarding import Forwarder
+from protocol.api_keys import ApiKey
+from protocol.headers import RequestHeader
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.broker.api.metadata_stage import context
+from tests.broker.api.test_controller_routes import LISTENER, Node, Observer
+from tests.support.clock import ManualClock
+
+BROKER_ID = 7
+
+
+class Broker:
+    """A node that is never active, and the way from it to the controllers that `endpoints` names in turn."""
+
+    is_active = False
+
+    def __init__(self, *endpoints: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        self._left = list(endpoints)
+        self.peers = Peers(loop, TcpConnect(loop), client_id=str(BROKER_ID))
+        self.seeker = ControllerSeeker(BROKER_ID, self, self._locate, self.peers)
+        self.channel = ControllerChannel(cast(ControllerDriver, self), self.seeker)
+        self.forwarding = Forwarder(self.seeker)
+
+    def _locate(self) -> ControllerLocation:
+        endpoint = self._left[0]
+        if len(self._left) > 1:
+            self._left.pop(0)
+        return ControllerLocation(1, endpoint)
+
+
+@asynccontextmanager
+async def serving(*nodes: Node) -> AsyncIterator[Broker]:
+    """Controllers that listen, and a broker that knows of them."""
+    servers = []
+    for node in nodes:
+        dispatch = Dispatcher(node.rows, ManualClock(), Observer())
+        server = Server(dispatch, NetLimits(), [Listener(LISTENER, "127.0.0.1", 0)], clock=ManualClock())
+        server.open()
+        server.start()
+        servers.append(server)
+    broker = Broker(*(Endpoint(*server.addresses[LISTENER]) for server in servers))
+    try:
+        yield broker
+    finally:
+        broker.peers.close()
+        for server in servers:
+            await server.drain(5.0)
+
+
+async def test_a_broker_joins_through_the_network() -> None:
+    node = Node()
+    async with serving(node) as broker:
+        registered = await broker.channel.register_broker(node.cluster.registration(BROKER_ID))
+        epoch = registered.broker_epoch
+        beat = BrokerHeartbeatRequest(BROKER_ID, epoch, node.cluster.image.offset)
+        assert not (await broker.channel.heartbeat(beat)).is_fenced
+        granted = await broker.channel.allocate_producer_ids(AllocateProducerIdsRequest(BROKER_ID, epoch))
+        assert granted.producer_id_len == 1_000
+    assert [each.id for each in node.cluster.image.brokers.alive()] == [BROKER_ID]
+
+
+async def test_a_standby_sends_the_broker_on() -> None:
+    standby, active = Node(), Node()
+    standby.cluster.is_active = False
+    async with serving(standby, active) as broker:
+        await broker.channel.register_broker(active.cluster.registration(BROKER_ID))
+    assert BROKER_ID in active.cluster.image.brokers
+    assert BROKER_ID not in standby.cluster.image.brokers
+
+
+async def test_a_clients_request_travels_in_an_envelope() -> None:
+    standby, active = Node(), Node()
+    standby.cluster.is_active = False
+    active.cluster.start_brokers(1)
+
+    async def never(_request: Any, _context: Any) -> Any:
+        raise AssertionError("this node is not active")
+
+    async with serving(standby, active) as broker:
+        row = forwarded(route(ApiKey.CREATE_TOPICS, never), broker.forwarding)
+        asked = context(7, api_key=ApiKey.CREATE_TOPICS)
+        response = await row.handler(CreateTopicsRequest([CreatableTopic("t", 3, 1)]), asked)
+        assert [(topic.name, topic.num_partitions, topic.error_code) for topic in response.topics] == [("t", 3, 0)]
+    assert active.cluster.image.topics.names() == ["t"]
+
+
+async def test_the_controller_sees_who_forwarded_and_for_whom() -> None:
+    node = Node()
+    seen: list[ConnectionInfo] = []
+    original = next(row for row in node.rows if row.key is ApiKey.ENVELOPE).handler
+
+    def watch(request: Any, arrived: Any) -> Any:
+        seen.append(arrived.connection)
+        return original(request, arrived)
+
+    node.rows = tuple(route(row.key, watch) if row.key is ApiKey.ENVELOPE else row for row in node.rows)
+    async with serving(node) as broker:
+        client = ConnectionInfo("c", "PLAINTEXT", "10.1.2.3", 50_000, principal="User:alice")
+        header = RequestHeader(ApiKey.CREATE_TOPICS, 7, 1, "app")
+        row = forwarded(route(ApiKey.CREATE_TOPICS, lambda *_: None), broker.forwarding)
+        arrived = context(7)
+        arrived.connection, arrived.request = client, Request(header, memoryview(b""), client, 0)
+        await row.handler(CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True), arrived)
+    (forwarder,) = seen
+    assert (forwarder.listener, forwarder.peer_host) == (LISTENER, "127.0.0.1")
+    assert forwarder.client_software_name == "ottla"
