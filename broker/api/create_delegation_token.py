@@ -1,10 +1,9 @@
 """CreateDelegationToken (key 38), versions 1-3: issue a delegation token (KIP-48), from 3 on for others (KIP-373)."""
 
-from collections.abc import Awaitable
-
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
-from broker.api.token_requester import token_requester
+from broker.api.token_requester import NO_TIME, token_requester
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
 
@@ -14,12 +13,31 @@ class CreateDelegationTokenHandler:
     def __init__(self, controller: ControllerGateway) -> None:
         self._controller = controller
 
-    def __call__(
+    async def __call__(
         self, request: CreateDelegationTokenRequest, context: RequestContext
-    ) -> Awaitable[CreateDelegationTokenResponse]:
-        requester = token_requester(context)
-        return self._controller.submit(
-            lambda controller, _now: controller.create_delegation_token(
-                request, requester=requester, wall_ms=context.received_ms
+    ) -> CreateDelegationTokenResponse:
+        try:
+            requester = token_requester(context)
+            return await self._controller.submit(
+                lambda controller, _now: controller.create_delegation_token(
+                    request, requester=requester, wall_ms=context.received_ms
+                )
             )
-        )
+        except KafkaError as error:
+            return _refusal(error.code, request, context.principal)
+
+
+def _refusal(code: ErrorCode, request: CreateDelegationTokenRequest, requester: str) -> CreateDelegationTokenResponse:
+    """An answer without a token still says whose it would have been."""
+    requester_type, _, requester_name = requester.partition(":")
+    owned = bool(request.owner_principal_name)
+    return CreateDelegationTokenResponse(
+        error_code=code,
+        principal_type=(request.owner_principal_type or "") if owned else requester_type,
+        principal_name=(request.owner_principal_name or "") if owned else requester_name,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester_name,
+        issue_timestamp_ms=NO_TIME,
+        expiry_timestamp_ms=NO_TIME,
+        max_timestamp_ms=NO_TIME,
+    )

@@ -1,10 +1,9 @@
 """RenewDelegationToken (key 39), versions 1-2: let a delegation token live on (KIP-48)."""
 
-from collections.abc import Awaitable
-
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
-from broker.api.token_requester import token_requester
+from broker.api.token_requester import NO_TIME, token_requester
+from protocol.errors import KafkaError
 from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 
@@ -14,12 +13,15 @@ class RenewDelegationTokenHandler:
     def __init__(self, controller: ControllerGateway) -> None:
         self._controller = controller
 
-    def __call__(
+    async def __call__(
         self, request: RenewDelegationTokenRequest, context: RequestContext
-    ) -> Awaitable[RenewDelegationTokenResponse]:
-        requester = token_requester(context)
-        return self._controller.submit(
-            lambda controller, _now: controller.renew_delegation_token(
-                request, requester=requester, wall_ms=context.received_ms
+    ) -> RenewDelegationTokenResponse:
+        try:
+            requester = token_requester(context)
+            return await self._controller.submit(
+                lambda controller, _now: controller.renew_delegation_token(
+                    request, requester=requester, wall_ms=context.received_ms
+                )
             )
-        )
+        except KafkaError as error:
+            return RenewDelegationTokenResponse(error.code, NO_TIME)

@@ -64,8 +64,9 @@ class UpdateFeaturesHandler:
                 error_code=error.code, error_message=f"nothing was changed, since {error.message}"
             )
         if context.api_version >= _ONE_OUTCOME_FOR_ALL:
-            return UpdateFeaturesResponse()
-        return UpdateFeaturesResponse(results=[UpdatableFeatureResult(change.feature) for change in changes])
+            return UpdateFeaturesResponse(error_message=None)
+        results = [UpdatableFeatureResult(change.feature, ErrorCode.NONE, ErrorCode.NONE.name) for change in changes]
+        return UpdateFeaturesResponse(error_message=None, results=results)
 
     async def _update(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> None:
         """The quorum's level goes up first, once all changes are known to be possible."""

@@ -39,6 +39,8 @@ class Elections:
         Raises KafkaError INVALID_REQUEST for an unknown kind of election, POLICY_VIOLATION for more elections than fit
         one request. An unclean election asked for by name is made whatever the topic's configuration says.
         """
+        if request.topic_partitions == []:
+            return Result((), ElectLeadersResponse())
         election = _ELECTIONS.get(request.election_type)
         if election is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.election_type} is no type of election")

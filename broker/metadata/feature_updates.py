@@ -87,6 +87,8 @@ class FeatureUpdates:
             raise _refusal(change, f"it needs {needed[0]} at level {int(needed[1])} or above")
 
     def _check_support(self, change: FeatureChange) -> None:
+        if change.feature not in SUPPORTED_FEATURES:
+            raise _refusal(change, "there is no such feature")
         for member, features in self._members():
             supported = features.get(change.feature, _ABSENT)
             if change.level not in supported:

@@ -44,6 +44,8 @@ class Reassignments:
 
     def alter(self, request: AlterPartitionReassignmentsRequest) -> Result[AlterPartitionReassignmentsResponse]:
         """Begin, replace and cancel reassignments; one answer each, and all that is possible as one change."""
+        if not request.topics:
+            return Result((), AlterPartitionReassignmentsResponse())
         records: dict[TopicPartition, VersionedRecord | None] = {}
         response = AlterPartitionReassignmentsResponse(
             error_message=None, allow_replication_factor_change=request.allow_replication_factor_change

@@ -180,16 +180,16 @@ class TestAcls:
 
 class TestDelegationTokens:
     async def test_nobody_in_particular_gets_none(self) -> None:
-        cluster = LiveCluster()
-        for call in (
-            lambda: CreateDelegationTokenHandler(cluster)(CreateDelegationTokenRequest(), context(3)),
-            lambda: RenewDelegationTokenHandler(cluster)(RenewDelegationTokenRequest(), context(2)),
-            lambda: ExpireDelegationTokenHandler(cluster)(ExpireDelegationTokenRequest(), context(2)),
-            lambda: DescribeDelegationTokenHandler(cluster, secret="s")(DescribeDelegationTokenRequest(), context(3)),
-        ):
-            with pytest.raises(KafkaError) as caught:
-                call()
-            assert caught.value.code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        cluster, refused = LiveCluster(), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        created = await CreateDelegationTokenHandler(cluster)(CreateDelegationTokenRequest("User", "o"), context(3))
+        assert (created.error_code, created.issue_timestamp_ms, created.principal_name) == (refused, -1, "o")
+        renewed = await RenewDelegationTokenHandler(cluster)(RenewDelegationTokenRequest(), context(2))
+        expired = await ExpireDelegationTokenHandler(cluster)(ExpireDelegationTokenRequest(), context(2))
+        assert (renewed.error_code, renewed.expiry_timestamp_ms) == (refused, -1)
+        assert (expired.error_code, expired.expiry_timestamp_ms) == (refused, -1)
+        with pytest.raises(KafkaError) as caught:
+            DescribeDelegationTokenHandler(cluster, secret="s")(DescribeDelegationTokenRequest(), context(3))
+        assert caught.value.code is refused
 
     async def test_a_token_from_its_issue_to_its_end(self) -> None:
         tokens = TokenSettings("s")
