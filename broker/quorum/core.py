@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.quorum import description
 from broker.quorum.appends import Appended, BatchTooLarge, NotLeader
+from broker.quorum.control_history import Control
 from broker.quorum.description import QuorumDescription
 from broker.quorum.elections import Elections
 from broker.quorum.following import Following
@@ -48,6 +49,7 @@ from broker.quorum.reports import Reports
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.snapshot_fetch import SnapshotFetch
 from broker.quorum.state import Candidate, Follower, Leader, Observer, Prospective, Resigned, Unattached
+from broker.quorum.trimming import Trimming
 from broker.quorum.voter_changes import VoterChanges
 from broker.quorum.voters import VoterSet
 from broker.quorum.votes import Outcome
@@ -80,7 +82,8 @@ class QuorumCore:
         self._leadership = Leadership(self._replica, self._elections)
         self._snapshot = SnapshotFetch(self._replica, self._elections)
         self._reports = Reports(self._replica, self._elections)
-        self._following = Following(self._replica, self._elections, self._snapshot, self._reports)
+        self._trimming = Trimming(self._replica, now)
+        self._following = Following(self._replica, self._elections, self._snapshot, self._reports, self._trimming)
         self._changes = VoterChanges(self._replica, self._leadership, now)
         self._under_way: Ready | None = None
         self._now = now
@@ -178,7 +181,7 @@ class QuorumCore:
 
     def on_snapshot_generated(self, snapshot: StoredSnapshot, now: Instant) -> None:
         """A snapshot of this node's own making is in place, durably."""
-        self._replica.log.add_snapshot(snapshot)
+        self._trimming.on_snapshot(snapshot, now)
         self._act(now)
 
     def on_snapshot_fetched(
@@ -214,6 +217,7 @@ class QuorumCore:
     def _act(self, now: Instant) -> None:
         """Lets the present role do what is due, and then the one that this leads to."""
         self._now = now
+        self._trimming.look(now)
         role = None
         while role is not self._replica.role:
             role = self._replica.role
@@ -249,7 +253,7 @@ class QuorumCore:
     def _role_deadline(self) -> float:
         role, replica = self._replica.role, self._replica
         if isinstance(role, Leader):
-            return min(self._leadership.deadline(role), self._changes.deadline)
+            return min(self._leadership.deadline(role), self._changes.deadline, self._trimming.deadline)
         if replica.is_shutting_down and not isinstance(role, Prospective | Candidate):
             return inf
         match role:
@@ -349,6 +353,10 @@ class QuorumCore:
             return None
         snapshot_id = SnapshotId(end_offset, epoch)
         return None if replica.log.snapshot(snapshot_id) else snapshot_id
+
+    def control_before(self, end_offset: int) -> Control:
+        """kraft.version and voters that a snapshot which ends there must state."""
+        return self._replica.history.at(end_offset - 1)
 
     def describe(self, now: Instant) -> QuorumDescription:
         """For DescribeQuorum; by the leader alone."""

@@ -198,7 +198,7 @@ class Elections:
     def sound_out(self, now: Instant) -> None:
         """Ask tentatively, in the epoch as it is."""
         replica = self._replica
-        replica.become(Prospective(self._ballot(), replica.election_deadline(now)), replica.term)
+        replica.become(Prospective(replica.fresh_ballot(), replica.election_deadline(now)), replica.term)
 
     def prospect(self, role: Prospective, now: Instant) -> None:
         replica = self._replica
@@ -213,7 +213,7 @@ class Elections:
     def _stand(self, now: Instant) -> None:
         replica = self._replica
         term = Term(replica.term.epoch + 1, None, replica.key)
-        replica.become(Candidate(self._ballot(), replica.election_deadline(now)), term)
+        replica.become(Candidate(replica.fresh_ballot(), replica.election_deadline(now)), term)
 
     def _give_way(self, now: Instant) -> None:
         """Nobody wants this node: back to where it was."""
@@ -230,9 +230,6 @@ class Elections:
             self._ask(role.ballot, now, pre_vote=False)
         if outcome is not Outcome.WON and now.monotonic_ms >= role.election_deadline:
             self.sound_out(now)
-
-    def _ballot(self) -> Ballot:
-        return Ballot(frozenset(self._replica.voters.ids), granted={self._replica.key.id})
 
     def _ask(self, ballot: Ballot, now: Instant, *, pre_vote: bool) -> None:
         replica = self._replica
@@ -256,10 +253,16 @@ class Elections:
         replica.become(Resigned(replica.election_deadline(now), successors, unaware), replica.term)
 
     def say_goodbye(self, role: Resigned, now: Instant) -> None:
-        """And when the time is over, be like anybody else, in a new epoch: in this one it would still be the leader."""
+        """And when the time is over, be like anybody else, in a new epoch: in this one it would still be the leader.
+
+        A lone voter has nobody to leave it to and stands again.
+        """
         replica = self._replica
         if now.monotonic_ms >= role.election_deadline and not replica.is_shutting_down:
-            replica.become_unattached(replica.term.epoch + 1, now)
+            if replica.is_lone_voter:
+                self.sound_out(now)
+            else:
+                replica.become_unattached(replica.term.epoch + 1, now)
             return
         for voter_id in sorted(role.unaware):
             endpoint = replica.voter_endpoint(voter_id)

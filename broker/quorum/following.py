@@ -18,18 +18,20 @@ from broker.quorum.replica import Replica
 from broker.quorum.reports import Reports
 from broker.quorum.snapshot_fetch import SnapshotFetch
 from broker.quorum.state import Follower, Observer, Unattached
+from broker.quorum.trimming import Trimming
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
 
 
 class Following:
-    def __init__(self, replica: Replica, elections: Elections, snapshot: SnapshotFetch, reports: Reports) -> None:
+    def __init__(
+        self, replica: Replica, elections: Elections, snapshot: SnapshotFetch, reports: Reports, trimming: Trimming
+    ) -> None:
         self._replica = replica
         self._elections = elections
         self._snapshot = snapshot
         self._reports = reports
-        self.leader_log_start = UNKNOWN_OFFSET
-        """The leader's log start, as it last said."""
+        self._trimming = trimming
 
     # Acting
 
@@ -131,7 +133,7 @@ class Following:
             return self._snapshot.begin(response.snapshot_id)
         is_sound = self._append(response.records, request.epoch, now)
         self._learn_high_watermark(response.high_watermark)
-        self.leader_log_start = response.log_start_offset
+        self._trimming.on_leader_start(response.log_start_offset)
         return is_sound
 
     def _truncate(self, diverging: LogPosition, now: Instant) -> bool:

@@ -36,6 +36,7 @@ from broker.quorum.state import (
     check_transition,
 )
 from broker.quorum.voters import VoterSet
+from broker.quorum.votes import Ballot
 from protocol.primitives import ZERO_UUID
 
 LARGEST_EPOCH: Final = 2**30
@@ -172,9 +173,15 @@ class Replica:
             self.leader_listeners = self._listeners_of(term.leader_id)
         if not self.is_voter:
             return Observer(self.fetch_deadline(now), self.report_deadline(now))
+        if term.leader_id is None and term.voted is not None and term.voted.matches(self.key):
+            return Candidate(self.fresh_ballot(), self.election_deadline(now))
         if self.leader_listeners:
             return Follower(self.fetch_deadline(now), self.report_deadline(now))
         return Unattached(self.election_deadline(now))
+
+    def fresh_ballot(self) -> Ballot:
+        """Among the voters as they are now; this node is for itself."""
+        return Ballot(frozenset(self.voters.ids), granted={self.key.id})
 
     def become_unattached(self, epoch: int, now: Instant, leader_id: int | None = None) -> None:
         """Of a later epoch, or of this one if candidacy failed. Who waits for its turn already goes on waiting, so that

@@ -102,6 +102,9 @@ class SnapshotFetch:
         self._checked = None
         replica, role = self._replica, self._replica.role
         replica.leader_answered(now)
+        if stored is None and replica.term.leader_id is not None:  # or it would be fetched again and again
+            replica.oddities += 1
+            replica.peers.failed(replica.term.leader_id, now)
         if stored is None or isinstance(role, Leader) or stored.id.position <= replica.position:
             return
         replica.start_at(stored, control)

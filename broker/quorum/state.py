@@ -134,6 +134,7 @@ TRANSITIONS: Final[Mapping[tuple[type[Role], type[Role]], EpochChange]] = {
     (Observer, Unattached): _ANY,
     (Observer, Follower): _ANY,
     (Observer, Observer): _ANY,
+    (Resigned, Prospective): _SAME,
     (Resigned, Unattached): _HIGHER,
     (Resigned, Follower): _HIGHER,
     (Resigned, Observer): _HIGHER,

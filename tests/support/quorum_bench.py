@@ -7,10 +7,12 @@ was written. What happens is told to `say`, in words.
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from broker.quorum.control_records import read_control_records
-from broker.quorum.core import QuorumCore
+from broker.quorum.core import QuorumCore, RandomSource
 from broker.quorum.identity import (
     Endpoint,
     Instant,
@@ -21,15 +23,15 @@ from broker.quorum.identity import (
     SnapshotId,
 )
 from broker.quorum.messages import (
-    FetchRequest,
+    BeginQuorumEpochRequest,
     FetchResponse,
-    FetchSnapshotRequest,
     FetchSnapshotResponse,
     ProbeRequest,
     ProbeResponse,
     Request,
     Response,
     SendFailure,
+    VoteRequest,
 )
 from broker.quorum.ready import (
     Answer,
@@ -47,7 +49,7 @@ from broker.quorum.ready import (
 )
 from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StaticVoter, StoredSnapshot
 from protocol.errors import ErrorCode
-from protocol.primitives import ZERO_UUID, Uuid
+from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader, iter_headers
 from tests.support.quorum_words import describe_batches, describe_request, describe_response
 
@@ -55,6 +57,8 @@ LISTENER = "CONTROLLER"
 CLUSTER = "cluster"
 WALL_START = 1_000_000
 LATENCY_MS = 1.0
+LOST_MS = 2_000.0
+"""After this a sender gives up on a lost message."""
 
 
 def directory(node_id: int, life: int = 1) -> Uuid:
@@ -134,6 +138,15 @@ def _by_position(item: tuple[SnapshotId, bytes]) -> tuple[int, int]:
     return item[0].position
 
 
+class Limits(NamedTuple):
+    """Settings that scenarios change; as in QuorumSettings."""
+
+    trim_interval_ms: int = 60_000
+    retention_bytes: int = 104_857_600
+    start_offset_lag_time_max_ms: int = 604_800_000
+    fetch_snapshot_max_bytes: int = 8 * 1024 * 1024
+
+
 class FixedRandom:
     """Always the same number, cut to the range: timeouts differ between nodes and are known."""
 
@@ -151,12 +164,11 @@ class Node:
         self.bench = bench
         self.settings = settings
         self.disk = disk
-        self.random = FixedRandom(100 * settings.key.id)
+        self.random: RandomSource = FixedRandom(100 * settings.key.id)
         self.core: QuorumCore | None = None
         self.life = 0
         self.role = ""
         self.leader: LeaderAndEpoch | None = None
-        self.fetched_to: dict[int, int] = {}
         self.hold = False
         self.held: list[Ready] = []
 
@@ -177,6 +189,7 @@ class Node:
 
     def stop(self) -> None:
         self.core, self.role = None, ""
+        self.bench.hang_up(self)
 
     def work(self) -> None:
         """Do everything that is ready, and what follows from it."""
@@ -247,7 +260,9 @@ class Node:
             control = self.bench.snapshot_control[snapshot_id]
             self.disk.snapshots[snapshot_id] = data
             self.disk.snapshot_control[snapshot_id] = control
-            self.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, len(data), 0), control, self.bench.now)
+            self.core.on_snapshot_fetched(
+                snapshot_id, StoredSnapshot(snapshot_id, len(data), 0), control, self.bench.now
+            )
         self.work()
 
     def snapshot(self, end_offset: int, data: bytes) -> SnapshotId | None:
@@ -285,23 +300,44 @@ class QuorumBench:
         self.now = Instant(0.0, WALL_START)
         self.cuts: set[tuple[int, int]] = set()
         self.snapshot_control: dict[SnapshotId, tuple[ControlRecord, ...]] = {}
-        self.told: dict[int, Response] = {}
+        self.limits = Limits()
+        self.latency: Callable[[], float] = lambda: LATENCY_MS
+        self.loses: Callable[[], bool] = lambda: False
         self.refuses_pre_vote: set[int] = set()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._tokens = count(1)
+        self._waiting: dict[int, tuple[Node, Callable[[], None]]] = {}
+        self._begun: set[tuple[int, int | None, int]] = set()
         self._asked: dict[int, tuple[int, Request, Callable[[Response], None]]] = {}
 
     # Building
 
-    def settings(self, node_id: int, **changes: object) -> QuorumSettings:
-        plain = QuorumSettings(
+    def settings(
+        self,
+        node_id: int,
+        *,
+        static_voters: tuple[StaticVoter, ...] = (),
+        bootstrap: tuple[Endpoint, ...] = (),
+        can_vote: bool = True,
+        auto_join: bool = False,
+        versions: KRaftVersions = KRaftVersions(),  # noqa: B008  immutable
+    ) -> QuorumSettings:
+        limits = self.limits
+        return QuorumSettings(
             key=ReplicaKey(node_id, directory(node_id)),
             cluster_id=CLUSTER,
-            can_vote=True,
+            can_vote=can_vote,
             listeners=listeners(node_id),
+            versions=versions,
+            static_voters=static_voters,
+            bootstrap=bootstrap,
+            auto_join=auto_join,
+            trim_interval_ms=limits.trim_interval_ms,
+            retention_bytes=limits.retention_bytes,
+            start_offset_lag_time_max_ms=limits.start_offset_lag_time_max_ms,
+            fetch_snapshot_max_bytes=limits.fetch_snapshot_max_bytes,
         )
-        return replace(plain, **changes)  # type: ignore[arg-type]
 
     def add(self, settings: QuorumSettings, bootstrap: tuple[ControlRecord, ...] = ()) -> Node:
         node = Node(self, settings, Disk(settings.key.directory_id, bootstrap=bootstrap))
@@ -309,10 +345,10 @@ class QuorumBench:
         self.by_endpoint[endpoint(node.id)] = node.id
         return node
 
-    def static(self, ids: Sequence[int], **changes: object) -> None:
+    def static(self, ids: Sequence[int]) -> None:
         voters = tuple(StaticVoter(each, endpoint(each)) for each in ids)
         for each in ids:
-            self.add(self.settings(each, static_voters=voters, **changes))
+            self.add(self.settings(each, static_voters=voters))
 
     # Time
 
@@ -359,41 +395,78 @@ class QuorumBench:
                 sender.core.on_response(send.serial, outcome, self.now)
                 sender.work()
 
+        def fail(error: ErrorCode, delay_ms: float) -> None:
+            self.after(delay_ms, lambda: done(SendFailure(error)))
+
         def arrive() -> None:
             node = None if target is None else self.nodes.get(target)
             if target is None or node is None or node.core is None or (sender.id, target) in self.cuts:
-                self.after(LATENCY_MS, lambda: done(SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)))
-            elif target in self.refuses_pre_vote and getattr(request, "pre_vote", False):
-                self.after(LATENCY_MS, lambda: done(SendFailure(ErrorCode.UNSUPPORTED_VERSION)))
+                fail(ErrorCode.BROKER_NOT_AVAILABLE, self.latency())
+            elif self.loses():
+                fail(ErrorCode.BROKER_NOT_AVAILABLE, LOST_MS)
+            elif target in self.refuses_pre_vote and isinstance(request, VoteRequest) and request.pre_vote:
+                fail(ErrorCode.UNSUPPORTED_VERSION, self.latency())
             elif isinstance(request, ProbeRequest):
                 versions = node.settings.versions
-                self.after(LATENCY_MS, lambda: done(ProbeResponse(ErrorCode.NONE, versions)))
+                self.after(self.latency(), lambda: done(ProbeResponse(ErrorCode.NONE, versions)))
             else:
                 back = (target, sender.id)
-                self.ask(node, request, lambda response: self._carry_back(back, response, done), sender.id)
+                lost = partial(fail, ErrorCode.BROKER_NOT_AVAILABLE, LATENCY_MS)
+                self.ask(node, request, lambda response: self._carry_back(back, response, done), sender.id, lost)
 
-        if (line := describe_request(request)) is not None:
+        if (line := describe_request(request)) is not None and self._is_new(sender.id, target, request):
             self.say(f"{sender.id} -> {target if target is not None else send.to.host} {line}")
-        self.after(LATENCY_MS, arrive)
+        self.after(self.latency(), arrive)
+
+    def _is_new(self, sender: int, target: int | None, request: Request) -> bool:
+        """A leader says again and again that it leads."""
+        if not isinstance(request, BeginQuorumEpochRequest):
+            return True
+        told = (sender, target, request.epoch)
+        is_new = told not in self._begun
+        self._begun.add(told)
+        return is_new
 
     def _carry_back(
         self, way: tuple[int, int], response: Response, done: Callable[[Response | SendFailure], None]
     ) -> None:
-        if way in self.cuts:
-            self.after(2_000, lambda: done(SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)))
+        if way in self.cuts or self.loses():
+            self.after(LOST_MS, lambda: done(SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)))
         else:
-            self.after(LATENCY_MS, lambda: done(response))
+            self.after(self.latency(), lambda: done(response))
 
-    def ask(self, node: Node, request: Request, done: Callable[[Response], None], sender: int = 0) -> int:
-        """A request reaches a node; `done` is called once with the answer, if it lives to give one."""
+    def ask(
+        self,
+        node: Node,
+        request: Request,
+        done: Callable[[Response], None],
+        sender: int = 0,
+        lost: Callable[[], None] | None = None,
+    ) -> None:
+        """A request reaches a node; `done` is called with the answer, or `lost` if it dies before that."""
         token = next(self._tokens)
+        if lost is not None:
+            self._waiting[token] = (node, lost)
         self._asked[token] = (sender, request, done)
         node.up.on_request(token, request, self.now)
         node.work()
-        return token
+
+    def hang_up(self, node: Node) -> None:
+        """A node went down: who waits for its answer hears of it."""
+        for token, (asked, fail) in list(self._waiting.items()):
+            if asked is node:
+                del self._waiting[token], self._asked[token]
+                fail()
+
+    def expect(self, sender: int, feed: Callable[[int], None]) -> None:
+        """Something is asked of a core by other means than a message; nobody needs the answer but `say`."""
+        token = next(self._tokens)
+        self._asked[token] = (sender, ProbeRequest(), lambda _response: None)
+        feed(token)
 
     def answer(self, node: Node, answer: Answer) -> None:
         sender, request, done = self._asked.pop(answer.token)
+        self._waiting.pop(answer.token, None)
         response = self._filled(node, request, answer.response)
         if (line := describe_response(request, response)) is not None:
             self.say(f"{node.id} -> {sender or 'client'} {line}")
@@ -442,18 +515,3 @@ def _leads(leader: LeaderAndEpoch) -> str:
 
 def _snapshot(snapshot_id: SnapshotId) -> str:
     return f"{snapshot_id.end_offset}-{snapshot_id.epoch}"
-
-
-__all__ = [
-    "CLUSTER",
-    "ZERO_UUID",
-    "Disk",
-    "FetchRequest",
-    "FetchSnapshotRequest",
-    "KRaftVersions",
-    "Node",
-    "QuorumBench",
-    "directory",
-    "endpoint",
-    "listeners",
-]

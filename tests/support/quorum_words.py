@@ -43,9 +43,8 @@ def _position(position: LogPosition) -> str:
 def describe_request(request: Request) -> str | None:
     match request:
         case VoteRequest(epoch=epoch, last=last, pre_vote=pre_vote):
-            return f"would you vote for me in epoch {epoch}, log to {_position(last)}" if pre_vote else (
-                f"vote for me in epoch {epoch}, log to {_position(last)}"
-            )
+            question = "would you vote" if pre_vote else "vote"
+            return f"{question} for me in epoch {epoch}, log to {_position(last)}"
         case BeginQuorumEpochRequest(leader_id=leader, epoch=epoch):
             return f"{leader} leads in epoch {epoch}"
         case EndQuorumEpochRequest(epoch=epoch, successors=successors):
@@ -67,8 +66,10 @@ def describe_response(request: Request, response: Response) -> str | None:
     match response:
         case FetchResponse() if isinstance(request, FetchRequest):
             return _fetch_response(request, response)
-        case VoteResponse(error=ErrorCode.NONE, granted=granted):
-            return "yes" if granted else "no"
+        case VoteResponse(error=ErrorCode.NONE, granted=granted, leader=leader):
+            tentative = isinstance(request, VoteRequest) and request.pre_vote
+            word = "yes" if granted else "no"
+            return f"{word}, I would{'' if granted else ' not'}" if tentative else f"{word} in epoch {leader.epoch}"
         case FetchSnapshotResponse(error=ErrorCode.NONE):
             return f"bytes {response.position} to {response.position + len(response.data)} of {response.size}"
         case ChangeVotersResponse(error=error, message=message):
@@ -77,19 +78,15 @@ def describe_response(request: Request, response: Response) -> str | None:
 
 
 def _fetch_response(request: FetchRequest, response: FetchResponse) -> str | None:
+    """Records are told of where they are appended, and commits where they are heard of."""
+    asked, leader = f"fetch {request.fetch_offset} of epoch {request.last_fetched_epoch}", response.leader
     if response.diverging is not None:
-        return f"fetch {request.fetch_offset} of epoch {request.last_fetched_epoch}: you diverge beyond {_position(response.diverging)}"
+        return f"{asked}: you diverge beyond {_position(response.diverging)}"
     if response.snapshot_id is not None:
-        snapshot = f"{response.snapshot_id.end_offset}-{response.snapshot_id.epoch}"
-        return f"fetch {request.fetch_offset} of epoch {request.last_fetched_epoch}: take snapshot {snapshot}"
-    if response.error is not ErrorCode.NONE:
-        return f"fetch {request.fetch_offset}: {response.error.name}, {response.leader.leader_id} leads in epoch {response.leader.epoch}"
-    if response.records or response.high_watermark > request.high_watermark:
-        committed = "unknown" if response.high_watermark < 0 else str(response.high_watermark)
-        last = [header.next_offset for _, header in iter_headers(response.records)]
-        what = f"{request.fetch_offset} to {last[-1]}" if last else "nothing new"
-        return f"fetch {request.fetch_offset}: {what}, committed {committed}"
-    return None
+        return f"{asked}: take snapshot {response.snapshot_id.end_offset}-{response.snapshot_id.epoch}"
+    if response.error is ErrorCode.NONE or leader.leader_id < 0:
+        return None
+    return f"{asked}: {response.error.name}, {leader.leader_id} leads in epoch {leader.epoch}"
 
 
 def describe_batches(data: bytes) -> str:
@@ -106,7 +103,9 @@ def _batch(data: bytes, position: int) -> str:
     for record in iter_records(data, position):
         kind = control_type(record.key)
         name = "?" if kind is None else _CONTROL_NAMES.get(kind, kind.name)
-        names.append(f"{name} {describe_voters(VoterSet.of_record(voters[0]))}" if kind is ControlType.KRAFT_VOTERS else name)
+        if kind is ControlType.KRAFT_VOTERS and voters[0] is not None:
+            name += f" {describe_voters(VoterSet.of_record(voters[0]))}"
+        names.append(name)
     return f"{header.base_offset}: {', '.join(names)} (epoch {header.leader_epoch})"
 
 

@@ -1,0 +1,306 @@
+"""Transcripts of what the replicas of a quorum say, write and hear: commands, and exactly what follows from each.
+
+A transcript is blocks separated by blank lines: a command line, `----`, and what happens, each line with the time in
+milliseconds since the command. Lines that begin with `#` are for people. `python -m tests.scenarios.quorum.transcript
+--rewrite` writes the present output into the files; review the diff.
+
+A message takes 1 ms. Node n draws the number n · 100 wherever it draws one, so node 1 is the first to stand for
+election. `4.2` is node 4 with its second disk. Fetches are told of only if something is wrong with them: what they
+bring is seen where it is appended and committed.
+
+    voters 1 2 3                configured ones, at kraft.version 0
+    quorum 1 2 3                as formatted: kraft.version 1, the voters stand in the 0-0 snapshot
+    node 4 [auto-join] [broker] [kraft=0-0]     one more that is no voter (yet)
+    start 1 …                   stop 1 …                    wipe 1 …      (while stopped: an empty disk with a new id)
+    advance 1500                let time pass; with `quiet`, as any command, nothing is told of what happens
+    append x y                  on the leader; [by=2] where leaders disagree
+    resign 1                    shut-down 1                 leave in order
+    cut 1-2 1>3                 lose messages both ways, or one way
+    isolate 1                   heal
+    draw 2 100                  what node 2 draws from now on
+    old 1                       cannot be asked tentatively for its vote (no KIP-996)
+    limits trim-interval-ms=10 …    settings, in the first block
+    add 4 [ack=append]          remove 1.1                  upgrade 1     (to a kraft.version)
+    move 2                      (while stopped) it listens somewhere else from now on
+    snapshot 1 at=5             generate one
+    log 1                       what its disk holds
+    status                      who is what
+    vote 1 as=9 epoch=5 …       begin 1 as=9 epoch=5        end 1 as=9 epoch=5      messages out of the blue
+    fetch 1 as=9 epoch=5 offset=0 last=0
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from broker.quorum.appends import NotLeader
+from broker.quorum.identity import Endpoint, KRaftVersions, LogPosition, ReplicaKey
+from broker.quorum.messages import (
+    AddVoterRequest,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    RemoveVoterRequest,
+    Request,
+    Response,
+    VoteRequest,
+)
+from broker.quorum.settings import ControlRecord
+from broker.quorum.voters import Voter, VoterSet
+from tests.support.quorum_bench import CLUSTER, FixedRandom, Limits, Node, QuorumBench, directory, endpoint, listeners
+from tests.support.quorum_words import describe_batches, describe_response, describe_voters
+
+HERE = Path(__file__).parent
+SEPARATOR = "----"
+
+Words = list[str]
+Named = dict[str, str]
+
+
+class Stage:
+    """Runs the commands of one transcript."""
+
+    def __init__(self) -> None:
+        self.bench = QuorumBench(self.say)
+        self.output: list[str] = []
+        self.said: set[str] = set()
+        self.begun_at = 0.0
+        self.commands: Mapping[str, Callable[[Words, Named], None]] = {
+            "voters": lambda words, _: self.bench.static([int(word) for word in words]),
+            "quorum": self.quorum,
+            "node": self.node,
+            "start": self.start,
+            "stop": lambda words, _: self.each(words, Node.stop),
+            "wipe": lambda words, _: self.each(words, lambda node: self.bench.wipe(node.id)),
+            "advance": lambda words, _: self.bench.advance(float(words[0])),
+            "append": self.append,
+            "resign": self.resign,
+            "shut-down": self.shut_down,
+            "cut": self.cut,
+            "isolate": lambda words, _: self.each(words, lambda node: self.bench.isolate(node.id)),
+            "heal": lambda _words, _named: self.bench.heal(),
+            "old": lambda words, _: self.bench.refuses_pre_vote.update(map(int, words)),
+            "draw": self.draw,
+            "limits": self.limits,
+            "add": self.add,
+            "remove": self.remove,
+            "upgrade": self.upgrade,
+            "move": lambda words, _: self.each(words, self.move),
+            "snapshot": self.snapshot,
+            "log": self.log,
+            "status": self.status,
+            "vote": self.vote,
+            "begin": self.begin,
+            "end": self.end,
+            "fetch": self.fetch,
+        }
+
+    def run(self, line: str) -> list[str]:
+        """The output of one command."""
+        self.output, self.said, self.begun_at = [], set(), self.bench.now.monotonic_ms
+        name, *words = line.split()
+        positional = [word for word in words if "=" not in word]
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        is_quiet = "quiet" in positional
+        self.commands[name]([word for word in positional if word != "quiet"], named)
+        return ([] if is_quiet else self.output) or ["(nothing to tell)"]
+
+    def say(self, line: str) -> None:
+        """Something happened. What is said again and again is told once."""
+        if " -> " in line and line in self.said:
+            return
+        self.said.add(line)
+        self.output.append(f"{self.bench.now.monotonic_ms - self.begun_at:>5.0f} {line}")
+
+    def tell(self, line: str) -> None:
+        """An answer to whoever reads."""
+        self.output.append(line)
+
+    def each(self, words: Words, action: Callable[[Node], None]) -> None:
+        for word in words:
+            action(self.bench.nodes[int(word)])
+
+    # Nodes
+
+    def quorum(self, words: Words, _named: Named) -> None:
+        ids = [int(word) for word in words]
+        voters = VoterSet(Voter(ReplicaKey(each, directory(each)), listeners(each), KRaftVersions()) for each in ids)
+        formatted = (ControlRecord(-1, 1, None), ControlRecord(-1, None, voters.to_record()))
+        for each in ids:
+            self.bench.add(self.bench.settings(each, bootstrap=self.servers(ids)), formatted)
+
+    def servers(self, ids: list[int]) -> tuple[Endpoint, ...]:
+        return tuple(endpoint(each) for each in ids)
+
+    def node(self, words: Words, named: Named) -> None:
+        servers = self.servers([each for each in self.bench.nodes if each <= 3])
+        minimum, maximum = map(int, named.get("kraft", "0-1").split("-"))
+        settings = self.bench.settings(
+            int(words[0]),
+            bootstrap=servers,
+            static_voters=next(iter(self.bench.nodes.values())).settings.static_voters,
+            auto_join="auto-join" in words,
+            can_vote="broker" not in words,
+            versions=KRaftVersions(minimum, maximum),
+        )
+        self.bench.add(settings)
+
+    def start(self, words: Words, _named: Named) -> None:
+        self.each(words, Node.start)
+
+    def move(self, node: Node) -> None:
+        old = node.settings.listeners[0]
+        node.settings = replace(node.settings, listeners=(old._replace(port=old.port + 100),))
+        self.bench.by_endpoint[node.settings.listeners[0].endpoint] = node.id
+
+    def resign(self, words: Words, _named: Named) -> None:
+        for node in (self.bench.nodes[int(word)] for word in words):
+            node.up.resign(node.up.epoch, self.bench.now)
+            node.work()
+
+    def shut_down(self, words: Words, _named: Named) -> None:
+        for node in (self.bench.nodes[int(word)] for word in words):
+            node.up.shut_down(self.bench.now)
+            node.work()
+
+    def cut(self, words: Words, _named: Named) -> None:
+        for word in words:
+            first, second = map(int, word.replace(">", "-").split("-"))
+            self.bench.cuts.add((first, second))
+            if "-" in word:
+                self.bench.cuts.add((second, first))
+
+    # Using
+
+    def append(self, words: Words, named: Named) -> None:
+        node = self.bench.nodes[int(named["by"])] if "by" in named else self.bench.leader()
+        try:
+            node.up.append(node.up.epoch, [word.encode() for word in words], self.bench.now)
+        except NotLeader as error:
+            self.tell(f"refused: {error}")
+        node.work()
+
+    def limits(self, _words: Words, named: Named) -> None:
+        self.bench.limits = Limits(**{name.replace("-", "_"): int(value) for name, value in named.items()})
+
+    def draw(self, words: Words, _named: Named) -> None:
+        random = self.bench.nodes[int(words[0])].random
+        assert isinstance(random, FixedRandom)
+        random.number = int(words[1])
+
+    def add(self, words: Words, named: Named) -> None:
+        node = self.bench.nodes[int(words[0])]
+        waits = named.get("ack") != "append"
+        self.ask_leader(AddVoterRequest(CLUSTER, node.settings.key, node.settings.listeners, waits))
+
+    def remove(self, words: Words, _named: Named) -> None:
+        node_id, _, disk = words[0].partition(".")
+        self.ask_leader(RemoveVoterRequest(CLUSTER, ReplicaKey(int(node_id), directory(int(node_id), int(disk or 1)))))
+
+    def upgrade(self, words: Words, _named: Named) -> None:
+        node = self.bench.leader()
+        self.bench.expect(0, lambda token: node.up.upgrade_kraft_version(token, int(words[0]), self.bench.now))
+        node.work()
+
+    def ask_leader(self, request: Request) -> None:
+        self.bench.ask(self.bench.leader(), request, lambda _response: None)
+
+    def snapshot(self, words: Words, named: Named) -> None:
+        made = self.bench.nodes[int(words[0])].snapshot(
+            int(named["at"]), (named.get("holds", "content") + " ").encode() * 32
+        )
+        self.tell("refused" if made is None else f"snapshot {made.end_offset}-{made.epoch}")
+
+    # Out of the blue
+
+    def vote(self, words: Words, named: Named) -> None:
+        last = LogPosition(int(named.get("last", "0")), int(named.get("end", "0")))
+        voter = _key(named["to"]) if "to" in named else None
+        request = VoteRequest(CLUSTER, int(named["epoch"]), _key(named["as"]), voter, last, "tentative" in words)
+        self.intrude(words[0], request)
+
+    def begin(self, words: Words, named: Named) -> None:
+        sender, voter = int(named["as"]), _key(named["to"]) if "to" in named else None
+        self.intrude(words[0], BeginQuorumEpochRequest(CLUSTER, sender, int(named["epoch"]), voter, listeners(sender)))
+
+    def end(self, words: Words, named: Named) -> None:
+        sender = int(named["as"])
+        self.intrude(words[0], EndQuorumEpochRequest(CLUSTER, sender, int(named["epoch"]), (), listeners(sender)))
+
+    def fetch(self, words: Words, named: Named) -> None:
+        sender, epoch = _key(named["as"]), int(named["epoch"])
+        cluster = named.get("cluster", CLUSTER)
+        self.intrude(words[0], FetchRequest(cluster, sender, epoch, int(named["offset"]), int(named["last"])))
+
+    def intrude(self, word: str, request: Request) -> None:
+        def done(response: Response) -> None:
+            if describe_response(request, response) is None:
+                self.tell("answered")
+
+        self.bench.ask(self.bench.nodes[int(word)], request, done)
+
+    # Looking
+
+    def log(self, words: Words, _named: Named) -> None:
+        disk = self.bench.nodes[int(words[0])].disk
+        state = disk.election
+        for snapshot_id in disk.snapshots:
+            self.tell(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
+        for _header, data in disk.batches:
+            self.tell(describe_batches(data))
+        if state is not None:
+            voted = f"voted for {state.voted_id}" if state.voted_id >= 0 else "not voted"
+            leader = f"{state.leader_id} leads" if state.leader_id >= 0 else "nobody leads"
+            self.tell(f"quorum-state version {state.version}: epoch {state.epoch}, {leader}, {voted}")
+
+    def status(self, _words: Words, _named: Named) -> None:
+        for node in self.bench.nodes.values():
+            if node.core is None:
+                self.tell(f"{node.id} is down")
+                continue
+            core = node.core
+            committed = "unknown" if core.high_watermark is None else str(core.high_watermark)
+            offsets = f"log {core.log_start_offset} to {core.log_end_offset}, committed {committed}"
+            voters = f"kraft.version {core.kraft_version}, voters {describe_voters(core.voters)}"
+            left = ", may go" if core.is_shut_down else ""
+            self.tell(f"{node.id} {core.role} in epoch {core.epoch}, {offsets}, {voters}{left}")
+
+
+def _key(word: str) -> ReplicaKey:
+    node_id, _, disk = word.partition(".")
+    return ReplicaKey(int(node_id), directory(int(node_id), int(disk or 1)))
+
+
+def transcripts() -> list[Path]:
+    return sorted(HERE.glob("*.txt"))
+
+
+def replay(text: str) -> str:
+    """The transcript as it should read."""
+    stage = Stage()
+    return "\n\n".join(_replay_block(stage, block) for block in text.strip().split("\n\n")) + "\n"
+
+
+def _replay_block(stage: Stage, block: str) -> str:
+    lines = block.split("\n")
+    head = lines[: lines.index(SEPARATOR)] if SEPARATOR in lines else lines
+    commands = [line for line in head if line and not line.startswith("#")]
+    if not commands:
+        return "\n".join(head)
+    output = [line for command in commands for line in stage.run(command)]
+    told = [line for line in output if line != "(nothing to tell)"] or ["(nothing to tell)"]
+    return "\n".join([*head, SEPARATOR, *told])
+
+
+def main() -> None:
+    for path in transcripts():
+        truth = replay(path.read_text())
+        if "--rewrite" in sys.argv:
+            path.write_text(truth)
+        elif truth != path.read_text():
+            sys.exit(f"{path.name} is not what happens")
+
+
+if __name__ == "__main__":
+    main()
