@@ -6,7 +6,7 @@ from broker.cli.options import client_options, json_option
 from broker.cli.output import print_json
 from broker.cli.session import session
 from broker.client import Client, Connection
-from protocol.api_keys import API_BY_KEY
+from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 
@@ -49,7 +49,7 @@ def _lines(connection: Connection) -> list[str]:
     lines = []
     for key in sorted(API_BY_KEY.keys() | connection.versions.keys()):
         known = API_BY_KEY.get(key)
-        if known is not None and "broker" not in known.listeners and key not in connection.versions:
+        if known is not None and key not in connection.versions and not _is_public(key):
             continue
         name = known.name if known else "UNKNOWN"
         if key not in connection.versions:
@@ -60,6 +60,11 @@ def _lines(connection: Connection) -> list[str]:
         usable = _usable(connection, key)
         lines.append(f"{name}({key}): {versions} [{'unusable' if usable is None else f'usable: {usable}'}]")
     return lines
+
+
+def _is_public(key: int) -> bool:
+    """Whether brokers of all kinds may serve it."""
+    return key < FIRST_PRIVATE_KEY and "broker" in API_BY_KEY[key].listeners
 
 
 def _usable(connection: Connection, key: int) -> int | None:

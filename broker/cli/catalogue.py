@@ -20,6 +20,9 @@ COMMANDS: dict[str, Command] = {
     "consumer-groups": Command(
         "consumer_groups", "consumer_groups", "Describe groups, reset and delete their offsets."
     ),
+    "metadata-quorum": Command(
+        "metadata_quorum", "metadata_quorum", "Describe the metadata quorum, change its voters, cut a snapshot."
+    ),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
     "broker-api-versions": Command("broker_api_versions", "broker_api_versions", "Show which APIs each broker serves."),
@@ -34,7 +37,6 @@ NOT_LANDED: dict[str, str] = {
     "reassign-partitions": "Reassignment of partitions",
     "leader-election": "Leader election on demand",
     "features": "Feature levels",
-    "metadata-quorum": "Quorum administration",
     "metadata-shell": "The metadata shell",
     "remote": "Tiered storage",
     "perf-producer": "The producer benchmark",
