@@ -32,6 +32,7 @@ from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_changes import ReplicaChanges
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
 from broker.metadata.scram import ScramCredentials
+from broker.metadata.snapshot_load import LoadedSnapshot
 from broker.metadata.state import (
     MIN_INSYNC_REPLICAS,
     ConfigLayers,
@@ -161,9 +162,25 @@ class Controller:
         assert not self._uncommitted, "a controller with uncommitted batches is the active one and writes itself"
         return self._take(batches)
 
+    def load_snapshot(self, loaded: LoadedSnapshot) -> Publication:
+        """Forget everything and go on from a snapshot, as a standby or at start.
+
+        Where in the log each broker registered is not known any more; it was before the end of the snapshot.
+        """
+        assert not self._uncommitted, "an active controller never loads a snapshot"
+        self._state.loader.install(loaded.image)
+        self._state.index = loaded.partitions
+        self._state.registration_offsets = {broker.id: loaded.image.offset for broker in loaded.image.brokers.all()}
+        return Publication(loaded.delta, loaded.image)
+
     def replay(self, batch: RecordBatch, *, now_ms: int) -> None:
-        """Take in a batch that this controller, being active, has just appended. Failing here is fatal."""
+        """Take in a batch that this controller, being active, has just appended. Failing here is fatal.
+
+        Between two of its batches the quorum may have written control records of its own.
+        """
         before = self._state.loader.state
+        if batch.base_offset > before.last_offset + 1:
+            self._state.loader.skip_to(batch.base_offset)
         publication = self._take((batch,))
         self._uncommitted.append(_Uncommitted(batch.last_offset, before, publication))
         self._follow_sessions(publication, now_ms)

@@ -14,11 +14,16 @@ from broker.metadata.topic_image import TopicsImage
 
 
 class Provenance(NamedTuple):
-    """Where in the log an image stands: its last record's offset (-1 before any), that record's epoch and time."""
+    """Where in the log an image stands: its last record's offset (-1 before any), that record's epoch and time.
+
+    `is_batch_aligned` is false where the last record is not the last of its batch, because a metadata transaction
+    begins in the middle: no snapshot may end there.
+    """
 
     offset: int = -1
     epoch: int = 0
     timestamp_ms: int = 0
+    is_batch_aligned: bool = True
 
 
 class MetadataImage(NamedTuple):

@@ -5,7 +5,7 @@ controller's view and the published image the same object; on all others, what t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from broker.metadata.delta import MetadataDelta
@@ -68,6 +68,14 @@ class MetadataLoader:
     def image(self) -> MetadataImage:
         return self.state.image
 
+    def skip_to(self, offset: int) -> None:
+        """What lies before `offset` and was not loaded are control records, which the quorum wrote on its own."""
+        self.state = replace(self.state, last_offset=offset - 1)
+
+    def install(self, image: MetadataImage) -> None:
+        """Go on from an image that was not made here, as a snapshot gives it; an open transaction is forgotten."""
+        self.state = LoaderState(image, image.offset, has_records=True)
+
     def load(self, batches: Sequence[RecordBatch]) -> Publication:
         """Take in batches that follow on from what was loaded; one delta covers them all.
 
@@ -89,7 +97,8 @@ class MetadataLoader:
             last_offset = batch.last_offset
             stable_offset = batch.last_offset if begun < 0 else begun - 1
             if stable_offset >= batch.base_offset:
-                provenance = Provenance(stable_offset, batch.epoch, batch.timestamp_ms)
+                is_aligned = stable_offset == batch.last_offset
+                provenance = Provenance(stable_offset, batch.epoch, batch.timestamp_ms, is_aligned)
         if delta.features is not None and self._supported is not None:
             delta.features.check(self._supported)
         image = delta.apply(provenance)

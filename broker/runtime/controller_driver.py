@@ -2,8 +2,12 @@
 
 A command is a plain function of the controller and the time. It is decided, appended and replayed without a pause, so
 the next one sees its effect; its answer waits for the commit. When this node does not lead, the same object replays
-what others committed. Whatever goes wrong that no rule foresees costs the leadership, not the answer's truth
-(Kafka's rule: UNKNOWN_SERVER_ERROR, renounce, begin again from the last committed state).
+what others committed, or loads it from a snapshot. Whatever goes wrong that no rule foresees costs the leadership, not
+the answer's truth (Kafka's rule: UNKNOWN_SERVER_ERROR, renounce, begin again from the last committed state).
+
+What happens to an own batch whose leader falls, in order: the quorum tells of the end of the leadership, which reverts
+all that is not committed and fails the answers that wait for it; then of commits, and if the batch is among them after
+all, it is replayed like anybody's.
 """
 
 import asyncio
@@ -17,17 +21,27 @@ from broker.logs import EventLog
 from broker.metadata.controller import Controller, OwnBroker
 from broker.metadata.delta import MetadataDelta
 from broker.metadata.image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image_difference import difference
 from broker.metadata.jobs import Job
 from broker.metadata.loader import Publication, RecordBatch
 from broker.metadata.records import VersionedRecord, decode_record, encode_record
 from broker.metadata.result import Result
-from broker.runtime.quorum import CommittedBatch, LeaderAndEpoch, NotLeader, Quorum
+from broker.metadata.slices import finish
+from broker.metadata.snapshot_load import LoadedSnapshot
+from broker.quorum.identity import LeaderAndEpoch, SnapshotId
+from broker.runtime.collector_pauses import CollectorPauses
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.quorum import BatchTooLarge, CommittedBatch, NotLeader, Quorum, SnapshotReader
+from broker.runtime.snapshot_loading import load_in_slices
 from broker.runtime.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import HEADER_SIZE
 from storage.errors import LogDirFailure
 
 R = TypeVar("R")
 Command = Callable[[Controller, int], Result[R]]
+
+_RECORD_OVERHEAD: Final = 8  # bytes of a record in a batch beside its frame, give or take a few
 
 _log: Final = EventLog("broker.controller")
 
@@ -38,6 +52,26 @@ class MetadataPublisher(Protocol):
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """`image` is committed and `delta` led to it from the image before. Called on the loop, in order."""
         ...
+
+
+class LogFollower(Protocol):
+    """Someone who counts what this node reads of the log. Called on the loop, before publishers are told."""
+
+    def on_log_read(self, size_bytes: int) -> None:
+        """So many bytes of committed records."""
+        ...
+
+    def on_delta(self, delta: MetadataDelta) -> None:
+        """What they changed."""
+        ...
+
+    def on_snapshot_loaded(self, snapshot_id: SnapshotId, loaded: LoadedSnapshot, size: int, elapsed_ms: float) -> None:
+        """A snapshot of `size` bytes took the place of all that was read before."""
+        ...
+
+
+class UnusableSnapshot(Exception):
+    """A snapshot that is in place and cannot be loaded: this node has nothing to go on from."""
 
 
 class _Waiting(NamedTuple):
@@ -62,6 +96,7 @@ class ControllerDriver:
         *,
         loop: Loop,
         clock: Clock,
+        io: BlockingIo,
         bootstrap: Sequence[VersionedRecord],
         own_broker: OwnBroker | None,
     ) -> None:
@@ -69,9 +104,13 @@ class ControllerDriver:
         self._quorum = quorum
         self._loop = loop
         self._clock = clock
+        self._io = io
         self._bootstrap = bootstrap
         self._own_broker = own_broker
         self._publishers: list[MetadataPublisher] = []
+        self._log_followers: list[LogFollower] = []
+        self._pauses = CollectorPauses()
+        self._loading: asyncio.Future[LoadedSnapshot] | None = None
         self._published: MetadataImage | None = None
         self._claimed_epoch = -1  # -1 while this node is not the active controller
         self._waiting: deque[_Waiting] = deque()
@@ -104,6 +143,10 @@ class ControllerDriver:
         if self._published is not None:
             publisher.on_metadata(_whole(self._published), self._published)
         self._publishers.append(publisher)
+
+    def add_log_follower(self, follower: LogFollower) -> None:
+        """Before the driver is added to the quorum."""
+        self._log_followers.append(follower)
 
     async def wait_active(self) -> None:
         """Return once this node is the active controller and its first records are committed."""
@@ -149,7 +192,10 @@ class ControllerDriver:
 
     def _append(self, records: Sequence[VersionedRecord]) -> None:
         frames = [encode_record(*record) for record in records]
-        appended = self._quorum.append(self._claimed_epoch, frames)
+        try:
+            appended = self._quorum.append(self._claimed_epoch, frames)
+        except BatchTooLarge as error:  # which the request is to blame for, not this controller
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, str(error)) from error
         batch = RecordBatch(
             appended.base_offset,
             appended.last_offset,
@@ -165,12 +211,16 @@ class ControllerDriver:
         """Publish what became certain: what this controller wrote, which it knows already, or what others wrote."""
         if not batches:
             return
+        size_bytes = sum(_size_of(batch) for batch in batches)
+        for follower in self._log_followers:
+            follower.on_log_read(size_bytes)
         end = batches[-1].last_offset
         for publication in self._controller.commit(end):
             self._publish(publication)
         foreign = [batch for batch in batches if batch.base_offset > self._controller.last_offset]
         if foreign:
             self._publish(self._controller.load([_decoded(batch) for batch in foreign]))
+        self._pauses.on_image(self.image, is_loaded=False)
         while self._waiting and self._waiting[0].offset <= end:
             _, future, response = self._waiting.popleft()
             if not future.done():  # whoever asked may have gone
@@ -182,17 +232,67 @@ class ControllerDriver:
         if leader.leader_id == self._quorum.node_id:
             self._claim(leader.epoch)
 
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "asyncio.Future[None]":
+        """Replace everything by a snapshot, in slices; publishers are then told what differs.
+
+        The future fails with UnusableSnapshot, which ends the node.
+        """
+        assert not self.is_active, "a leader has everything that any snapshot has"
+        done: asyncio.Future[None] = self._loop.create_future()
+        began_ms, size, base = self._clock.monotonic_ms(), reader.size, self._controller.committed_image
+        self._pauses.begin_load()
+        loading = load_in_slices(snapshot_id, reader, base, loop=self._loop, clock=self._clock, io=self._io)
+        self._loading = loading
+
+        def proceed(_: object) -> None:
+            self._pauses.end_load()
+            if loading.cancelled():
+                done.cancel()
+                return
+            try:
+                self._take_loaded(snapshot_id, loading.result(), size, self._clock.monotonic_ms() - began_ms)
+            except Exception as error:  # noqa: BLE001  whatever it is, there is no state to go on with
+                failure = UnusableSnapshot(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}: {error}")
+                failure.__cause__ = error
+                done.set_exception(failure)
+            else:
+                done.set_result(None)
+
+        loading.add_done_callback(proceed)
+        return done
+
+    def _take_loaded(self, snapshot_id: SnapshotId, loaded: LoadedSnapshot, size: int, elapsed_ms: float) -> None:
+        _log.info(
+            "Loaded a metadata snapshot",
+            end_offset=snapshot_id.end_offset,
+            epoch=snapshot_id.epoch,
+            size=size,
+            elapsed_ms=round(elapsed_ms),
+        )
+        publication = self._controller.load_snapshot(loaded)
+        for follower in self._log_followers:
+            follower.on_snapshot_loaded(snapshot_id, loaded, size, elapsed_ms)
+        self._publish(publication)
+        self._pauses.on_image(loaded.image, is_loaded=True)
+
     def close(self) -> None:
         """Stop deciding, for the node stops: whoever waits is told that another must answer."""
         self._renounce()
+        if self._loading is not None:
+            self._loading.cancel()
 
     def _claim(self, epoch: int) -> None:
         _log.info("This node is the active controller", epoch=epoch)
         self._claimed_epoch = epoch
-        activation = self.submit(
-            lambda controller, now_ms: controller.activate(self._bootstrap, own_broker=self._own_broker, now_ms=now_ms)
-        )
-        activation.add_done_callback(self._on_activation_committed)
+        try:
+            activation = self.submit(self._activate)
+        except KafkaError as error:  # the leadership is gone again, or was given up for what went wrong
+            _log.warning("The active controller could not begin", epoch=epoch, error=str(error))
+        else:
+            activation.add_done_callback(self._on_activation_committed)
+
+    def _activate(self, controller: Controller, now_ms: int) -> Result[None]:
+        return controller.activate(self._bootstrap, own_broker=self._own_broker, now_ms=now_ms)
 
     def _on_activation_committed(self, future: "asyncio.Future[None]") -> None:
         if not future.cancelled() and future.exception() is None:
@@ -217,6 +317,8 @@ class ControllerDriver:
     def _publish(self, publication: Publication) -> None:
         """The first image is published when it holds all that is committed, so that nobody acts on the past."""
         delta, image = publication
+        for follower in self._log_followers:
+            follower.on_delta(delta)
         if self._published is None:
             high_watermark = self._quorum.high_watermark
             if high_watermark is None or self._controller.last_offset + 1 < high_watermark or image.is_empty:
@@ -263,9 +365,12 @@ def _decoded(batch: CommittedBatch) -> RecordBatch:
 
 def _whole(image: MetadataImage) -> MetadataDelta:
     """The delta that leads from nothing to an image."""
-    delta = MetadataDelta(EMPTY_IMAGE)
-    delta.replay_all(record.message for record in image.write())
-    return delta
+    return finish(difference(EMPTY_IMAGE, image))
+
+
+def _size_of(batch: CommittedBatch) -> int:
+    """About the bytes of a batch in the log."""
+    return HEADER_SIZE + _RECORD_OVERHEAD * len(batch.frames) + sum(map(len, batch.frames))
 
 
 def _not_controller() -> KafkaError:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.clock import Clock
 from broker.metadata.snapshot_codec import data_batch, read_snapshot
+from broker.quorum.appends import Appended, BatchTooLarge, NotLeader
 from broker.quorum.identity import LeaderAndEpoch, ListenerEndpoint, SnapshotId
 from broker.quorum.ready import ElectionState
 from broker.runtime.io_thread import BlockingIo
@@ -61,14 +62,6 @@ MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 _READ_BYTES: Final = 8 * 1024 * 1024
 
 
-class NotLeader(Exception):
-    """An append at an epoch in which this node does not lead (any more)."""
-
-
-class BatchTooLarge(Exception):
-    """Records that cannot take effect as one: their batch exceeds MAX_BATCH_BYTES."""
-
-
 class ForeignQuorum(Exception):
     """The log belongs to a quorum of other voters; this node alone may not go on with it."""
 
@@ -81,14 +74,6 @@ class CommittedBatch(NamedTuple):
     epoch: int
     timestamp_ms: int
     frames: Sequence[Buffer]
-
-
-class Appended(NamedTuple):
-    """Where an append landed, and the time its batch carries. It promises nothing before its commit."""
-
-    base_offset: int
-    last_offset: int
-    timestamp_ms: int
 
 
 class SnapshotReader(Protocol):
@@ -155,7 +140,7 @@ class Quorum(Protocol):
         """
         ...
 
-    def add_listener(self, listener: CommitListener) -> None:
+    def add_listener(self, listener: QuorumListener) -> None:
         """Hear of everything from the log's start on, then of what comes."""
         ...
 

@@ -69,6 +69,7 @@ class LoneNode:
             quorum,
             loop=loop,
             clock=clock,
+            io=InlineIo(loop),
             bootstrap=bootstrap_records(),
             own_broker=OwnBroker(1, incarnation),
         )
@@ -79,7 +80,7 @@ class LoneNode:
         self.lifecycle = BrokerLifecycle(identity, LocalControllerChannel(self.driver), clock=clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.topics = TopicCreation(
-            LocalControllerChannel(self.driver), self.cache, CONFIG, voter_count=1, spawn=self.spawn
+            LocalControllerChannel(self.driver), self.cache, CONFIG, voter_count=lambda: 1, spawn=self.spawn
         )
         for publisher in (self.cache, self.lifecycle):
             self.driver.add_publisher(publisher)

@@ -1,0 +1,60 @@
+"""A snapshot on its way into the controller: checked, folded, indexed, and compared with what publishers have seen.
+
+In steps of a millisecond or two (`slices.py`), for it may hold a million partitions.
+"""
+
+from typing import Final, NamedTuple
+
+from broker.metadata.delta import MetadataDelta
+from broker.metadata.image import MetadataImage, Provenance
+from broker.metadata.image_difference import difference
+from broker.metadata.partition_index import PartitionIndex
+from broker.metadata.slices import Steps
+from broker.metadata.snapshot_codec import InvalidSnapshot, SnapshotReading
+from broker.metadata.snapshot_fold import SnapshotFold
+from protocol.primitives import Buffer
+
+_FRAMES_PER_STEP: Final = 512
+
+
+class LoadedSnapshot(NamedTuple):
+    """`delta` leads from the image before to `image`. `record_count` counts the metadata records of the snapshot."""
+
+    image: MetadataImage
+    delta: MetadataDelta
+    partitions: PartitionIndex
+    record_count: int
+
+
+class SnapshotLoad:
+    """Takes in the snapshot that stands for the records below `end_offset`, the last of which has `epoch`.
+
+    `base` is the image to which publishers will be told the difference.
+    """
+
+    def __init__(self, end_offset: int, epoch: int, base: MetadataImage) -> None:
+        self._end_offset = end_offset
+        self._epoch = epoch
+        self._base = base
+        self._reading = SnapshotReading()
+        self._fold = SnapshotFold(base)
+        self._record_count = 0
+
+    def take(self, piece: Buffer) -> Steps[None]:
+        """The next bytes. Raises InvalidSnapshot, DecodeError, InvalidMetadata or UnsupportedFeatureLevel."""
+        for frames in self._reading.feed(piece):
+            self._record_count += len(frames)
+            for start in range(0, len(frames), _FRAMES_PER_STEP):
+                self._fold.add(frames[start : start + _FRAMES_PER_STEP])
+                yield
+
+    def finish(self) -> Steps[LoadedSnapshot]:
+        """All bytes were taken. Raises InvalidSnapshot if they are no whole snapshot of the id."""
+        reading = self._reading
+        reading.end()
+        if reading.epoch != self._epoch:
+            raise InvalidSnapshot(f"the snapshot's batches have epoch {reading.epoch}, its name says {self._epoch}")
+        image = self._fold.finish(Provenance(self._end_offset - 1, self._epoch, reading.last_timestamp_ms))
+        partitions = yield from PartitionIndex.of_in_steps(image.topics)
+        delta = yield from difference(self._base, image)
+        return LoadedSnapshot(image, delta, partitions, self._record_count)

@@ -1,0 +1,39 @@
+"""Loads a snapshot into memory without holding up the loop: chunks from the IO thread, records folded in slices."""
+
+from asyncio import Future
+
+from broker.clock import Clock
+from broker.metadata.image import MetadataImage
+from broker.metadata.snapshot_load import LoadedSnapshot, SnapshotLoad
+from broker.quorum.identity import SnapshotId
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.quorum import SnapshotReader
+from broker.runtime.sliced_work import SlicedSteps, SlicedWork
+from broker.runtime.waiters import Loop
+
+
+def load_in_slices(
+    snapshot_id: SnapshotId, reader: SnapshotReader, base: MetadataImage, *, loop: Loop, clock: Clock, io: BlockingIo
+) -> "Future[LoadedSnapshot]":
+    """Read the whole snapshot and close its reader. `base` is the image to which publishers will be told the
+    difference. Cancelling the future stops it.
+
+    The future fails as `SnapshotLoad` says, with storage's DamagedSnapshot, or with OSError.
+    """
+    load = SnapshotLoad(*snapshot_id, base)
+    return SlicedWork(_steps(load, reader, io), loop, clock, rests=False).done
+
+
+def _steps(load: SnapshotLoad, reader: SnapshotReader, io: BlockingIo) -> SlicedSteps[LoadedSnapshot]:
+    try:
+        reading = io.submit(reader.next_chunk)
+        while True:
+            yield reading
+            chunk = reading.result()
+            if not chunk:
+                break
+            reading = io.submit(reader.next_chunk)  # while these records are folded
+            yield from load.take(chunk)
+    finally:
+        io.submit(reader.close)
+    return (yield from load.finish())
