@@ -90,15 +90,17 @@ class ControllerSeeker:
         self._local = local
         self._locate = locate
         self._requests = requests
-        self._last_asked: Endpoint | None = None
+        self._last_asked: tuple[int, Endpoint] | None = None
         self._news = asyncio.Event()
 
     def on_leader_change(self) -> None:
         """There is another leader, or none: whoever waits tries again."""
-        endpoint = self._locate().endpoint
-        if self._last_asked is not None and endpoint is not None and endpoint != self._last_asked:
-            self._requests.drop(self._last_asked)  # it may be cut off, and never say that it was replaced
-            self._last_asked = None
+        node_id, endpoint = self._locate()
+        if self._last_asked is not None and node_id is not None:
+            former_id, former = self._last_asked
+            if node_id != former_id or endpoint not in (None, former):
+                self._requests.drop(former)  # it may be cut off, and never say that it was replaced
+                self._last_asked = None
         self._news.set()  # wakes those who wait now, and nobody later
         self._news.clear()
 
@@ -149,7 +151,7 @@ class ControllerSeeker:
             raise ControllerUnavailable("there is none" if node_id is None else "this node is about to become it")
         if endpoint is None:
             raise ControllerUnavailable(f"the endpoint of node {node_id} is not known")
-        self._last_asked = endpoint
+        self._last_asked = node_id, endpoint
         return await there(RemoteController(self._requests, endpoint, timeout_ms))
 
     async def _wait_for_news(self, limit_ms: float) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.net.limits import NetLimits
 from broker.net.listening import Listener
@@ -275,6 +277,23 @@ def test_nonsense_ends_the_connection(garbage: bytes, agreed: bool, caplog: pyte
     assert isinstance(outcome, PeerUnavailable)
     assert stage.last.transport.is_aborted
     assert "A node broke the protocol" in caplog.text
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.booleans())
+def test_whatever_a_node_sends_every_request_has_its_outcome(chunks: list[bytes], agreed: bool) -> None:
+    stage = Stage()
+    stage.send(beat(1))
+    stage.send(beat(2))
+    if agreed:
+        stage.last.agree(**BEAT)
+    else:
+        stage.last.accept()
+    for chunk in chunks:
+        if not stage.last.transport.is_aborted:
+            stage.last.send(chunk)
+    stage.run(5_000)
+    assert len(stage.told()) == 2
+    assert stage.loop.live_timers <= 1, "that of the silence at most"
 
 
 def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:

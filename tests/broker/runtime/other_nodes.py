@@ -12,6 +12,7 @@ from protocol.messages import Message
 
 M = TypeVar("M", bound=Message)
 
+OWN, OWN_ID = Endpoint("own", 9093), 1
 SECOND, THIRD = Endpoint("second", 9093), Endpoint("third", 9093)
 NODES = {SECOND: 2, THIRD: 3}
 
@@ -32,6 +33,8 @@ class OtherNodes:
         self.on_request: Callable[[], object] = lambda: None
 
     def locate(self) -> ControllerLocation:
+        if self.leader == OWN:
+            return ControllerLocation(OWN_ID, None)
         return ControllerLocation(None if self.leader is None else NODES[self.leader], self.leader)
 
     def request(

@@ -33,12 +33,11 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tests.broker.metadata.images import LISTENER, directory_of, endpoint, uuid
-from tests.broker.runtime.other_nodes import SECOND, THIRD, OtherNodes
+from tests.broker.runtime.other_nodes import OWN, OWN_ID, SECOND, THIRD, OtherNodes
 from tests.broker.runtime.test_controller_driver import DriverNode
 from tests.support.clock import ManualClock
 from tests.support.fast_forward_loop import run_fast
 
-OWN_ID = 1
 BEAT = BrokerHeartbeatRequest(broker_id=OWN_ID, broker_epoch=5)
 
 
@@ -167,6 +166,20 @@ async def test_a_controller_that_hangs_is_left_when_another_is_elected() -> None
     granted = await scene.channel.allocate_producer_ids(AllocateProducerIdsRequest(OWN_ID, 5))
     assert granted.producer_id_len == 1_000
     assert scene.nodes.dropped == [SECOND]
+    assert asyncio.get_running_loop().time() < 1000.7
+
+
+@fast
+async def test_a_controller_that_hangs_is_left_when_this_node_is_elected() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(None)
+
+    def become_active() -> None:
+        scene.driver.is_active = True
+        scene.elect(OWN)
+
+    scene.in_ms(600, become_active)
+    assert (await scene.channel.heartbeat(BEAT)).is_caught_up
     assert asyncio.get_running_loop().time() < 1000.7
 
 
