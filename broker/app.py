@@ -30,16 +30,18 @@ from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import Answer, Dispatch, Request
 from broker.net.server import Server
+from broker.node.controller import build_controller_dispatcher, build_registrar
 from broker.node.data import DataPart, build_data, load_logs
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.front import advertised_endpoints, build_dispatcher, open_ports
 from broker.node.metadata import MetadataPart, build_metadata
-from broker.node.metrics import node_families
+from broker.node.metrics import controller_node_families, node_families
+from broker.node.quorum import build_quorum
 from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
-from broker.runtime.controller_channel import LocalControllerChannel
 from broker.runtime.directory_assignments import DirectoryAssignments
 from broker.runtime.io_thread import IoThread
 from broker.runtime.log_store import DirectoryFailures
+from broker.runtime.logger_levels import LoggerLevels
 from protocol.primitives import Uuid
 from storage.checkpoints import TopicPartition
 from storage.files import OsFileSystem
@@ -73,15 +75,11 @@ async def run(config: BrokerConfig) -> None:
 
 def _check_served(config: BrokerConfig) -> None:
     """Refuse a configuration that asks for what this version does not do. Raises ConfigError."""
-    for listener in config.client_listeners:
+    for listener in (*config.client_listeners, *config.controller_listeners):
         if listener.protocol != "PLAINTEXT":
             raise ConfigError(
                 "listener.security.protocol.map", f"{listener.protocol} listeners have not landed in this version yet"
             )
-    if not (config.is_broker and config.is_controller):
-        raise ConfigError("process.roles", "only combined nodes (broker,controller) have landed in this version yet")
-    if [voter.id for voter in config.voters] not in ([], [config.node_id]):
-        raise ConfigError("controller.quorum.voters", "quorums of several nodes have not landed in this version yet")
 
 
 @contextlib.asynccontextmanager
@@ -116,6 +114,7 @@ class Node:
         self._clock = SystemClock()
         self._fs = OsFileSystem()
         self._io = IoThread(self._loop)
+        self._snapshot_io = IoThread(self._loop, name="ottla-snapshots")
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._failures = DirectoryFailures(self._loop)
         self._all_directories: Sequence[LogDir] = ()
@@ -123,7 +122,9 @@ class Node:
         self._incarnation_id = random_id()
         self._loop.set_exception_handler(self._on_loop_error)
         self._lag = LoopLag(self._loop)
-        self._dispatch_to: Dispatch | None = None
+        self._client_dispatch_to: Dispatch | None = None
+        self._controller_dispatch_to: Dispatch | None = None
+        self._loggers = LoggerLevels()
         self._requests = RequestMetrics(self._clock.monotonic_ms)
         self._exposition = Exposition([self._lag.family()])  # until there is more to tell
         self._background: set[asyncio.Task[None]] = set()
@@ -133,40 +134,80 @@ class Node:
     # ---- starting
 
     async def start(self) -> None:
-        """Bring the node into service; returns when clients are served. Raises what makes that impossible."""
+        """Bring the node into service; returns when it is. Raises what makes that impossible."""
+        config = self._config
         self._undo.push_async_callback(self._io.stop)
-        directories = await asyncio.to_thread(open_directories, self._fs, self._config, self._failures)
+        self._undo.push_async_callback(self._snapshot_io.stop)
+        directories = await asyncio.to_thread(open_directories, self._fs, config, self._failures)
         self._undo.callback(directories.unlock_metadata)
         self._all_directories = directories.log_dirs.directories
         self._failures.listen(self._on_directory_failed)
-        server = open_ports(self._config, self._dispatch, self._clock)
+        clients = open_ports(config.client_listeners, config, self._dispatch_client, self._clock)
+        controllers = open_ports(config.controller_listeners, config, self._dispatch_controller, self._clock)
         await self._start_http()
-        metadata = await self._start_metadata(directories)
+        metadata = await self._build_metadata(directories, controllers)
+        if config.is_controller:
+            self._serve_controllers(directories, metadata, controllers)
+        metadata.quorum.driver.start()
+        self._undo.push_async_callback(metadata.leave_quorum)
+        if config.is_broker:
+            await self._start_broker(directories, metadata, clients)
+        else:
+            self._exposition = Exposition(controller_node_families(controllers, metadata, self._requests, self._lag))
+        self._announce(clients, controllers)
+
+    async def _build_metadata(self, directories: NodeDirectories, controllers: Server) -> MetadataPart:
+        """On a thread as far as it reads the disk."""
+        quorum = await asyncio.to_thread(
+            build_quorum,
+            self._fs,
+            self._config,
+            directories,
+            controllers.addresses,
+            self._clock,
+            self._io,
+            self._loop,
+            self._fail,
+        )
+        metadata = build_metadata(
+            self._fs,
+            self._config,
+            directories,
+            quorum,
+            self._incarnation_id,
+            self._clock,
+            self._io,
+            self._snapshot_io,
+            self._loop,
+            self._spawn,
+        )
+        self._undo.callback(metadata.close)
+        return metadata
+
+    def _serve_controllers(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> None:
+        """From the beginning, since no quorum comes about before its members talk to each other."""
+        registrar = build_registrar(self._config, server, metadata, self._incarnation_id)
+        metadata.driver.add_publisher(registrar)
+        self._spawn(registrar.run())
+        self._controller_dispatch_to = build_controller_dispatcher(
+            self._config, directories, metadata, self._loggers, self._clock, self._requests
+        )
+        server.start()
+        self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
+
+    async def _start_broker(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> None:
+        self._not_ready = "the cluster's metadata is not known yet"
+        await self._unless_ended(metadata.first_image.wait())
         data = await self._start_data(directories, metadata)
         lifecycle = self._join(directories, metadata, server, data)
         self._exposition = Exposition(node_families(server, metadata, data, lifecycle, self._requests, self._lag))
         await self._unless_ended(lifecycle.wait_caught_up())
         lifecycle.become_ready()
         await self._unless_ended(lifecycle.wait_unfenced())
-        self._serve(server, metadata, data, lifecycle)
-
-    async def _start_metadata(self, directories: NodeDirectories) -> MetadataPart:
-        metadata = await asyncio.to_thread(
-            build_metadata,
-            self._fs,
-            self._config,
-            directories,
-            self._incarnation_id,
-            self._clock,
-            self._io,
-            self._loop,
-            self._spawn,
-            self._fail,
-        )
-        self._undo.callback(metadata.close)
-        metadata.quorum.start()
-        await self._unless_ended(metadata.driver.wait_active())
-        return metadata
+        server.start()
+        self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
+        self._undo.push_async_callback(self._withdraw, lifecycle)
+        self._undo.callback(data.store.stop_creating)
 
     async def _start_data(self, directories: NodeDirectories, metadata: MetadataPart) -> DataPart:
         self._not_ready = "logs are being loaded"
@@ -184,43 +225,41 @@ class Node:
     def _join(
         self, directories: NodeDirectories, metadata: MetadataPart, server: Server, data: DataPart
     ) -> BrokerLifecycle:
+        config = self._config
         lifecycle = BrokerLifecycle(
             self._identity(directories, server),
-            LocalControllerChannel(metadata.driver),
+            metadata.channel,
             clock=self._clock,
             times=LifecycleTimes(
-                self._config.broker_heartbeat_interval_ms,
-                self._config.broker_session_timeout_ms,
-                self._config.initial_broker_registration_timeout_ms,
+                config.broker_heartbeat_interval_ms,
+                config.broker_session_timeout_ms,
+                config.initial_broker_registration_timeout_ms,
             ),
         )
-        metadata.driver.add_publisher(lifecycle)
-        self._lifecycle = lifecycle
-        self._not_ready = "the broker is not registered yet"
-        assignments = DirectoryAssignments(
-            self._config.node_id,
-            LocalControllerChannel(metadata.driver),
-            metadata.cache,
-            lifecycle,
-            partial(_home_of, directories.log_dirs),
-            self._loop,
-        )
-        data.partitions.add_listener(assignments)
-        self._undo.callback(assignments.close)
-        self._spawn(lifecycle.run())
-        self._undo.push_async_callback(self._leave, data, lifecycle)
-        self._dispatch_to = build_dispatcher(
-            self._config,
+        self._client_dispatch_to = build_dispatcher(
+            config,
             directories,
             metadata,
             data,
             lifecycle,
+            self._loggers,
             self._fs,
             self._clock,
             self._io,
             self._loop,
             self._requests,
         )
+        metadata.driver.add_publisher(lifecycle)
+        self._lifecycle = lifecycle
+        self._not_ready = "the broker is not registered yet"
+        home_of = partial(_home_of, directories.log_dirs)
+        assignments = DirectoryAssignments(
+            config.node_id, metadata.errand_channel, metadata.cache, lifecycle, home_of, self._loop
+        )
+        data.partitions.add_listener(assignments)
+        self._undo.callback(assignments.close)
+        self._spawn(lifecycle.run())
+        self._undo.push_async_callback(self._leave, data, lifecycle)
         return lifecycle
 
     def _identity(self, directories: NodeDirectories, server: Server) -> BrokerIdentity:
@@ -235,9 +274,13 @@ class Node:
             previous_epoch=directories.log_dirs.previous_broker_epoch,
         )
 
-    def _dispatch(self, request: Request) -> Answer | Awaitable[Answer]:
-        assert self._dispatch_to is not None, "requests are served from `_serve` on"
-        return self._dispatch_to(request)
+    def _dispatch_client(self, request: Request) -> Answer | Awaitable[Answer]:
+        assert self._client_dispatch_to is not None, "clients are served when the broker is unfenced"
+        return self._client_dispatch_to(request)
+
+    def _dispatch_controller(self, request: Request) -> Answer | Awaitable[Answer]:
+        assert self._controller_dispatch_to is not None, "controllers are served once there is a replica"
+        return self._controller_dispatch_to(request)
 
     async def _start_http(self) -> None:
         place = self._config.http_listener
@@ -250,17 +293,15 @@ class Node:
         self._undo.callback(http.close)
         _log.info("HTTP is served", url=f"http://{http.address[0]}:{http.address[1]}")
 
-    def _serve(self, server: Server, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle) -> None:
-        server.start()
-        self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
-        self._undo.push_async_callback(self._withdraw, lifecycle)
-        self._undo.callback(data.store.stop_creating)
+    def _announce(self, *servers: Server) -> None:
+        """The node is in service: say so, to people and to programs that wait for the line."""
         self._not_ready = ""
         # What a start leaves behind lives as long as the node: full collections need not look at it again.
         gc.collect()
         gc.freeze()
-        for name, (host, port) in server.addresses.items():
-            _log.info("Listening", listener=name, address=f"{host}:{port}")
+        for server in servers:
+            for name, (host, port) in server.addresses.items():
+                _log.info("Listening", listener=name, address=f"{host}:{port}")
         took_ms = int((time.monotonic() - self._started_at) * 1000)
         _log.info(f"[KafkaServer id={self._config.node_id}] started", took_ms=took_ms)
 

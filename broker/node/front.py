@@ -2,31 +2,30 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from broker.api.dispatch import Dispatcher
 from broker.api.routes import Services, broker_routes
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
+from broker.config.listeners import Listener as ConfiguredListener
 from broker.metadata.cluster_image import Endpoint
 from broker.metrics.requests import RequestMetrics
 from broker.net.limits import NetLimits
 from broker.net.listening import Listener
-from broker.net.peer import Peers, TcpConnect
 from broker.net.request import Dispatch
 from broker.net.server import Server
 from broker.node.data import DataPart
 from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart
 from broker.runtime.broker_lifecycle import BrokerLifecycle
-from broker.runtime.controller_channel import LocalControllerChannel
-from broker.runtime.controller_seeker import ControllerLocation, ControllerSeeker
 from broker.runtime.fetch_sessions import FetchSessions
 from broker.runtime.forwarding import Forwarder
 from broker.runtime.hosting_wait import HostingWait
 from broker.runtime.io_thread import BlockingIo
+from broker.runtime.kraft_upgrade import KraftUpgrade
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.producer_ids import ControllerBlocks, ProducerIds
-from broker.runtime.quorum import KRAFT_VERSION
 from storage.files import FileSystem
 
 # An ordinary topic is in service within this time, so that whoever is told of it can use it. One of a thousand
@@ -36,10 +35,12 @@ HOSTING_WAIT_MAX_MS = 500
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-def open_ports(config: BrokerConfig, dispatch: Dispatch, clock: Clock) -> Server:
-    """A server that holds the ports of all client listeners and serves none of them yet. Raises ListenError."""
-    listeners = [Listener(each.name, each.host, each.port) for each in config.client_listeners]
-    server = Server(dispatch, _limits(config), listeners, clock=clock)
+def open_ports(
+    listeners: Sequence[ConfiguredListener], config: BrokerConfig, dispatch: Dispatch, clock: Clock
+) -> Server:
+    """A server that holds the ports of listeners and serves none of them yet. Raises ListenError."""
+    places = [Listener(each.name, each.host, each.port) for each in listeners]
+    server = Server(dispatch, _limits(config), places, clock=clock)
     server.open()
     return server
 
@@ -63,6 +64,7 @@ def build_dispatcher(
     metadata: MetadataPart,
     data: DataPart,
     lifecycle: BrokerLifecycle,
+    loggers: LoggerLevels,
     fs: FileSystem,
     clock: Clock,
     io: BlockingIo,
@@ -70,17 +72,13 @@ def build_dispatcher(
     requests: RequestMetrics,
 ) -> Dispatcher:
     """The handlers of a client listener over the parts of the node."""
-    ids = ControllerBlocks(LocalControllerChannel(metadata.driver), lifecycle, config.node_id)
-    peers = Peers(loop, TcpConnect(loop), client_id=str(config.node_id))
-    seeker = ControllerSeeker(
-        config.node_id, metadata.driver, lambda: ControllerLocation(metadata.driver.leader.leader_id, None), peers
-    )
     hosting = HostingWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
     metadata.driver.add_publisher(hosting)
+    quorum = metadata.quorum.driver
     services = Services(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
-        kraft_version=lambda: KRAFT_VERSION,
+        kraft_version=lambda: quorum.core.kraft_version,
         config=metadata.config.get,
         clock=clock,
         loop=loop,
@@ -88,7 +86,7 @@ def build_dispatcher(
         io=io,
         metadata=metadata.cache,
         controller=metadata.driver,
-        forwarding=Forwarder(seeker),
+        forwarding=Forwarder(metadata.errands),
         hosting=hosting,
         active_controller=metadata.active_controller,
         topic_creator=metadata.topics if config.auto_create_topics_enable else None,
@@ -98,8 +96,10 @@ def build_dispatcher(
         fs=fs,
         fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
         groups=data.groups,
-        producer_ids=ProducerIds(ids),
-        loggers=LoggerLevels(),
+        producer_ids=ProducerIds(ControllerBlocks(metadata.errand_channel, lifecycle, config.node_id)),
+        loggers=loggers,
+        kraft_upgrade=KraftUpgrade(quorum),
+        quorum=quorum,
     )
     return Dispatcher(broker_routes(services), clock, requests)
 

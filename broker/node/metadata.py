@@ -1,4 +1,4 @@
-"""The metadata side of a node: the quorum on its log, the controller on the quorum, and who reads what they agree."""
+"""The metadata side of a node: the controller on its replica of the log, and who reads what the quorum agrees on."""
 
 import asyncio
 import random
@@ -9,28 +9,31 @@ from typing import Any
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.controller import Controller, OwnBroker
-from broker.metadata.state import ControllerSettings
+from broker.metadata.state import ControllerSettings, MutationQuotaSettings
+from broker.metrics.snapshots import SnapshotMetrics
+from broker.net.peer import Peers, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories, read_bootstrap
+from broker.node.quorum import QuorumPart
+from broker.quorum.snapshots import SnapshotTrigger, TriggerSettings
 from broker.runtime.config_schema import KafkaConfigSchema
-from broker.runtime.controller_channel import LocalControllerChannel
+from broker.runtime.controller_channel import ChannelTimes, ControllerChannel
 from broker.runtime.controller_driver import ControllerDriver
+from broker.runtime.controller_seeker import ControllerSeeker
 from broker.runtime.dynamic_config import DynamicConfig
+from broker.runtime.first_image import FirstImage
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.quorum import KRAFT_VERSION, METADATA_LOG_NAME, ListenerEndpoint, SingleVoterQuorum, Voter
+from broker.runtime.snapshot_generator import SnapshotGenerator
 from broker.runtime.topic_creation import TopicCreation
 from protocol.primitives import Uuid
-from storage.config import CleanupPolicy, LogConfig
-from storage.files import FileSystem, join
+from protocol.records.compression import Codec
+from storage.files import FileSystem
 from storage.formatting import random_id
-from storage.log import Log
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
-METADATA_TOPIC = METADATA_LOG_NAME.rpartition("-")[0]
 
-# Without snapshots the log is never trimmed, and a lone voter needs no traffic to keep its watermark moving: records
-# that say nothing, which Kafka writes every metadata.max.idle.interval.ms, would only make every start longer.
-NO_IDLE_RECORDS_MS = 0
+# Partitions have no followers yet, so a second replica would promise what nobody keeps.
+MAX_REPLICATION_FACTOR = 1
 
 
 class ActiveController:
@@ -45,85 +48,156 @@ class ActiveController:
         return self._driver.leader.leader_id
 
 
+class QuorumFacts:
+    """What the controller asks about the quorum that it writes through."""
+
+    def __init__(self, quorum: QuorumPart) -> None:
+        self._core = quorum.driver.core
+
+    @property
+    def kraft_version(self) -> int:
+        return self._core.kraft_version
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        return self._core.voters.ids
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataPart:
-    """Built, not started. `quorum.start()` begins; publishers are added to `driver` in the order they are told."""
+    """Built, not started. `quorum.driver.start()` begins; publishers are added to `driver` in the order they are told.
 
-    log: Log
-    quorum: SingleVoterQuorum
+    There are two ways to the active controller: `channel` for what keeps this node a member of the cluster, `errands`
+    for everything else, which may take its time.
+    """
+
+    quorum: QuorumPart
     driver: ControllerDriver
     cache: MetadataCache
     config: DynamicConfig
+    first_image: FirstImage
+    snapshots: SnapshotGenerator
+    snapshot_metrics: SnapshotMetrics
+    membership: ControllerSeeker
+    errands: ControllerSeeker
+    channel: ControllerChannel
+    errand_channel: ControllerChannel
     topics: TopicCreation
     active_controller: ActiveController
+    connections: tuple[Peers, ...]
+
+    async def leave_quorum(self) -> None:
+        """Let the others go on without this replica; a leader hands over."""
+        await self.quorum.driver.shut_down()
 
     def close(self) -> None:
-        """Decide and commit nothing any more, and close the log. Blocks for an fsync."""
+        """Decide and commit nothing any more, hang up, and close the log. Blocks for an fsync."""
+        self.snapshots.close()
         self.driver.close()
+        for peers in self.connections:
+            peers.close()
         self.quorum.close()
-        self.log.close(clean=True)
 
 
 def build_metadata(
     fs: FileSystem,
     config: BrokerConfig,
     directories: NodeDirectories,
+    quorum: QuorumPart,
     incarnation_id: Uuid,
     clock: Clock,
     io: BlockingIo,
+    snapshot_io: BlockingIo,
     loop: asyncio.AbstractEventLoop,
     spawn: Spawn,
-    on_fatal: Callable[[BaseException], None],
 ) -> MetadataPart:
-    """Open the metadata log and put the quorum and the controller on it. Blocks. Raises StorageError."""
-    directory = join(directories.metadata_directory, METADATA_LOG_NAME)
-    log = Log.open(fs, directory, _log_config(config), now_ms=clock.now_ms(), clean_shutdown=False)
-    quorum = SingleVoterQuorum(
-        log,
-        fs=fs,
-        directory=directory,
-        voter=_voter(config, directories.metadata_directory_id),
-        clock=clock,
-        io=io,
-        on_fatal=on_fatal,
-    )
+    """Put the controller, active or not, on the quorum, and find the ways to the active one.
+
+    Snapshots are written through `snapshot_io`, lest a commit wait for them. Raises StorageError.
+    """
     controller = Controller(
-        _settings(config, directories.cluster_id), KafkaConfigSchema(config), random=random.Random(), new_id=random_id
+        _settings(config, directories.cluster_id),
+        KafkaConfigSchema(config),
+        random=random.Random(),
+        new_id=random_id,
+        quorum=QuorumFacts(quorum),
     )
     driver = ControllerDriver(
         controller,
-        quorum,
+        quorum.driver,
         clock=clock,
         loop=loop,
+        io=io,
         bootstrap=read_bootstrap(fs, directories.metadata_directory),
-        own_broker=OwnBroker(config.node_id, incarnation_id),
+        own_broker=OwnBroker(config.node_id, incarnation_id) if config.is_broker else None,
     )
-    quorum.add_listener(driver)
-    cache, dynamic = MetadataCache(), DynamicConfig(config)
-    driver.add_publisher(cache)
-    driver.add_publisher(dynamic)
-    topics = TopicCreation(LocalControllerChannel(driver), cache, config, voter_count=1, spawn=spawn)
-    return MetadataPart(log, quorum, driver, cache, dynamic, topics, ActiveController(driver))
-
-
-def _log_config(config: BrokerConfig) -> LogConfig:
-    """The metadata log's own settings; nothing is ever deleted from it by age or size."""
-    return LogConfig(
-        segment_bytes=config.internal_metadata_log_segment_bytes or config.metadata_log_segment_bytes,
-        segment_ms=config.metadata_log_segment_ms,
-        retention_bytes=-1,
-        retention_ms=-1,
-        cleanup_policy=frozenset({CleanupPolicy.DELETE}),
-        max_message_bytes=config.internal_metadata_max_batch_size_in_bytes,
+    cache, dynamic, first_image = MetadataCache(), DynamicConfig(config), FirstImage()
+    connections = tuple(_connections(config, loop) for _ in range(2))
+    membership, errands = (ControllerSeeker(config.node_id, driver, quorum.controller, peers) for peers in connections)
+    errand_channel = ControllerChannel(driver, errands, _times(config))
+    snapshot_metrics = SnapshotMetrics(clock.monotonic_ms())
+    snapshots = SnapshotGenerator(
+        quorum.driver,
+        _snapshot_trigger(config, clock),
+        snapshot_metrics,
+        codec=Codec[config.ottla_metadata_snapshot_compression_type.upper()],
+        loop=loop,
+        clock=clock,
+        io=snapshot_io,
+    )
+    driver.add_log_follower(snapshots)
+    for publisher in (cache, dynamic, first_image, snapshots):
+        driver.add_publisher(publisher)
+    quorum.driver.add_listener(driver)
+    quorum.driver.watch_leader(lambda _leader: _on_leader_change(membership, errands))
+    return MetadataPart(
+        quorum,
+        driver,
+        cache,
+        dynamic,
+        first_image,
+        snapshots,
+        snapshot_metrics,
+        membership,
+        errands,
+        ControllerChannel(driver, membership, _times(config)),
+        errand_channel,
+        TopicCreation(
+            errand_channel,
+            cache,
+            config,
+            voter_count=lambda: len(quorum.driver.core.voters.ids),
+            max_replication_factor=MAX_REPLICATION_FACTOR,
+            spawn=spawn,
+        ),
+        ActiveController(driver),
+        connections,
     )
 
 
-def _voter(config: BrokerConfig, directory_id: Uuid) -> Voter:
-    endpoints = tuple(
-        ListenerEndpoint(listener.name, listener.host or "localhost", listener.port)
-        for listener in config.controller_listeners
+def _snapshot_trigger(config: BrokerConfig, clock: Clock) -> SnapshotTrigger:
+    settings = TriggerSettings(
+        min_changed_ratio=config.metadata_snapshot_min_changed_records_ratio,
+        min_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        interval_ms=config.metadata_log_max_snapshot_interval_ms,
     )
-    return Voter(config.node_id, directory_id, endpoints)
+    return SnapshotTrigger(settings, clock.monotonic_ms())
+
+
+def _on_leader_change(*seekers: ControllerSeeker) -> None:
+    for seeker in seekers:
+        seeker.on_leader_change()
+
+
+def _connections(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Peers:
+    limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
+    return Peers(loop, TcpConnect(loop), client_id=str(config.node_id), settings=limits)
+
+
+def _times(config: BrokerConfig) -> ChannelTimes:
+    return ChannelTimes(
+        config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms, config.controller_socket_timeout_ms
+    )
 
 
 def _settings(config: BrokerConfig, cluster_id: str) -> ControllerSettings:
@@ -133,9 +207,12 @@ def _settings(config: BrokerConfig, cluster_id: str) -> ControllerSettings:
         default_replication_factor=config.default_replication_factor,
         default_partition_count=config.num_partitions,
         session_timeout_ms=config.broker_session_timeout_ms,
-        kraft_version=KRAFT_VERSION,
-        max_idle_interval_ms=NO_IDLE_RECORDS_MS,
+        max_idle_interval_ms=config.metadata_max_idle_interval_ms,
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
         auto_leader_rebalance=config.auto_leader_rebalance_enable,
         unclean_election_interval_ms=config.unclean_leader_election_interval_ms,
+        max_replication_factor=MAX_REPLICATION_FACTOR,
+        mutation_quota=MutationQuotaSettings(
+            config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
+        ),
     )

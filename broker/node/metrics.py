@@ -48,6 +48,18 @@ def node_families(
     ]
 
 
+def controller_node_families(
+    server: Server, metadata: MetadataPart, requests: RequestMetrics, lag: LoopLag
+) -> list[Family]:
+    """All families of a node that is a controller alone."""
+    return [
+        *requests.families(),
+        *network_families(server.stats, server.backlog),
+        *_controller(metadata),
+        lag.family(),
+    ]
+
+
 def _replicas(data: DataPart) -> list[Family]:
     partitions = data.partitions
     return replica_families(

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from broker.clock import Clock
+from broker.quorum.control_history import Control
 from broker.quorum.core import Appended, NotLeader, QuorumCore, QuorumDescription
 from broker.quorum.identity import Endpoint, Instant, LeaderAndEpoch, SnapshotId
 from broker.quorum.messages import (
@@ -150,6 +151,7 @@ class QuorumDriver:
         self._high_watermark: int | None = None
         self._tokens = 0
         self._answers: dict[int, Future[Response]] = {}
+        self._leader_watchers: list[Callable[[LeaderAndEpoch], object]] = []
         self._timer: TimerHandle | None = None
         self._timer_deadline_ms = 0.0
         self._uncommitted: deque[tuple[int, float]] = deque()  # (last offset, appended at) of own batches
@@ -222,6 +224,10 @@ class QuorumDriver:
         """Tell a listener everything, soon."""
         self._feeds.add(listener)
 
+    def watch_leader(self, watcher: Callable[[LeaderAndEpoch], object]) -> None:
+        """Tell of every change of the leader as soon as it is known; listeners are told in step with the log."""
+        self._leader_watchers.append(watcher)
+
     def resign(self, epoch: int) -> None:
         """Give up leadership of an epoch; no effect if it is over."""
         self._core.resign(epoch, self._now())
@@ -257,6 +263,10 @@ class QuorumDriver:
     def can_snapshot_at(self, end_offset: int) -> SnapshotId | None:
         """The id of a snapshot that ends there; None if there cannot be one, or is one already."""
         return self._core.can_snapshot_at(end_offset)
+
+    def control_before(self, end_offset: int) -> Control:
+        """kraft.version and voters that a snapshot which ends there must state."""
+        return self._core.control_before(end_offset)
 
     def begin_snapshot(self, snapshot_id: SnapshotId) -> SnapshotWriter:
         """Its writer; whoever commits it calls `on_snapshot_generated`. Blocks for the creation of a file."""
@@ -477,6 +487,8 @@ class QuorumDriver:
             self._uncommitted.clear()
         self._leader = leader
         self._feeds.on_leader_change(leader)
+        for watcher in self._leader_watchers:
+            watcher(leader)
 
     def _note_candidacy(self, ready: Ready) -> None:
         state = ready.state

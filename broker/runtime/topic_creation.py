@@ -48,8 +48,8 @@ class CreationChannel(Protocol):
 class TopicCreation:
     """Creates topics in the background.
 
-    `spawn` starts a coroutine under somebody's care; `voter_count` is the size of the quorum, by which the factors of
-    internal topics are fitted to a single machine.
+    `spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum, by which the factors
+    of internal topics are fitted to a single machine; `max_replication_factor` bounds them.
     """
 
     def __init__(
@@ -58,13 +58,15 @@ class TopicCreation:
         metadata: ImageSource,
         config: BrokerConfig,
         *,
-        voter_count: int,
+        voter_count: Callable[[], int],
+        max_replication_factor: int | None = None,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._channel = channel
         self._metadata = metadata
         self._config = config
         self._voter_count = voter_count
+        self._max_replication_factor = max_replication_factor
         self._spawn = spawn
         self._under_way: set[str] = set()
 
@@ -103,8 +105,10 @@ class TopicCreation:
         shape = _SHAPES[name](self._config)
         brokers = len(self._metadata.image.brokers.alive())
         factor = internal_replication_factor(
-            shape.replication_factor, voter_count=self._voter_count, broker_count=brokers
+            shape.replication_factor, voter_count=self._voter_count(), broker_count=brokers
         )
+        if self._max_replication_factor is not None:
+            factor = min(factor, self._max_replication_factor)
         settings = dict(shape.settings)
         if shape.min_isr is not None:
             settings[MIN_INSYNC_REPLICAS] = str(internal_min_isr(shape.min_isr, factor))

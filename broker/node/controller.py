@@ -1,0 +1,56 @@
+"""The controller side of a node's network: the listeners for other controllers, brokers and administrators."""
+
+from broker.api.controller_routes import ControllerServices, controller_routes
+from broker.api.dispatch import Dispatcher
+from broker.clock import Clock
+from broker.config.broker_config import BrokerConfig
+from broker.metadata.cluster_image import Endpoint
+from broker.metadata.features import SUPPORTED_FEATURES
+from broker.metrics.requests import RequestMetrics
+from broker.net.server import Server
+from broker.node.directories import NodeDirectories
+from broker.node.front import SECURITY_PROTOCOL_IDS
+from broker.node.metadata import MetadataPart
+from broker.node.quorum import own_listeners
+from broker.runtime.controller_registration import ControllerIdentity, ControllerRegistrar
+from broker.runtime.kraft_upgrade import KraftUpgrade
+from broker.runtime.logger_levels import LoggerLevels
+from protocol.primitives import Uuid
+
+
+def build_controller_dispatcher(
+    config: BrokerConfig,
+    directories: NodeDirectories,
+    metadata: MetadataPart,
+    loggers: LoggerLevels,
+    clock: Clock,
+    requests: RequestMetrics,
+) -> Dispatcher:
+    """The handlers of the controller listeners."""
+    quorum = metadata.quorum.driver
+    services = ControllerServices(
+        cluster_id=directories.cluster_id,
+        node_id=config.node_id,
+        kraft_version=lambda: quorum.core.kraft_version,
+        config=metadata.config.get,
+        metadata=metadata.cache,
+        controller=metadata.driver,
+        active_controller=metadata.active_controller,
+        quorum=quorum,
+        loggers=loggers,
+        snapshots=metadata.snapshots,
+        kraft_upgrade=KraftUpgrade(quorum),
+    )
+    return Dispatcher(controller_routes(services), clock, requests)
+
+
+def build_registrar(
+    config: BrokerConfig, server: Server, metadata: MetadataPart, incarnation_id: Uuid
+) -> ControllerRegistrar:
+    """Keeps this controller registered; a publisher, with `run` to be run."""
+    protocols = {listener.name: SECURITY_PROTOCOL_IDS[listener.protocol] for listener in config.controller_listeners}
+    listeners = {
+        own.name: Endpoint(own.host, own.port, protocols[own.name]) for own in own_listeners(config, server.addresses)
+    }
+    identity = ControllerIdentity(config.node_id, incarnation_id, listeners, SUPPORTED_FEATURES)
+    return ControllerRegistrar(identity, metadata.channel)

@@ -1,0 +1,153 @@
+"""A node's replica of the metadata log: its disk, core and connections, and what the configuration says to them."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from broker.clock import Clock
+from broker.config.broker_config import BrokerConfig
+from broker.net.peer import Peers, PeerSettings, TcpConnect
+from broker.node.directories import NodeDirectories
+from broker.quorum.core import QuorumCore
+from broker.quorum.identity import Endpoint, Instant, ListenerEndpoint, Listeners, ReplicaKey
+from broker.quorum.settings import QuorumSettings, StaticVoter
+from broker.runtime.controller_seeker import ControllerLocation
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.metadata_log import MetadataLog
+from broker.runtime.quorum import METADATA_LOG_NAME
+from broker.runtime.quorum_driver import QuorumDriver
+from broker.runtime.quorum_state import QuorumStateFile
+from broker.runtime.quorum_transport import NetworkTransport
+from storage.config import CleanupPolicy, LogConfig
+from storage.files import FileSystem, join
+
+BoundAddresses = Mapping[str, tuple[str, int]]
+"""Host and port by listener name, as a server took them."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumPart:
+    """Built, not started: `driver.start()` begins."""
+
+    log: MetadataLog
+    driver: QuorumDriver
+    transport: NetworkTransport
+    listener: str
+
+    def controller(self) -> ControllerLocation:
+        """The active controller, as far as this node knows, and where other nodes reach it."""
+        leader = self.driver.leader.leader_id
+        return ControllerLocation(leader, None if leader is None else self._endpoint(leader))
+
+    def _endpoint(self, node_id: int) -> Endpoint | None:
+        hint = self.driver.core.leader_hint
+        if hint.leader_id != node_id:
+            return None
+        return next((each.endpoint for each in hint.listeners if each.name == self.listener), None)
+
+    def close(self) -> None:
+        """Take no part any more, hang up, and close the log. Blocks for an fsync."""
+        self.driver.close()
+        self.transport.close()
+        self.log.close()
+
+
+def build_quorum(
+    fs: FileSystem,
+    config: BrokerConfig,
+    directories: NodeDirectories,
+    bound: BoundAddresses,
+    clock: Clock,
+    io: BlockingIo,
+    loop: asyncio.AbstractEventLoop,
+    on_fatal: Callable[[BaseException], None],
+) -> QuorumPart:
+    """Open the metadata log and build the replica on it. `bound` are the controller listeners. Blocks.
+
+    Raises StorageError, UnusableMetadataLog, InvalidQuorumState.
+    """
+    directory = join(directories.metadata_directory, METADATA_LOG_NAME)
+    log = MetadataLog.open(fs, directory, log_config(config), clock.now_ms())
+    state_file = QuorumStateFile(fs, directory)
+    settings = quorum_settings(config, directories, bound)
+    now = Instant(clock.monotonic_ms(), clock.now_ms())
+    recovered = replace(log.recovered, election=state_file.read())
+    core = QuorumCore(settings, recovered, random.Random(), now)
+    transport = _transport(config, settings.default_listener, loop)
+    driver = QuorumDriver(
+        core,
+        log,
+        state_file,
+        transport,
+        node_id=config.node_id,
+        clock=clock,
+        loop=loop,
+        io=io,
+        on_fatal=on_fatal,
+    )
+    return QuorumPart(log, driver, transport, settings.default_listener)
+
+
+def _transport(config: BrokerConfig, listener: str, loop: asyncio.AbstractEventLoop) -> NetworkTransport:
+    def connections() -> Peers:
+        limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
+        return Peers(loop, TcpConnect(loop), client_id=f"raft-client-{config.node_id}", settings=limits)
+
+    return NetworkTransport(connections(), connections(), listener=listener)
+
+
+def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: BoundAddresses) -> QuorumSettings:
+    """What the quorum is told of the configuration."""
+    listeners = own_listeners(config, bound)
+    own = {listener.name: listener.endpoint for listener in listeners}
+    default_listener = config.controller_listener_names[0]
+    return QuorumSettings(
+        key=ReplicaKey(config.node_id, directories.metadata_directory_id),
+        cluster_id=directories.cluster_id,
+        can_vote=config.is_controller,
+        listeners=listeners,
+        default_listener=default_listener,
+        static_voters=tuple(
+            # An address that only we can know (port 0, any interface) is allowed for ourselves.
+            StaticVoter(voter.id, own[default_listener])
+            if voter.id == config.node_id
+            else StaticVoter(voter.id, Endpoint(voter.address.host, voter.address.port))
+            for voter in config.voters
+        ),
+        bootstrap=tuple(Endpoint(server.host, server.port) for server in config.bootstrap_servers),
+        election_timeout_ms=config.controller_quorum_election_timeout_ms,
+        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+        append_linger_ms=config.controller_quorum_append_linger_ms,
+        request_timeout_ms=config.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+        auto_join=config.controller_quorum_auto_join_enable and config.is_controller,
+        fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+        fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+        start_offset_lag_time_max_ms=config.metadata_start_offset_lag_time_max_ms,
+        retention_bytes=config.metadata_max_retention_bytes,
+        retention_ms=config.metadata_max_retention_ms,
+    )
+
+
+def own_listeners(config: BrokerConfig, bound: BoundAddresses) -> Listeners:
+    """This node's controller listeners in the configured order, with the ports that were picked for 0."""
+    by_name = {listener.name: listener for listener in config.controller_listeners}
+    return tuple(
+        ListenerEndpoint(name, by_name[name].host or "localhost", by_name[name].port or bound[name][1])
+        for name in config.controller_listener_names
+        if name in by_name
+    )
+
+
+def log_config(config: BrokerConfig) -> LogConfig:
+    """The metadata log's own settings; the quorum's rules alone delete from it."""
+    return LogConfig(
+        segment_bytes=config.internal_metadata_log_segment_bytes or config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
+        retention_bytes=-1,
+        retention_ms=-1,
+        cleanup_policy=frozenset({CleanupPolicy.DELETE}),
+        max_message_bytes=config.internal_metadata_max_batch_size_in_bytes,
+    )
