@@ -1,5 +1,6 @@
 """A quorum of one on a file system that loses what was not synced: start it, write, pull the plug, start it again."""
 
+from asyncio import Future
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -53,10 +54,11 @@ class RecordingListener:
         self.batches += batches
         self.told += [f"{batch.base_offset}-{batch.last_offset}" for batch in batches]
 
-    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> None:
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "Future[None] | None":
         self.batches.clear()
         self.told.append(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
         reader.close()
+        return None
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.leaders.append(leader)
