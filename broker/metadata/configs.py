@@ -6,12 +6,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.metadata.config_image import CLUSTER_DEFAULT, ConfigResource, ResourceType, config_record
+from broker.metadata.eligible_leaders import cleared_eligible_leaders
 from broker.metadata.records import VersionedRecord
 from broker.metadata.result import Result
 from broker.metadata.state import MIN_INSYNC_REPLICAS, ControllerState
 from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.metadata_records import ClearElrRecord
 
 
 class AlterOperation(IntEnum):
@@ -106,8 +106,8 @@ class Configs:
         }
         records = [config_record(resource, key, value) for key, value in written.items()]
         if before.get(MIN_INSYNC_REPLICAS) != after.get(MIN_INSYNC_REPLICAS) and self._state.image.features.elr_enabled:
-            topic = resource.name if resource.type == ResourceType.TOPIC else ""
-            records.append(VersionedRecord(ClearElrRecord(topic_name=topic), 0))
+            topic = resource.name if resource.type == ResourceType.TOPIC else None
+            records += cleared_eligible_leaders(self._state, topic)
         return records
 
     def _check_exists(self, resource: ConfigResource) -> None:

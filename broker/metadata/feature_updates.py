@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from broker.metadata.config_image import CLUSTER_DEFAULT, ConfigResource, ResourceType, config_record
+from broker.metadata.eligible_leaders import eligible_leaders_given_up
 from broker.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
@@ -22,7 +23,6 @@ from broker.metadata.records import VersionedRecord
 from broker.metadata.result import Result
 from broker.metadata.state import MIN_INSYNC_REPLICAS, ConfigLayers, ControllerState
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.metadata_records import ClearElrRecord
 
 _ABSENT: Final = VersionRange(0, 0)
 
@@ -129,7 +129,7 @@ class FeatureUpdates:
         """What keeps eligible leaders sound (KIP-966): one minimum for all nodes, no list that outlives its rules."""
         if not enabled:
             if self._state.image.features.elr_enabled:
-                yield VersionedRecord(ClearElrRecord(topic_name=""), 0)
+                yield from eligible_leaders_given_up(self._state)
             return
         configs = self._state.image.configs
         if MIN_INSYNC_REPLICAS not in configs.cluster_default():

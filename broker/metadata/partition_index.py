@@ -123,6 +123,8 @@ class PartitionIndex:
                 self._leaderless[TopicPartition(topic_id, partition)] = None
             if leader != (replicas[0] if replicas else NO_LEADER):
                 self._imbalanced[TopicPartition(topic_id, partition)] = None
+            if registration.adding_replicas or registration.removing_replicas:
+                self._reassigning[TopicPartition(topic_id, partition)] = None
         for broker, bits in held.items():
             topics = self._replicas.get(broker)
             if topics is None:

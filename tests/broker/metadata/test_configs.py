@@ -172,3 +172,15 @@ def test_groups_and_subscriptions_to_metrics_have_configs(cluster: Cluster, kind
     assert stored(cluster, resource) == {"interval.ms": "100"}
     assert replace(cluster, resource, {}) is ErrorCode.NONE
     assert cluster.image.configs.names(kind) == []
+
+
+def test_a_new_minimum_leaves_the_last_trace_of_who_has_the_data(cluster: Cluster) -> None:
+    cluster.create_topic("u", [[1, 2], [2, 1]])
+    cluster.heartbeat(2, want_fence=True)
+    cluster.heartbeat(1, want_fence=True)
+    trace = cluster.partition("u", 1)
+    assert (trace.isr, trace.elr) == ((), (1,))
+    assert alter(cluster, ConfigResource(ResourceType.TOPIC, "u"), ("min.insync.replicas", SET, "2")) is ErrorCode.NONE
+    assert [cluster.partition("u", each).elr for each in (0, 1)] == [(1,), (1,)]
+    cluster.heartbeat(1)
+    assert cluster.partition("u", 1).leader == 1

@@ -11,17 +11,30 @@ import pytest
 
 from broker.metadata.config_image import ConfigResource, ResourceType
 from broker.metadata.configs import AlterOperation, ConfigOperation
+from broker.metadata.feature_updates import FeatureChange, UpgradeType
+from broker.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from broker.metadata.loader import MetadataLoader
 from broker.metadata.partition import PartitionRegistration
 from broker.metadata.partition_index import PartitionIndex, TopicPartition
 from broker.metadata.state import ControllerSettings
 from protocol.errors import KafkaError
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+)
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, image_of
 
-EVENTS = 150
+EVENTS = 200
 BROKERS = range(1, 6)
 NAMES = ("a", "b", "c.d", "c_d", "e", "bad name")
 
@@ -49,6 +62,7 @@ class Simulation:
                     self.create,
                 ),
                 *(self.add_partitions, self.delete, self.alter, self.shut_down, self.unregister, self.allocate),
+                *(self.reassign, self.reassign, self.tell_isr, self.tell_isr, self.elect, self.switch_elr),
                 *(self.fail_over, self.lose_leadership),
             )
         )
@@ -114,6 +128,39 @@ class Simulation:
             block = self.cluster.write(self.cluster.controller.allocate_producer_ids(broker.id, broker.epoch))
             assert (block.first, block.first + block.size) == (before, self.cluster.image.producer_ids.next_id)
 
+    def reassign(self) -> None:
+        """Begin, replace or cancel the move of a partition."""
+        target = self.random.sample(BROKERS, self.random.randrange(1, 4)) if self.random.random() < 0.7 else None
+        partition = ReassignablePartition(self.random.randrange(3), target)
+        may_change = self.random.random() < 0.7
+        topics = [ReassignableTopic(self.random.choice(NAMES), [partition])]
+        request = AlterPartitionReassignmentsRequest(allow_replication_factor_change=may_change, topics=topics)
+        self.cluster.write(self.cluster.controller.alter_reassignments(request))
+
+    def tell_isr(self) -> None:
+        """A leader tells that some followers are in sync: any that may be."""
+        topic = self.cluster.image.topics.by_name(self.random.choice(NAMES))
+        before = None if topic is None else topic.partitions.get(self.random.randrange(3))
+        leader = None if before is None else self.cluster.image.brokers.get(before.leader)
+        if topic is None or before is None or leader is None:
+            return
+        index = next(number for number, each in topic.partitions.items() if each is before)
+        followers = [each for each in before.replicas if each != leader.id and self.random.random() < 0.8]
+        isr = [leader.id, *(each for each in followers if self.cluster.image.brokers.is_active(each))]
+        asked = AlterPartitionRequestPartitionData(index, before.leader_epoch, isr, [], 0, before.partition_epoch)
+        data = [AlterPartitionRequestTopicData(topic.id, [asked])]
+        request = AlterPartitionRequest(leader.id, leader.epoch, data)
+        self.cluster.write(self.cluster.controller.alter_partitions(request))
+
+    def elect(self) -> None:
+        asked = [TopicPartitions(self.random.choice(NAMES), [0, 1])] if self.random.random() < 0.5 else None
+        self.cluster.write(self.cluster.controller.elect_leaders(ElectLeadersRequest(self.random.randrange(2), asked)))
+
+    def switch_elr(self) -> None:
+        level, kind = self.random.choice(((0, UpgradeType.SAFE_DOWNGRADE), (1, UpgradeType.UPGRADE)))
+        change = FeatureChange(ELIGIBLE_LEADER_REPLICAS_VERSION, level, kind)
+        self.cluster.write(self.cluster.controller.update_features([change], validate_only=False))
+
     def fail_over(self) -> None:
         if self.random.random() < 0.2:
             self.cluster.fail_over()
@@ -160,6 +207,7 @@ def check_index(index: PartitionIndex, partitions: list[tuple[TopicPartition, Pa
         assert set(index.partitions_of(broker)) == held
         assert index.leader_count(broker) == sum(partition.leader == broker for _, partition in partitions)
     assert set(index.leaderless()) == {where for where, partition in partitions if partition.leader < 0}
+    assert set(index.reassigning()) == {where for where, partition in partitions if partition.is_reassigning}
     assert set(index.imbalanced()) == {
         where for where, partition in partitions if partition.leader != partition.replicas[0]
     }
@@ -171,6 +219,12 @@ def check_partition(partition: PartitionRegistration, cluster: Cluster) -> None:
     assert len(replicas) == len(partition.replicas) == len(partition.directories)
     assert set(partition.isr) <= replicas
     assert set(partition.elr) <= replicas - set(partition.isr)
+    assert set(partition.adding_replicas) | set(partition.removing_replicas) <= replicas
+    assert replicas - set(partition.removing_replicas), "somebody must stay"
+    assert replicas - set(partition.adding_replicas), "somebody was there before"
+    if not cluster.image.features.elr_enabled:
+        assert not partition.elr
+        assert not partition.last_known_elr
     if partition.leader >= 0:
         assert partition.leader in partition.isr
         broker = cluster.image.brokers.get(partition.leader)
@@ -187,4 +241,4 @@ def test_the_log_alone_leads_to_the_same_state(seed: int) -> None:
         simulation.step()
         simulation.check()
     names = {event for event in simulation.seen if event.islower()}
-    assert len(names) == 12, f"seed {seed} saw too little: {simulation.seen}"
+    assert len(names) == 16, f"seed {seed} saw too little: {simulation.seen}"

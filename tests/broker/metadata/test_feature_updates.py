@@ -181,5 +181,17 @@ class TestEligibleLeaders:
         assert cluster.partition("t").elr == ()
         assert not cluster.image.features.elr_enabled
 
+    def test_switching_off_leaves_the_trusted_in_the_in_sync_set(self) -> None:
+        cluster = Cluster(elr=True)
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.heartbeat(2, want_fence=True)
+        cluster.heartbeat(1, want_fence=True)
+        assert (cluster.partition("t").isr, cluster.partition("t").elr) == ((), (1,))
+        update(cluster, FeatureChange(ELR, 0, SAFE))
+        assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1,), -1)
+        cluster.heartbeat(1)
+        assert cluster.partition("t").leader == 1
+
     def test_switching_off_what_is_off(self) -> None:
         assert ClearElrRecord("") not in written(Cluster(), [FeatureChange(ELR, 0)])
