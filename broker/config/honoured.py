@@ -28,6 +28,10 @@ HONOURED: frozenset[str] = frozenset(
         "metadata.log.segment.ms",
         "internal.metadata.log.segment.bytes",
         "internal.metadata.max.batch.size.in.bytes",
+        "metadata.log.max.record.bytes.between.snapshots",
+        "metadata.log.max.snapshot.interval.ms",
+        "metadata.snapshot.min.changed_records.ratio",
+        "metadata.max.idle.interval.ms",
         "metadata.max.retention.bytes",
         "metadata.max.retention.ms",
         "metadata.start.offset.lag.time.max.ms",
@@ -40,6 +44,9 @@ HONOURED: frozenset[str] = frozenset(
         "controller.quorum.fetch.timeout.ms",
         "controller.quorum.request.timeout.ms",
         "controller.quorum.retry.backoff.ms",
+        "controller.quota.window.num",
+        "controller.quota.window.size.seconds",
+        "controller.socket.timeout.ms",
         "auto.leader.rebalance.enable",
         "leader.imbalance.check.interval.seconds",
         "unclean.leader.election.enable",
@@ -128,6 +135,7 @@ HONOURED: frozenset[str] = frozenset(
         "offsets.topic.segment.bytes",
         # Ours
         "ottla.http.listener",
+        "ottla.metadata.snapshot.compression.type",
     }
 )
 

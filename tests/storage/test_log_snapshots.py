@@ -1,13 +1,15 @@
 """Checkpoint files: written aside, checked, paged (`storage.log_snapshots`, KIP-630)."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from protocol.records.batch import HEADER_SIZE, iter_headers
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType, control_batch
+from protocol.records.control import ControlType, control_batch, control_type
+from protocol.records.reader import iter_records
 from storage.errors import DamagedSnapshot
 from storage.files import read_file, write_file
 from storage.log_snapshots import (
@@ -23,6 +25,7 @@ from tests.support.power_loss import FailingPower, lose_power_in
 
 ID = CheckpointId(100, 3)
 TIME = 1_700_000_000_000
+KAFKA_TIME = 1_795_261_796_329
 HEADER = (ControlType.SNAPSHOT_HEADER, bytes(2) + TIME.to_bytes(8) + b"\x00")
 FOOTER = (ControlType.SNAPSHOT_FOOTER, bytes(3))
 OTHER = (ControlType.LEADER_CHANGE, b"?")
@@ -125,6 +128,21 @@ def test_control_batches_are_handed_out() -> None:
 def test_what_is_no_whole_snapshot_is_told(content: bytes, reason: str) -> None:
     with pytest.raises(DamagedSnapshot, match=reason):
         checked(content)
+
+
+def test_a_snapshot_that_apache_kafka_wrote_is_whole() -> None:
+    content = Path(__file__).with_name("apache_kafka_4_2_snapshot.checkpoint").read_bytes()
+    id, types = CheckpointId(27, 1), list[ControlType | None]()
+    held = placed(MemoryFileSystem(), content, id)
+    assert (
+        held.check(id, lambda batch: types.extend(control_type(each.key) for each in iter_records(batch))) == KAFKA_TIME
+    )
+    assert types == [
+        ControlType.SNAPSHOT_HEADER,
+        ControlType.KRAFT_VERSION,
+        ControlType.KRAFT_VOTERS,
+        ControlType.SNAPSHOT_FOOTER,
+    ]
 
 
 def test_any_flipped_bit_is_noticed() -> None:
