@@ -7,6 +7,7 @@ from broker.metadata.config_image import ConfigResource, ResourceType, config_re
 from broker.metadata.leadership import Leadership
 from broker.metadata.mutation_quota import UNLIMITED, MutationQuota
 from broker.metadata.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.partition_index import metric_name
 from broker.metadata.placement import PlacementImpossible, UsableBroker, place
 from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_assignments import bad_assignment, check_assignment, check_replication_factor
@@ -69,7 +70,7 @@ class Topics:
         _check_partition_count(sum(_asked_count(topic, default_count) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = CreateTopicsResponse()
-        created: dict[str, None] = {}
+        created: dict[str, str] = {}  # by their names as metrics show them
         for topic in request.topics:
             try:
                 plan = self._plan(topic, created, may_describe(topic.name))
@@ -77,14 +78,14 @@ class Topics:
             except KafkaError as error:
                 response.topics.append(_refusal(topic.name, error))
                 continue
-            created[topic.name] = None
+            created[metric_name(topic.name)] = topic.name
             records += plan.records
             response.topics.append(plan.result)
         if len(records) > MAX_RECORDS_PER_BATCH:  # told to those who only validate as well
             raise _too_much(f"the request would write {len(records)} records")
         return Result(() if request.validate_only else records, response)
 
-    def _plan(self, topic: CreatableTopic, siblings: Iterable[str], may_describe: bool) -> _Plan:
+    def _plan(self, topic: CreatableTopic, siblings: Mapping[str, str], may_describe: bool) -> _Plan:
         self._check_name(topic.name, siblings)
         overrides = self._check_configs(topic)
         registrations = self._assigned(topic) if topic.assignments else self._placed(topic)
@@ -97,14 +98,14 @@ class Topics:
         result = self._success(topic.name, topic_id, registrations, overrides, may_describe)
         return _Plan(records, result, len(registrations))
 
-    def _check_name(self, name: str, siblings: Iterable[str]) -> None:
+    def _check_name(self, name: str, siblings: Mapping[str, str]) -> None:
         if self._state.image.topics.by_name(name) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
         fault = name_fault(name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
-        other = self._state.index.colliding_name(name) or _colliding(name, siblings)
-        if other is not None:
+        other = self._state.index.colliding_name(name) or siblings.get(metric_name(name))
+        if other is not None and other != name:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' could not be told from '{other}' in metrics"
             )
@@ -316,8 +317,3 @@ def _too_much(what: str) -> KafkaError:
 
 def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
-
-
-def _colliding(name: str, others: Iterable[str]) -> str | None:
-    key = name.replace(".", "_")
-    return next((other for other in others if other != name and other.replace(".", "_") == key), None)
