@@ -88,11 +88,12 @@ def _first_leaf(error: BaseException) -> BaseException:
 def _failure(error: BaseException) -> CommandFailed:
     """One sentence for errors of the operator's world; a bug is also logged with where it happened."""
     from broker.net.listening import ListenError
-    from broker.runtime.quorum import ForeignQuorum
+    from broker.runtime.metadata_recovery import UnusableMetadataLog
+    from broker.runtime.quorum_state import InvalidQuorumState
 
     if isinstance(error, ConfigError):
         return CommandFailed(error.sentence)
-    if isinstance(error, StorageError | ListenError | ForeignQuorum):
+    if isinstance(error, StorageError | ListenError | UnusableMetadataLog | InvalidQuorumState):
         return CommandFailed(f"{str(error).rstrip('.')}.")
     if isinstance(error, OSError):
         where = "" if error.filename is None else f"{error.filename}: "

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -18,20 +19,25 @@ from broker.metadata.features import SUPPORTED_FEATURES, bootstrap_records
 from broker.metadata.producer_ids import BLOCK_SIZE, ProducerIdBlock
 from broker.metadata.state import ConfigLayers, ControllerSettings
 from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.quorum.core import QuorumCore
+from broker.quorum.identity import Instant
+from broker.quorum.settings import QuorumSettings
 from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from broker.runtime.config_schema import KafkaConfigSchema
 from broker.runtime.controller_channel import LocalControllerChannel
 from broker.runtime.controller_driver import ControllerDriver
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.metadata_cache import MetadataCache
+from broker.runtime.metadata_log import MetadataLog
 from broker.runtime.producer_ids import ControllerBlocks, ProducerIds
-from broker.runtime.quorum import SingleVoterQuorum, Voter
+from broker.runtime.quorum_driver import QuorumDriver
+from broker.runtime.quorum_state import QuorumStateFile
 from broker.runtime.topic_creation import TopicCreation
 from protocol.errors import ErrorCode, KafkaError
 from storage.config import LogConfig
-from storage.log import Log
 from tests.broker.metadata.images import CLUSTER_ID, LISTENER, directory_of, endpoint, incarnation_of, uuid
-from tests.broker.runtime.quorum_node import DIRECTORY
+from tests.broker.runtime.quorum_node import DIRECTORY, Unanswered, format_voters
+from tests.broker.runtime.quorum_trio import voter
 from tests.support.inline_io import InlineIo
 from tests.support.memory_files import MemoryFileSystem, checked
 
@@ -43,16 +49,22 @@ class LoneNode:
 
     def __init__(self, fs: MemoryFileSystem, life: int) -> None:
         clock, loop = SystemClock(), asyncio.get_running_loop()
-        self.log = Log.open(
-            checked(fs), DIRECTORY, LogConfig(), now_ms=clock.now_ms(), clean_shutdown=False, recovery_point=0
-        )
+        own = voter(1)
+        if not checked(fs).exists(DIRECTORY):
+            format_voters(fs, own)
+        self.log = MetadataLog.open(checked(fs), DIRECTORY, LogConfig(), clock.now_ms())
         self.failures: list[BaseException] = []
-        quorum = SingleVoterQuorum(
+        state_file = QuorumStateFile(checked(fs), DIRECTORY)
+        settings = QuorumSettings(key=own.key, cluster_id=CLUSTER_ID, can_vote=True, listeners=own.listeners)
+        recovered = replace(self.log.recovered, election=state_file.read())
+        quorum = QuorumDriver(
+            QuorumCore(settings, recovered, Random(life), Instant(clock.monotonic_ms(), clock.now_ms())),
             self.log,
-            fs=checked(fs),
-            directory=DIRECTORY,
-            voter=Voter(1, directory_of(1), ()),
+            state_file,
+            Unanswered(),
+            node_id=1,
             clock=clock,
+            loop=loop,
             io=InlineIo(loop),
             on_fatal=self.failures.append,
         )
