@@ -209,7 +209,7 @@ class QuorumCore:
         assert ready is self._under_way, "a Ready that was not taken, or is done already"
         self._under_way = None
         self._replica.persisted(ready)
-        self._leadership.on_progress(now)
+        self._leadership.update_high_watermark(now)
         self._act(now)
 
     # Acting
@@ -322,7 +322,7 @@ class QuorumCore:
 
     @property
     def is_voter(self) -> bool:
-        return self._replica.is_voter
+        return self._replica.voters.has(self._replica.key)
 
     @property
     def oddities(self) -> int:
@@ -337,7 +337,7 @@ class QuorumCore:
         replica, leader_id = self._replica, self._replica.term.leader_id
         if not replica.is_shutting_down:
             return False
-        return not replica.is_voter or replica.is_lone_voter or leader_id not in (None, replica.key.id)
+        return not replica.may_stand or replica.is_lone_voter or leader_id not in (None, replica.key.id)
 
     def epoch_before(self, offset: int) -> int | None:
         """The epoch of the record that precedes an offset; None if the log cannot tell."""

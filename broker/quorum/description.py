@@ -48,7 +48,7 @@ def describe(replica: Replica, now: Instant) -> QuorumDescription:
     role.progress.forget_silent(now.monotonic_ms - replica.settings.observer_session_timeout_ms)
     own = ReplicaStatus(replica.key, replica.log.end, now.wall_ms, now.wall_ms)
     voters, observers = list(map(_status, role.progress.voters())), list(map(_status, role.progress.observers()))
-    (voters if replica.is_voter else observers).append(own)
+    (voters if replica.voters.has(replica.key) else observers).append(own)
     is_established = replica.high_watermark is not None and replica.high_watermark > role.start_offset
     return QuorumDescription(
         ErrorCode.NONE,

@@ -132,7 +132,7 @@ class Following:
         if response.snapshot_id is not None:
             return self._snapshot.begin(response.snapshot_id)
         is_sound = self._append(response.records, request.epoch, now)
-        self._learn_high_watermark(response.high_watermark)
+        self._learn_high_watermark(response.high_watermark, now)
         self._trimming.on_leader_start(response.log_start_offset)
         return is_sound
 
@@ -187,8 +187,8 @@ class Following:
         replica.out.must_sync = replica.out.must_sync or replica.settings.can_vote
         replica.log.append(last.next_offset, last.leader_epoch, len(data))
 
-    def _learn_high_watermark(self, offset: int) -> None:
+    def _learn_high_watermark(self, offset: int, now: Instant) -> None:
         """What the leader says, as far as the own log reaches."""
         known = min(offset, self._replica.log.end)
         if known >= 0:
-            self._replica.raise_high_watermark(known)
+            self._replica.raise_high_watermark(known, now)

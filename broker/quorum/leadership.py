@@ -173,20 +173,14 @@ class Leadership:
             return UNKNOWN_OFFSET
         return replica.high_watermark if replica.high_watermark > role.start_offset else UNKNOWN_OFFSET
 
-    def update_high_watermark(self) -> bool:
-        """After somebody got further. Returns whether the high watermark rose; those who wait for that are answered."""
+    def update_high_watermark(self, now: Instant) -> None:
+        """Somebody got further, perhaps this node itself. Who waits for the high watermark to rise is answered."""
         replica, role = self._replica, self._replica.role
         if not isinstance(role, Leader):
-            return False
+            return
         agreed = role.progress.agreed(replica.synced_end)
-        if agreed <= role.start_offset or not replica.raise_high_watermark(agreed):
-            return False
-        self._wake()
-        return True
-
-    def on_progress(self, now: Instant) -> None:
-        """Somebody got further, this node itself perhaps."""
-        self.update_high_watermark()
+        if agreed > role.start_offset and replica.raise_high_watermark(agreed, now):
+            self._wake()
 
     # Serving
 
@@ -221,7 +215,7 @@ class Leadership:
             is_voter = role.progress.fetched(request.replica, request.fetch_offset, replica.log.end, now)
             self._keep_contact(role, request, now)
             if is_voter:
-                self.update_high_watermark()
+                self.update_high_watermark(now)
         is_news = request.fetch_offset < replica.log.end or request.high_watermark < self.committed
         if is_news or request.max_wait_ms == 0:
             self._answer_fetch(token, request)

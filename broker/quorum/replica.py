@@ -84,8 +84,23 @@ class Replica:
         return self.control.voters
 
     @property
-    def is_voter(self) -> bool:
-        return self.settings.can_vote and self.control.voters.has(self.key)
+    def may_stand(self) -> bool:
+        """Whether this node may lead: it is a voter, or was one until a record that is not known to be committed.
+
+        Whoever is not in the latest set of its own log could do without leading, if that set were sure to stay. But
+        take a leader that removes itself from {1, 3} and crashes before 3 has the record: 3 needs the vote of 1, whose
+        log is longer and refuses, and if 1 does not stand, there is never a leader again. So it stands until the
+        record is committed, asks the voters that are left, and does not count itself (Ongaro's thesis, 4.2.2). Kafka
+        makes it an observer at once and has that gap.
+        """
+        return self.settings.can_vote and (self.control.voters.has(self.key) or self._may_be_voter_still)
+
+    @property
+    def _may_be_voter_still(self) -> bool:
+        offset = self.control.voters_offset
+        if offset is None or offset < 0 or (self.high_watermark is not None and self.high_watermark > offset):
+            return False
+        return self.history.at(offset - 1).voters.has(self.key)
 
     @property
     def is_lone_voter(self) -> bool:
@@ -171,7 +186,7 @@ class Replica:
             return Resigned(self.election_deadline(now), others, {key.id for key in others})
         if term.leader_id is not None:
             self.leader_listeners = self._listeners_of(term.leader_id)
-        if not self.is_voter:
+        if not self.may_stand:
             return Observer(self.fetch_deadline(now), self.report_deadline(now))
         if term.leader_id is None and term.voted is not None and term.voted.matches(self.key):
             return Candidate(self.fresh_ballot(), self.election_deadline(now))
@@ -180,8 +195,8 @@ class Replica:
         return Unattached(self.election_deadline(now))
 
     def fresh_ballot(self) -> Ballot:
-        """Among the voters as they are now; this node is for itself."""
-        return Ballot(frozenset(self.voters.ids), granted={self.key.id})
+        """Among the voters as they are now; this node is for itself, if it is one."""
+        return Ballot(frozenset(self.voters.ids), granted={self.key.id} if self.voters.has(self.key) else set())
 
     def become_unattached(self, epoch: int, now: Instant, leader_id: int | None = None) -> None:
         """Of a later epoch, or of this one if candidacy failed. Who waits for its turn already goes on waiting, so that
@@ -191,7 +206,7 @@ class Replica:
         deadline = self.election_deadline(now)
         if isinstance(before, Unattached | Prospective | Candidate) and epoch > self.term.epoch:
             deadline = min(deadline, before.election_deadline)
-        role = Unattached(deadline) if self.is_voter else Observer(self.fetch_deadline(now), self.report_deadline(now))
+        role = Unattached(deadline) if self.may_stand else Observer(self.fetch_deadline(now), self.report_deadline(now))
         self._become(role, self._term_of(epoch, leader_id))
 
     def become_follower(self, epoch: int, leader_id: int, listeners: Listeners, now: Instant) -> None:
@@ -200,7 +215,7 @@ class Replica:
         if not listeners:
             self.become_unattached(epoch, now, leader_id)
             return
-        kind = Follower if self.is_voter else Observer
+        kind = Follower if self.may_stand else Observer
         role = kind(self.fetch_deadline(now), self.report_deadline(now))
         self._become(role, self._term_of(epoch, leader_id), listeners)
 
@@ -230,14 +245,18 @@ class Replica:
         """Records were appended or cut that say who votes: this node may be a voter now, or none any more."""
         self.control = self.history.latest
         self.save()
+        self._adapt_role(now)
+
+    def _adapt_role(self, now: Instant) -> None:
+        may_stand = self.may_stand
         match self.role:
-            case Follower() as role if not self.is_voter:
+            case Follower() as role if not may_stand:
                 self.role = Observer(role.fetch_deadline, self.report_deadline(now), role.has_fetched)
-            case Observer() as role if self.is_voter and self.leader_listeners:
+            case Observer() as role if may_stand and self.leader_listeners:
                 self.role = Follower(self.fetch_deadline(now), self.report_deadline(now), role.has_fetched)
-            case Observer() if self.is_voter:
+            case Observer() if may_stand:
                 self.role = Unattached(self.election_deadline(now))
-            case Unattached() if not self.is_voter:
+            case Unattached() if not may_stand:
                 self.role = Observer(self.fetch_deadline(now), self.report_deadline(now))
 
     def _term_of(self, epoch: int, leader_id: int | None) -> Term:
@@ -309,10 +328,12 @@ class Replica:
                 return self.key.id if self.high_watermark is not None and self.high_watermark > start else None
         return self.term.leader_id
 
-    def raise_high_watermark(self, offset: int) -> bool:
+    def raise_high_watermark(self, offset: int, now: Instant) -> bool:
         """Everything below is committed. Never falls. Returns whether it rose."""
         if self.high_watermark is not None and offset <= self.high_watermark:
             return False
         self.high_watermark = self.out.high_watermark = offset
         self.announce()
+        if not self.control.voters.has(self.key):
+            self._adapt_role(now)
         return True

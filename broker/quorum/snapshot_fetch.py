@@ -108,7 +108,7 @@ class SnapshotFetch:
         if stored is None or isinstance(role, Leader) or stored.id.position <= replica.position:
             return
         replica.start_at(stored, control)
-        replica.raise_high_watermark(stored.id.end_offset)
+        replica.raise_high_watermark(stored.id.end_offset, now)
         replica.control_changed(now)
 
     def _discard(self) -> None:

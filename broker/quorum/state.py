@@ -9,8 +9,9 @@ ours, never of a peer. A role holds only what dies with it; what must survive is
 - Leader: won; appends, and counts who has what.
 - Follower: a voter that fetches from the leader. Its timer makes it Prospective.
 - Resigned: was leader of this epoch and neither writes nor votes in it again.
-- Observer: not a voter by its own log, whether it knows a leader or looks for one. It may vote all the same, because
-  the voters of a candidate's longer log may include it, but it never stands.
+- Observer: not a voter by its own log (nor by what may still become of it, `Replica.may_stand`), whether it knows a
+  leader or looks for one. It may vote all the same, because the voters of a candidate's longer log may include it, but
+  it never stands.
 """
 
 from collections.abc import Mapping
