@@ -23,6 +23,9 @@ COMMANDS: dict[str, Command] = {
     "metadata-quorum": Command(
         "metadata_quorum", "metadata_quorum", "Describe the metadata quorum, change its voters, cut a snapshot."
     ),
+    "features": Command("features", "features", "Show or change feature levels of the cluster."),
+    "leader-election": Command("leader_election", "leader_election", "Elect leaders of partitions."),
+    "reassign-partitions": Command("reassign_partitions", "reassign_partitions", "Move partitions between brokers."),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
     "broker-api-versions": Command("broker_api_versions", "broker_api_versions", "Show which APIs each broker serves."),
@@ -34,9 +37,6 @@ COMMANDS: dict[str, Command] = {
 NOT_LANDED: dict[str, str] = {
     "acls": "Access control lists",
     "transactions": "Transactions",
-    "reassign-partitions": "Reassignment of partitions",
-    "leader-election": "Leader election on demand",
-    "features": "Feature levels",
     "metadata-shell": "The metadata shell",
     "remote": "Tiered storage",
     "perf-producer": "The producer benchmark",

@@ -1,0 +1,269 @@
+"""`ottla reassign-partitions`: Kafka's kafka-reassign-partitions, without throttles and moves between directories."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import click
+
+from broker.cli.cluster_view import topics_of_metadata
+from broker.cli.failure import CommandFailed
+from broker.cli.offset_reset import TopicPartition
+from broker.cli.options import client_options, forbid, json_option, one_action
+from broker.cli.output import print_json
+from broker.cli.reassignment_json import Assignment, assignment_json, read_assignment, read_topics
+from broker.cli.session import session
+from broker.client import Client, raise_for
+from broker.metadata.placement import PlacementImpossible, UsableBroker, place
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+class Ongoing(NamedTuple):
+    """A reassignment under way: all replicas there are, and those that come and go."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+    @property
+    def target(self) -> list[int]:
+        return [broker for broker in self.replicas if broker not in self.removing]
+
+
+@click.command("reassign-partitions", short_help="Move partitions between brokers.")
+@click.option("--generate", is_flag=True, help="Propose an assignment.")
+@click.option("--execute", is_flag=True, help="Begin the reassignment of a file.")
+@click.option("--verify", is_flag=True, help="Say how far the reassignment of a file is.")
+@click.option("--cancel", is_flag=True, help="Undo what is under way of a file's reassignment.")
+@click.option("--list", "list_", is_flag=True, help="Show what is under way.")
+@click.option("--reassignment-json-file", metavar="FILE", help="Partitions with the replicas they are to have.")
+@click.option("--topics-to-move-json-file", metavar="FILE", help='{"topics": [{"topic": "foo"}], "version": 1}.')
+@click.option("--broker-list", metavar="ID[,…]", help="The brokers to spread partitions over.")
+@click.option("--disable-rack-aware", is_flag=True, help="Do not look at racks.")
+@click.option("--additional", is_flag=True, help="Besides what is under way already.")
+@click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse more or fewer replicas.")
+@click.option("--preserve-throttles", is_flag=True, help="Throttles are never touched here; for scripts.")
+@client_options
+@json_option
+def reassign_partitions(
+    generate: bool,
+    execute: bool,
+    verify: bool,
+    cancel: bool,
+    list_: bool,
+    reassignment_json_file: str | None,
+    topics_to_move_json_file: str | None,
+    broker_list: str | None,
+    disable_rack_aware: bool,
+    additional: bool,
+    disallow_replication_factor_change: bool,
+    preserve_throttles: bool,
+    bootstrap_server: str,
+    command_config: str | None,
+    as_json: bool,
+) -> None:
+    """Move partitions between brokers (kafka-reassign-partitions)."""
+    del preserve_throttles
+    action = one_action({"generate": generate, "execute": execute, "verify": verify, "cancel": cancel, "list": list_})
+    moves = {"topics-to-move-json-file": topics_to_move_json_file, "broker-list": broker_list}
+    if action != "generate":
+        forbid({**moves, "disable-rack-aware": disable_rack_aware}, "--generate")
+    if action != "execute":
+        changes = {"additional": additional, "disallow-replication-factor-change": disallow_replication_factor_change}
+        forbid(changes, "--execute")
+    with session(bootstrap_server, command_config) as client:
+        match action:
+            case "generate":
+                if topics_to_move_json_file is None or broker_list is None:
+                    raise click.UsageError("--generate needs --topics-to-move-json-file and --broker-list.")
+                _generate(client, read_topics(topics_to_move_json_file), broker_list, racks=not disable_rack_aware)
+            case "list":
+                _list(client, as_json)
+            case _:
+                if reassignment_json_file is None:
+                    raise click.UsageError(f"--{action} needs --reassignment-json-file.")
+                wanted = read_assignment(reassignment_json_file)
+                if action == "execute":
+                    _execute(client, wanted, additional, not disallow_replication_factor_change)
+                elif action == "verify":
+                    _verify(client, wanted, as_json)
+                else:
+                    _cancel(client, wanted)
+
+
+def _generate(client: Client, topics: list[str], broker_list: str, *, racks: bool) -> None:
+    ids = _broker_ids(broker_list)
+    current = _current(client, topics)
+    known = {broker.node_id: broker.rack for broker in client.metadata([]).brokers}
+    missing = [broker for broker in ids if broker not in known]
+    if missing:
+        raise CommandFailed(f"Brokers {', '.join(map(str, missing))} are not live brokers of the cluster.")
+    brokers = [UsableBroker(broker, known[broker] if racks else None, fenced=False) for broker in ids]
+    proposed: Assignment = {}
+    for topic in sorted({partition.topic for partition in current}):
+        partitions = sorted(partition for partition in current if partition.topic == topic)
+        try:
+            lists = place(brokers, len(partitions), len(current[partitions[0]]), random.Random())
+        except PlacementImpossible as error:
+            raise CommandFailed(f"{topic}: {error}.") from error
+        proposed |= dict(zip(partitions, lists, strict=True))
+    click.echo(f"Current partition replica assignment\n{assignment_json(current)}\n")
+    click.echo(f"Proposed partition reassignment configuration\n{assignment_json(proposed)}")
+
+
+def _broker_ids(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise click.UsageError(f"--broker-list: {text!r} is not a list of broker ids.")
+    ids = [int(part) for part in parts]
+    if len(set(ids)) < len(ids):
+        raise click.UsageError(f"--broker-list: {text!r} has a broker twice.")
+    return ids
+
+
+def _execute(client: Client, wanted: Assignment, additional: bool, factor_may_change: bool) -> None:
+    ongoing = _ongoing(client)
+    if ongoing and not additional:
+        raise CommandFailed(
+            "Cannot execute because there is an existing partition assignment.  Use --additional to override this "
+            "and create a new partition assignment in addition to the existing one."
+        )
+    current = _current(client, sorted({partition.topic for partition in wanted}))
+    before = {partition: current[partition] for partition in wanted if partition in current}
+    click.echo(f"Current partition replica assignment\n\n{assignment_json(before)}\n")
+    click.echo("Save this to use as the --reassignment-json-file option during rollback")
+    _alter(client, wanted, factor_may_change=factor_may_change)
+    names = ",".join(str(partition) for partition in sorted(wanted))
+    click.echo(f"Successfully started partition reassignment{'s' if len(wanted) > 1 else ''} for {names}")
+
+
+def _verify(client: Client, wanted: Assignment, as_json: bool) -> None:
+    ongoing = _ongoing(client)
+    current = _current(client, sorted({partition.topic for partition in wanted}), missing_ok=True)
+    states = {partition: _state(partition, wanted[partition], current, ongoing) for partition in sorted(wanted)}
+    if as_json:
+        print_json([{"topic": key.topic, "partition": key.partition, "status": text} for key, text in states.items()])
+        return
+    click.echo("Status of partition reassignment:")
+    for partition, state in states.items():
+        click.echo(state if state.startswith("There") else f"Reassignment of partition {partition} is {state}.")
+
+
+def _state(
+    partition: TopicPartition, wanted: list[int], current: Assignment, ongoing: Mapping[TopicPartition, Ongoing]
+) -> str:
+    if partition in ongoing:
+        same = ongoing[partition].target == wanted
+        return "still in progress" if same else f"There is another reassignment of partition {partition} in progress."
+    if partition not in current:
+        return f"There is no active reassignment of partition {partition}, but it does not exist."
+    if current[partition] == wanted:
+        return "completed"
+    replicas = ",".join(map(str, current[partition]))
+    expected = ",".join(map(str, wanted))
+    return (
+        f"There is no active reassignment of partition {partition}, but replica set is {replicas} rather than "
+        f"{expected}."
+    )
+
+
+def _cancel(client: Client, wanted: Assignment) -> None:
+    ongoing = _ongoing(client)
+    active = sorted(partition for partition in wanted if partition in ongoing)
+    if not active:
+        click.echo("None of the specified partition reassignments are active.")
+        return
+    _alter(client, dict.fromkeys(active, None))
+    names = ",".join(map(str, active))
+    click.echo(f"Successfully cancelled partition reassignment{'s' if len(active) > 1 else ''} for: {names}")
+
+
+def _list(client: Client, as_json: bool) -> None:
+    ongoing = _ongoing(client)
+    if as_json:
+        rows = [
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "replicas": each.replicas,
+                "addingReplicas": each.adding,
+                "removingReplicas": each.removing,
+            }
+            for key, each in sorted(ongoing.items())
+        ]
+        print_json(rows)
+        return
+    if not ongoing:
+        click.echo("No partition reassignments found.")
+        return
+    click.echo("Current partition reassignments:")
+    for partition, each in sorted(ongoing.items()):
+        coming = f" adding: {_ids(each.adding)}." if each.adding else ""
+        going = f" removing: {_ids(each.removing)}." if each.removing else ""
+        click.echo(f"{partition}: replicas: {_ids(each.replicas)}.{coming}{going}")
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))
+
+
+def _current(client: Client, topics: list[str], *, missing_ok: bool = False) -> Assignment:
+    """The replicas of all partitions of the topics. Raises CommandFailed for a topic that is not there."""
+    found = topics_of_metadata(client, topics)
+    missing = sorted(set(topics) - {topic.name for topic in found})
+    if missing and not missing_ok:
+        raise CommandFailed(f"Topic {missing[0]} not found.")
+    return {
+        TopicPartition(topic.name, partition.index): partition.replicas
+        for topic in found
+        for partition in topic.partitions
+    }
+
+
+def _ongoing(client: Client) -> dict[TopicPartition, Ongoing]:
+    """Raises KafkaError."""
+    request = ListPartitionReassignmentsRequest(client.config.request_timeout_ms, None)
+    answer = client.call(request, ListPartitionReassignmentsResponse)
+    raise_for(answer.error_code, "the reassignments", answer.error_message)
+    return {
+        TopicPartition(topic.name, each.partition_index): Ongoing(
+            each.replicas, each.adding_replicas, each.removing_replicas
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def _alter(
+    client: Client, wanted: Mapping[TopicPartition, list[int] | None], *, factor_may_change: bool = True
+) -> None:
+    """Ask for replicas, or (None) for a cancellation. Raises CommandFailed with all that was refused; KafkaError."""
+    topics: defaultdict[str, list[ReassignablePartition]] = defaultdict(list)
+    for partition, replicas in sorted(wanted.items()):
+        topics[partition.topic].append(ReassignablePartition(partition.partition, replicas))
+    request = AlterPartitionReassignmentsRequest(
+        client.config.request_timeout_ms,
+        factor_may_change,
+        [ReassignableTopic(name, partitions) for name, partitions in topics.items()],
+    )
+    answer = client.call(request, AlterPartitionReassignmentsResponse)
+    raise_for(answer.error_code, "the reassignment", answer.error_message)
+    refused = [
+        f"{topic.name}-{each.partition_index}: {each.error_message or ErrorCode(each.error_code).message}"
+        for topic in answer.responses
+        for each in topic.partitions
+        if each.error_code
+    ]
+    if refused:
+        raise CommandFailed(f"Error reassigning partition(s): {'; '.join(refused)}")
