@@ -397,3 +397,13 @@ def test_foreign_files_are_left_alone(fs: MemoryFileSystem) -> None:
     before = set(fs.list(DIRECTORY))
     assert opened(fs, clean=True).log_end_offset == 3
     assert before <= set(fs.list(DIRECTORY))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_log_that_was_emptied_where_it_began_stays_empty(seed: int) -> None:
+    fs = MemoryFileSystem()
+    filled(fs, batches=3)
+    log = opened(fs, clean=True)
+    log.truncate_fully_and_start_at(0, now_ms=NOW)
+    fs.crash(Random(seed))
+    assert opened(fs).log_end_offset == 0

@@ -475,6 +475,26 @@ def test_a_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
         opened(fs)
 
 
+def test_the_log_starts_at_the_oldest_snapshot_that_it_has() -> None:
+    fs = MemoryFileSystem()
+    id = trimmed_log(fs)
+    newer = generate(opened(fs), SnapshotId(28, 1)).id
+    log = opened(fs)
+    assert (log.log_start_offset, snapshots(log)) == (25, [id, newer])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_start_found_stays(seed: int) -> None:
+    """Also what the process before had not synced when it died, and the system still held."""
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    for base in range(12):
+        append(log, batch(base, 1))
+    assert opened(fs).recovered.log_end_offset == 12
+    fs.crash(Random(seed))
+    assert opened(fs).recovered.log_end_offset == 12
+
+
 def test_the_epochs_begin_at_the_start_of_the_log() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
