@@ -15,16 +15,16 @@ class MetadataSource(Protocol):
 
 
 class ControllerSource(Protocol):
-    """Knows which node is the active controller, if any does."""
+    """Knows which node to name as the controller, if any."""
 
     @property
     def controller_id(self) -> int | None: ...
 
 
 def visible_controller(brokers: ClusterImage, listener: str, controller_id: int | None) -> int:
-    """The broker to send controller requests to: the active controller where clients reach it, else any; -1 if none.
+    """The broker to send controller requests to: the given one where clients reach it, else any; -1 if there is none.
 
-    Every broker forwards, so that any will do; the controller itself saves a hop.
+    Every broker forwards, so that any will do.
     """
     alive = [broker.id for broker in brokers.alive(listener)]
     if controller_id in alive:

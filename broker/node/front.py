@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from broker.api.dispatch import Dispatcher
 from broker.api.routes import Services, broker_routes
@@ -33,6 +34,16 @@ from storage.files import FileSystem
 HOSTING_WAIT_MAX_MS = 500
 
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class ForwardingBroker(NamedTuple):
+    """The node that clients of this broker are told to send controller requests to: this broker, which forwards them.
+
+    Kafka names any broker that is alive. To name the active controller would save a hop, and cost clients a failover:
+    librdkafka asks again who it is only after ten seconds when the node it was told of is gone.
+    """
+
+    controller_id: int
 
 
 def open_ports(
@@ -88,7 +99,7 @@ def build_dispatcher(
         controller=metadata.driver,
         forwarding=Forwarder(metadata.errands),
         hosting=hosting,
-        active_controller=metadata.active_controller,
+        active_controller=ForwardingBroker(config.node_id),
         topic_creator=metadata.topics if config.auto_create_topics_enable else None,
         create_internal_topic=metadata.topics.ensure_internal_topic,
         partitions=data.partitions,

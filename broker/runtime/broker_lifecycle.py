@@ -202,7 +202,7 @@ class BrokerLifecycle:
             _log.info("Registration failed and will be tried again", reason=reason, in_ms=int(retry_ms))
             self._wake.clear()
             await self._pause(min(retry_ms, remaining_ms))
-            retry_ms = min(retry_ms * 2, self._times.session_timeout_ms)
+            retry_ms = min(retry_ms * 2, self._times.heartbeat_interval_ms)
 
     async def _beat(self) -> bool:
         """One heartbeat; whether it was answered in kind."""
