@@ -35,6 +35,7 @@ from broker.quorum.progress import Progress
 from broker.quorum.ready import Append
 from broker.quorum.replica import Replica
 from broker.quorum.settings import ControlRecord, StoredSnapshot
+from broker.quorum.snapshots import distribute, position_error
 from broker.quorum.state import Leader, Role, Term
 from broker.quorum.voters import Voter, VoterSet
 from protocol.errors import ErrorCode
@@ -254,9 +255,10 @@ class Leadership:
         if request.replica.id >= 0:
             role.progress.touched(request.replica, now)
             self._keep_contact(role, request, now)
-        max_bytes = min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes, snapshot.size - request.position)
+        most = max(1, min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes))
+        (max_bytes,) = distribute(most, [snapshot.size - request.position])
         page = FetchSnapshotResponse(
-            ErrorCode.NONE, replica.hint, snapshot.id, snapshot.size, request.position, max(1, max_bytes)
+            ErrorCode.NONE, replica.hint, snapshot.id, snapshot.size, request.position, max_bytes
         )
         replica.answer(token, page)
 
@@ -267,7 +269,7 @@ class Leadership:
             return ErrorCode.INVALID_REQUEST
         if snapshot is None or snapshot.id == SnapshotId(0, 0):
             return ErrorCode.SNAPSHOT_NOT_FOUND
-        return ErrorCode.NONE if 0 <= request.position < snapshot.size else ErrorCode.POSITION_OUT_OF_RANGE
+        return position_error(request.position, snapshot.size)
 
     # Acting
 
