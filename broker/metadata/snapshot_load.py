@@ -18,7 +18,9 @@ _FRAMES_PER_STEP: Final = 512
 
 
 class LoadedSnapshot(NamedTuple):
-    """`delta` leads from the image before to `image`. `record_count` counts the metadata records of the snapshot."""
+    """`delta` leads from the image before to `image`, or is empty if nobody has seen that. `record_count` counts the
+    metadata records of the snapshot.
+    """
 
     image: MetadataImage
     delta: MetadataDelta
@@ -29,13 +31,14 @@ class LoadedSnapshot(NamedTuple):
 class SnapshotLoad:
     """Takes in the snapshot that stands for the records below `end_offset`, the last of which has `epoch`.
 
-    `base` is the image to which publishers will be told the difference.
+    `base` is the image before, which publishers have seen if the new one is to be compared with it.
     """
 
-    def __init__(self, end_offset: int, epoch: int, base: MetadataImage) -> None:
+    def __init__(self, end_offset: int, epoch: int, base: MetadataImage, *, is_compared: bool = True) -> None:
         self._end_offset = end_offset
         self._epoch = epoch
         self._base = base
+        self._is_compared = is_compared
         self._reading = SnapshotReading()
         self._fold = SnapshotFold(base)
         self._record_count = 0
@@ -56,5 +59,5 @@ class SnapshotLoad:
             raise InvalidSnapshot(f"the snapshot's batches have epoch {reading.epoch}, its name says {self._epoch}")
         image = self._fold.finish(Provenance(self._end_offset - 1, self._epoch, reading.last_timestamp_ms))
         partitions = yield from PartitionIndex.of_in_steps(image.topics)
-        delta = yield from difference(self._base, image)
+        delta = (yield from difference(self._base, image)) if self._is_compared else MetadataDelta(self._base)
         return LoadedSnapshot(image, delta, partitions, self._record_count)

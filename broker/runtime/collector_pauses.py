@@ -28,17 +28,21 @@ class CollectorPauses:
         self._was_enabled = gc.isenabled()
         gc.disable()
 
-    def end_load(self) -> None:
-        """The image is there, or will not come."""
+    def end_load(self, image: MetadataImage | None) -> None:
+        """The image is there, or, None, will not come. It is set aside unlooked at, before the collector is on again:
+        it would look at everything that was made meanwhile.
+        """
+        if image is not None and image.topics.partition_count >= SETTLED_PARTITIONS:
+            gc.freeze()
+            self._settled = image.topics.partition_count
         if self._was_enabled:
             gc.enable()
 
-    def on_image(self, image: MetadataImage, *, is_loaded: bool) -> None:
-        """An image was published. One that was just loaded is set aside as it is: a look at it would be a pause."""
+    def on_image(self, image: MetadataImage) -> None:
+        """Records led to an image. If it has grown by enough, what is new is looked at once more and set aside."""
         count = image.topics.partition_count
         self._settled = min(self._settled, count)
         if count - self._settled >= SETTLED_PARTITIONS:
             self._settled = count
-            if not is_loaded:
-                gc.collect()
+            gc.collect()
             gc.freeze()

@@ -27,7 +27,7 @@ from broker.metadata.loader import Publication, RecordBatch
 from broker.metadata.records import VersionedRecord, decode_record, encode_record
 from broker.metadata.result import Result
 from broker.metadata.slices import finish
-from broker.metadata.snapshot_load import LoadedSnapshot
+from broker.metadata.snapshot_load import LoadedSnapshot, SnapshotLoad
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.collector_pauses import CollectorPauses
 from broker.runtime.io_thread import BlockingIo
@@ -220,7 +220,7 @@ class ControllerDriver:
         foreign = [batch for batch in batches if batch.base_offset > self._controller.last_offset]
         if foreign:
             self._publish(self._controller.load([_decoded(batch) for batch in foreign]))
-        self._pauses.on_image(self.image, is_loaded=False)
+        self._pauses.on_image(self.image)
         while self._waiting and self._waiting[0].offset <= end:
             _, future, response = self._waiting.popleft()
             if not future.done():  # whoever asked may have gone
@@ -241,12 +241,13 @@ class ControllerDriver:
         done: asyncio.Future[None] = self._loop.create_future()
         began_ms, size, base = self._clock.monotonic_ms(), reader.size, self._controller.committed_image
         self._pauses.begin_load()
-        loading = load_in_slices(snapshot_id, reader, base, loop=self._loop, clock=self._clock, io=self._io)
+        load = SnapshotLoad(*snapshot_id, base, is_compared=self._published is not None)
+        loading = load_in_slices(load, reader, loop=self._loop, clock=self._clock, io=self._io)
         self._loading = loading
 
         def proceed(_: object) -> None:
-            self._pauses.end_load()
             if loading.cancelled():
+                self._pauses.end_load(None)
                 done.cancel()
                 return
             try:
@@ -254,6 +255,7 @@ class ControllerDriver:
             except Exception as error:  # noqa: BLE001  whatever it is, there is no state to go on with
                 failure = UnusableSnapshot(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}: {error}")
                 failure.__cause__ = error
+                self._pauses.end_load(None)
                 done.set_exception(failure)
             else:
                 done.set_result(None)
@@ -270,10 +272,10 @@ class ControllerDriver:
             elapsed_ms=round(elapsed_ms),
         )
         publication = self._controller.load_snapshot(loaded)
+        self._pauses.end_load(loaded.image)
         for follower in self._log_followers:
             follower.on_snapshot_loaded(snapshot_id, loaded, size, elapsed_ms)
         self._publish(publication)
-        self._pauses.on_image(loaded.image, is_loaded=True)
 
     def close(self) -> None:
         """Stop deciding, for the node stops: whoever waits is told that another must answer."""

@@ -3,9 +3,7 @@
 from asyncio import Future
 
 from broker.clock import Clock
-from broker.metadata.image import MetadataImage
 from broker.metadata.snapshot_load import LoadedSnapshot, SnapshotLoad
-from broker.quorum.identity import SnapshotId
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.quorum import SnapshotReader
 from broker.runtime.sliced_work import SlicedSteps, SlicedWork
@@ -13,14 +11,12 @@ from broker.runtime.waiters import Loop
 
 
 def load_in_slices(
-    snapshot_id: SnapshotId, reader: SnapshotReader, base: MetadataImage, *, loop: Loop, clock: Clock, io: BlockingIo
+    load: SnapshotLoad, reader: SnapshotReader, *, loop: Loop, clock: Clock, io: BlockingIo
 ) -> "Future[LoadedSnapshot]":
-    """Read the whole snapshot and close its reader. `base` is the image to which publishers will be told the
-    difference. Cancelling the future stops it.
+    """Read the whole snapshot and close its reader. Cancelling the future stops it.
 
     The future fails as `SnapshotLoad` says, with storage's DamagedSnapshot, or with OSError.
     """
-    load = SnapshotLoad(*snapshot_id, base)
     return SlicedWork(_steps(load, reader, io), loop, clock, rests=False).done
 
 
