@@ -6,8 +6,8 @@ from broker.metadata.cluster_image import ClusterImage
 from protocol.errors import ErrorCode, KafkaError
 
 
-def check_assignment(replicas: Sequence[int], brokers: ClusterImage, *, factor: int | None = None) -> None:
-    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless these are registered brokers, each once, `factor` of them."""
+def check_assignment(replicas: Sequence[int], brokers: ClusterImage) -> None:
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless these are registered brokers, each once."""
     if not replicas:
         raise bad_assignment("a partition is assigned to no broker")
     for broker in replicas:
@@ -15,7 +15,11 @@ def check_assignment(replicas: Sequence[int], brokers: ClusterImage, *, factor: 
             raise bad_assignment(f"broker {broker} is not registered")
     if len(set(replicas)) != len(replicas):
         raise bad_assignment("a partition is assigned to the same broker twice")
-    if factor is not None and len(replicas) != factor:
+
+
+def check_same_factor(replicas: Sequence[int], factor: int) -> None:
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless these are as many as the topic's other partitions have."""
+    if len(replicas) != factor:
         raise bad_assignment(f"a partition is assigned to {len(replicas)} brokers, others have {factor}")
 
 

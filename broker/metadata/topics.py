@@ -10,7 +10,12 @@ from broker.metadata.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.partition_index import metric_name
 from broker.metadata.placement import PlacementImpossible, UsableBroker, place
 from broker.metadata.records import VersionedRecord
-from broker.metadata.replica_assignments import bad_assignment, check_assignment, check_replication_factor
+from broker.metadata.replica_assignments import (
+    bad_assignment,
+    check_assignment,
+    check_replication_factor,
+    check_same_factor,
+)
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
 from broker.metadata.state import ConfigLayers, ControllerState
 from broker.metadata.topic_names import name_fault
@@ -279,8 +284,10 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"the replicas cannot be placed: {error}") from None
 
     def _check_assignment(self, replicas: Sequence[int], factor: int | None) -> None:
+        check_assignment(replicas, self._state.image.brokers)
         check_replication_factor(len(replicas), self._state.settings.max_replication_factor)
-        check_assignment(replicas, self._state.image.brokers, factor=factor)
+        if factor is not None:
+            check_same_factor(replicas, factor)
 
     def _registration(self, replicas: Sequence[int], *, manual: bool) -> PartitionRegistration:
         isr = tuple(broker for broker in replicas if self._state.image.brokers.is_active(broker))

@@ -65,6 +65,32 @@ STEPS: dict[str, Callable[[Any], object]] = {
         sorted(set(each)) for each in _dicts(admin.describe_log_dirs([TopicPartition(TOPIC, 0)]))
     ],
     "list partition reassignments": lambda admin: admin.list_partition_reassignments(),
+    "reassign partitions, good and bad": lambda admin: {
+        f"{partition.topic}-{partition.partition}": error and error.__name__
+        for partition, error in admin.alter_partition_reassignments(
+            {
+                TopicPartition(TOPIC, 0): [1],
+                TopicPartition(TOPIC, 1): [1, 7],
+                TopicPartition(TOPIC, 2): None,
+                TopicPartition("kp-unknown", 0): [1],
+            }
+        ).items()
+    },
+    "elect leaders, preferred and unclean": lambda admin: [
+        admin.elect_leaders(kind, {TOPIC: [0, 9]}, raise_errors=False) for kind in (0, 1)
+    ],
+    "update features, as they are": lambda admin: admin.update_features({"group.version": 1}),
+    "update features, too high": lambda admin: admin.update_features({"group.version": 99}),
+    "store a scram credential": lambda admin: admin.alter_user_scram_credentials(
+        [kafka.admin.UserScramCredentialUpsertion("kp-user", kafka.admin.ScramMechanism.SCRAM_SHA_256, b"secret")]
+    ),
+    "describe scram credentials": lambda admin: {
+        user: [bool(found["error"]), found["credential_infos"]]
+        for user, found in admin.describe_user_scram_credentials(["kp-user", "kp-nobody"]).items()
+    },
+    "delete a scram credential": lambda admin: admin.alter_user_scram_credentials(
+        [kafka.admin.UserScramCredentialDeletion("kp-user", kafka.admin.ScramMechanism.SCRAM_SHA_256)]
+    ),
     "describe acls without an authorizer": lambda admin: admin.describe_acls(
         kafka.admin.ACLFilter(
             None,

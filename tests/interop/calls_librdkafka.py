@@ -3,7 +3,7 @@
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, ElectionType, TopicPartition
 from confluent_kafka import admin as ck
 
 from tests.interop.admin_calls import CALLS, TIMEOUT_S, Subject, call, each_of, plain
@@ -306,6 +306,62 @@ def describe_cluster(subject: Subject) -> object:
     found = subject.librdkafka.describe_cluster(include_authorized_operations=True).result(TIMEOUT_S)
     operations = sorted(each.name for each in found.authorized_operations)
     return {"nodes": [node.id for node in found.nodes], "controller": found.controller.id, "operations": operations}
+
+
+@call("librdkafka: elect leaders")
+def elect_leaders(subject: Subject) -> object:
+    asked = [TopicPartition("rd-a", 0), TopicPartition("rd-a", 77), TopicPartition("rd-unknown", 0)]
+    results = {}
+    for kind in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+        elected = subject.librdkafka.elect_leaders(kind, asked).result(TIMEOUT_S)
+        results[kind.name] = {f"{p.topic}-{p.partition}": error and error.name() for p, error in elected.items()}
+    return results
+
+
+@call("librdkafka: store, describe and delete scram credentials")
+def scram_credentials(subject: Subject) -> object:
+    admin = subject.librdkafka
+    credential = ck.ScramCredentialInfo(ck.ScramMechanism.SCRAM_SHA_512, 8192)
+    return {
+        "store": each_of(
+            admin.alter_user_scram_credentials([ck.UserScramCredentialUpsertion("rd-user", credential, b"secret")])
+        ),
+        "describe": each_of(
+            admin.describe_user_scram_credentials(["rd-user", "rd-nobody"]),
+            lambda found: [[info.mechanism.name, info.iterations] for info in found.scram_credential_infos],
+        ),
+        "delete": each_of(
+            admin.alter_user_scram_credentials(
+                [ck.UserScramCredentialDeletion("rd-user", ck.ScramMechanism.SCRAM_SHA_512)]
+            )
+        ),
+        "delete again": each_of(
+            admin.alter_user_scram_credentials(
+                [ck.UserScramCredentialDeletion("rd-user", ck.ScramMechanism.SCRAM_SHA_512)]
+            )
+        ),
+    }
+
+
+@call("librdkafka: acls without an authorizer")
+def acls(subject: Subject) -> object:
+    any_of = (ck.AclOperation.ANY, ck.AclPermissionType.ANY)
+    binding = ck.AclBinding(
+        ck.ResourceType.TOPIC,
+        "rd-a",
+        ck.ResourcePatternType.LITERAL,
+        "User:u",
+        "*",
+        ck.AclOperation.READ,
+        ck.AclPermissionType.ALLOW,
+    )
+    every = ck.AclBindingFilter(ck.ResourceType.ANY, None, ck.ResourcePatternType.ANY, None, None, *any_of)
+    admin = subject.librdkafka
+    return {
+        "create": list(each_of(admin.create_acls([binding])).values()),
+        "describe": list(each_of({"every": admin.describe_acls(every)}).values()),
+        "delete": list(each_of(admin.delete_acls([every])).values()),
+    }
 
 
 @call("librdkafka: delete topics, one of them unknown")

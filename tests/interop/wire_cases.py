@@ -45,6 +45,7 @@ from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import ATTRIBUTES_POSITION
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
+from tests.interop.wire_cases_admin import ADMIN_STORIES
 from tests.interop.wire_stage import WireStage
 
 Step = tuple[str, Message]
@@ -918,4 +919,5 @@ STORIES: Mapping[ApiKey, Callable[[WireStage, int], Story]] = {
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DELETE_TOPICS: delete_topics,
+    **ADMIN_STORIES,
 }

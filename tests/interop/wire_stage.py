@@ -166,6 +166,7 @@ LEFT_OUT = frozenset({"throttle_time_ms", "cluster_id", "host", "port", "log_dir
 WORDS = frozenset({"error_message", "batch_index_error_message", "documentation"})
 IDENTITIES = (
     *("api_key", "node_id", "resource_type", "resource_name", "topic_name", "name", "topic", "topic_id"),
+    *("user", "feature", "entity_type", "entity_name", "entity"),
     *("group_id", "key", "partition_index", "partition", "index", "last_sequence", "producer_epoch"),
 )
 """Fields by which the items of a list are put in order: brokers answer in the order of their hash tables."""
