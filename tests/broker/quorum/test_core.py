@@ -1,0 +1,428 @@
+"""The core by itself: what it hands out, when it counts what it wrote, and what it takes from a leader."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from broker.quorum.appends import BatchTooLarge, NotLeader
+from broker.quorum.core import QuorumCore
+from broker.quorum.identity import LeaderAndEpoch, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.messages import (
+    NO_HURRY,
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    LeaderHint,
+    VoteRequest,
+    VoteResponse,
+)
+from broker.quorum.ready import Append, ElectionState, Ready, StartAt, TruncateTo
+from broker.quorum.settings import EpochStart, QuorumSettings, Recovered, StoredSnapshot
+from protocol.errors import ErrorCode
+from protocol.records.batch import parse_header
+from protocol.records.builder import Record, build_batch
+from protocol.records.control import ControlType, control_batch
+from tests.support.quorum_bench import CLUSTER, Disk, FixedRandom, QuorumBench, directory, listeners
+
+EMPTY = Recovered(None, 0, 0, (), (), ())
+
+
+class Driven:
+    """A core of node 1 of three configured voters, driven by hand; a moment is a number of ms."""
+
+    def __init__(
+        self,
+        recovered: Recovered = EMPTY,
+        change: Callable[[QuorumSettings], QuorumSettings] = lambda settings: settings,
+    ) -> None:
+        self.bench = QuorumBench()
+        self.bench.static([1, 2, 3])
+        self.settings = change(self.bench.nodes[1].settings)
+        self.disk = Disk(directory(1))
+        self.core = QuorumCore(self.settings, recovered, FixedRandom(0), self.bench.now)
+        self.tokens = 0
+
+    def at(self, ms: float) -> "Driven":
+        self.bench._go_to(ms)
+        return self
+
+    def ask(self, request: VoteRequest | FetchRequest | FetchSnapshotRequest | BeginQuorumEpochRequest) -> int:
+        self.tokens += 1
+        self.core.on_request(self.tokens, request, self.bench.now)
+        return self.tokens
+
+    def tick(self) -> None:
+        self.core.tick(self.bench.now)
+
+    def take(self) -> Ready:
+        ready = self.core.take_ready()
+        assert ready is not None, "nothing is ready"
+        return ready
+
+    def persist(self, ready: Ready) -> None:
+        self.core.persisted(ready, self.bench.now)
+
+    def do(self) -> Ready:
+        ready = self.take()
+        self.persist(ready)
+        return ready
+
+    def settle(self) -> None:
+        while (ready := self.core.take_ready()) is not None:
+            self.persist(ready)
+
+    def lead(self) -> "Driven":
+        """Win epoch 1 with the vote of node 2; the first record is written and not committed."""
+        self.at(1000).tick()
+        self.vote_of(2, self.do())
+        self.vote_of(2, self.do())
+        self.settle()
+        assert self.core.role == "leader"
+        return self
+
+    def vote_of(self, node_id: int, ready: Ready) -> None:
+        sent = next(send for send in ready.sends if send.to_id == node_id)
+        epoch = self.core.epoch
+        response = VoteResponse(ErrorCode.NONE, LeaderHint(-1, epoch), granted=True)
+        self.core.on_response(sent.serial, response, self.bench.now)
+
+    def fetch_of(self, node_id: int, offset: int, last: int = 1, high_watermark: int = NO_HURRY) -> int:
+        key = ReplicaKey(node_id, directory(node_id))
+        request = FetchRequest(CLUSTER, key, self.core.epoch, offset, last, 500, high_watermark=high_watermark)
+        return self.ask(request)
+
+    def follow(self, epoch: int = 1) -> "Driven":
+        """Node 2 leads."""
+        self.ask(BeginQuorumEpochRequest(CLUSTER, 2, epoch, None, listeners(2)))
+        return self
+
+    def answered_fetch(self, response: FetchResponse) -> None:
+        """The fetch that is under way to node 2 is answered."""
+        sent = next(send for send in self.do().sends if isinstance(send.request, FetchRequest))
+        self.core.on_response(sent.serial, response, self.bench.now)
+
+
+def answers(ready: Ready) -> dict[int, FetchResponse]:
+    return {each.token: each.response for each in ready.answers if isinstance(each.response, FetchResponse)}
+
+
+def data(offset: int, epoch: int, *values: bytes) -> bytes:
+    return build_batch([Record(0, None, value) for value in values or (b"x",)], base_offset=offset, leader_epoch=epoch)
+
+
+def from_leader(records: bytes, committed: int = -1, epoch: int = 1) -> FetchResponse:
+    return FetchResponse(ErrorCode.NONE, LeaderHint(2, epoch, listeners(2)), committed, 0, records=records)
+
+
+# What is handed out, and when it counts
+
+
+def test_one_ready_is_under_way_at_a_time() -> None:
+    driven = Driven().at(1000)
+    driven.tick()
+    ready = driven.take()
+    driven.ask(VoteRequest(CLUSTER, 9, ReplicaKey(2), None, LogPosition(0, 0)))
+    assert driven.core.take_ready() is None
+    driven.persist(ready)
+    assert driven.take().answers
+
+
+def test_a_vote_is_written_in_the_ready_that_tells_it() -> None:
+    driven = Driven()
+    driven.settle()
+    token = driven.ask(VoteRequest(CLUSTER, 5, ReplicaKey(2, directory(2)), None, LogPosition(0, 0)))
+    ready = driven.take()
+    assert ready.state == ElectionState(5, -1, 2, version=0)
+    assert [each.token for each in ready.answers] == [token]
+
+
+def test_a_leader_counts_its_records_when_they_are_synced() -> None:
+    driven = Driven().lead()
+    driven.fetch_of(2, 1)
+    driven.settle()
+    assert driven.core.high_watermark == 1
+    driven.core.append(1, [b"a"], driven.bench.now)
+    ready = driven.take()
+    assert ready.must_sync
+    driven.fetch_of(2, 2)  # it has the record before the leader's own disk has: then one disk has it, not two
+    assert driven.core.high_watermark == 1
+    driven.persist(ready)
+    assert driven.core.high_watermark == 2
+
+
+def test_followers_are_told_of_records_after_the_sync() -> None:
+    driven = Driven().lead()
+    driven.fetch_of(2, 1)
+    driven.settle()
+    token = driven.fetch_of(3, 1)
+    driven.settle()
+    driven.core.append(1, [b"a"], driven.bench.now)
+    ready = driven.take()
+    assert [type(each) for each in ready.log] == [Append]
+    assert answers(ready)[token].read_from == 1  # answers leave after the sync of the same Ready
+
+
+def test_a_leader_is_told_to_its_own_node_when_its_epoch_counts() -> None:
+    driven = Driven().lead()
+    driven.fetch_of(2, 1)
+    ready = driven.do()
+    assert (ready.high_watermark, ready.leader) == (1, LeaderAndEpoch(1, 1))
+
+
+def test_only_records_of_the_own_epoch_commit() -> None:
+    """A record of an older epoch on a majority may still be lost to a longer log (the Raft paper's figure 8)."""
+    driven = Driven(Recovered(ElectionState(4), 0, 7, (EpochStart(4, 0),), (), ())).lead()
+    driven.fetch_of(2, 7, last=4)
+    assert driven.core.high_watermark is None
+    driven.fetch_of(2, 8, last=5)
+    assert driven.core.high_watermark == 8
+
+
+# Appending
+
+
+def test_appends_within_the_linger_time_share_a_write() -> None:
+    driven = Driven().lead()
+    driven.at(2000).core.append(1, [b"a"], driven.bench.now)
+    assert len(driven.do().log) == 1
+    driven.at(2010).core.append(1, [b"b", b"c"], driven.bench.now)
+    appended = driven.core.append(1, [b"d"], driven.bench.now)
+    assert (appended.base_offset, driven.core.log_end_offset) == (4, 5)
+    driven.settle()
+    assert driven.core.next_deadline_ms == 2025
+    driven.at(2025).tick()
+    (operation,) = driven.do().log
+    assert isinstance(operation, Append)
+    assert operation.end_offset == 5
+    first = parse_header(operation.batches)
+    assert (first.base_offset, first.last_offset) == (2, 3)
+    assert parse_header(operation.batches, first.size).base_offset == 4
+
+
+def test_only_the_leader_of_the_epoch_appends() -> None:
+    driven = Driven()
+    with pytest.raises(NotLeader):
+        driven.core.append(0, [b"a"], driven.bench.now)
+    driven.lead()
+    with pytest.raises(NotLeader):
+        driven.core.append(2, [b"a"], driven.bench.now)
+
+
+def test_a_batch_has_a_limit() -> None:
+    driven = Driven().lead()
+    with pytest.raises(BatchTooLarge):
+        driven.core.append(1, [bytes(8 * 1024 * 1024)], driven.bench.now)
+    assert driven.core.log_end_offset == 1
+
+
+def test_what_was_gathered_is_gone_with_the_leadership() -> None:
+    driven = Driven().lead()
+    driven.core.append(1, [b"written"], driven.bench.now)
+    driven.at(1001).core.append(1, [b"gathered"], driven.bench.now)
+    assert driven.core.log_end_offset == 3
+    driven.follow(epoch=2)
+    assert driven.core.log_end_offset == 2
+    with pytest.raises(NotLeader):
+        driven.core.append(1, [b"b"], driven.bench.now)
+
+
+# Serving
+
+
+def test_a_fetch_waits_for_records_until_its_time_is_over() -> None:
+    driven = Driven().lead()
+    driven.fetch_of(2, 1)
+    driven.settle()
+    token = driven.fetch_of(2, 1, high_watermark=1)
+    assert token not in answers(driven.core.take_ready() or Ready())
+    driven.at(1499).tick()
+    driven.settle()
+    driven.at(1500).tick()
+    response = answers(driven.do())[token]
+    assert (response.error, response.read_from, response.high_watermark) == (ErrorCode.NONE, -1, 1)
+
+
+def test_news_of_the_high_watermark_wakes_a_fetch() -> None:
+    driven = Driven().lead()
+    token = driven.fetch_of(3, 1, high_watermark=-1)
+    assert answers(driven.do())[token].high_watermark == 1
+
+
+def test_waiting_fetches_end_with_the_leadership() -> None:
+    driven = Driven().lead()
+    driven.fetch_of(2, 1)
+    driven.settle()
+    token = driven.fetch_of(2, 1, high_watermark=1)
+    driven.follow(epoch=2)
+    assert answers(driven.do())[token].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_read_that_has_not_left_is_withdrawn_with_the_leadership() -> None:
+    """The log may be cut by the same Ready, and other records would be read."""
+    driven = Driven().lead()
+    ready = driven.core.take_ready()
+    token = driven.fetch_of(2, 0, last=0)
+    driven.follow(epoch=2)
+    if ready is not None:
+        driven.persist(ready)
+    assert answers(driven.do())[token].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_pages_of_snapshots() -> None:
+    stored = StoredSnapshot(SnapshotId(5, 4), 250, 0)
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), (stored,), ())
+    driven = Driven(recovered).lead()
+    key = ReplicaKey(2, directory(2))
+
+    def page(position: int, snapshot_id: SnapshotId = stored.id, max_bytes: int = 100) -> FetchSnapshotResponse:
+        request = FetchSnapshotRequest(CLUSTER, key, driven.core.epoch, snapshot_id, position, max_bytes)
+        token = driven.ask(request)
+        response = next(each.response for each in driven.do().answers if each.token == token)
+        assert isinstance(response, FetchSnapshotResponse)
+        return response
+
+    assert (page(0).size, page(0).max_bytes, page(200).max_bytes) == (250, 100, 50)
+    assert page(250).error is page(-1).error is ErrorCode.POSITION_OUT_OF_RANGE
+    assert page(0, SnapshotId(5, 3)).error is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert page(0, SnapshotId(0, 0)).error is ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def test_describe_is_for_leaders() -> None:
+    driven = Driven()
+    assert driven.core.describe(driven.bench.now).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    driven.lead()
+    driven.fetch_of(2, 1)
+    driven.fetch_of(9, 0, last=0)
+    description = driven.core.describe(driven.bench.now)
+    assert (description.leader_id, description.epoch, description.high_watermark) == (1, 1, 1)
+    assert [(each.key.id, each.log_end_offset) for each in description.voters] == [(1, 1), (2, 1), (3, -1)]
+    assert [(each.key.id, each.log_end_offset) for each in description.observers] == [(9, 0)]
+    assert [node.id for node in description.nodes] == [1, 2, 3]
+
+
+def test_a_silent_observer_is_forgotten_in_time() -> None:
+    driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
+    driven.fetch_of(9, 0, last=0)
+    driven.at(1999).fetch_of(2, 1)
+    assert driven.core.describe(driven.bench.now).observers
+    driven.at(2002)
+    assert not driven.core.describe(driven.bench.now).observers
+
+
+# Following
+
+
+def test_a_voter_syncs_what_it_fetched_before_it_fetches_again() -> None:
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(data(0, 1)))
+    ready = driven.do()
+    assert ready.must_sync
+    (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
+    assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (1, 1)
+
+
+def test_an_observer_that_cannot_vote_does_not_sync() -> None:
+    driven = Driven(change=lambda settings: replace(settings, key=ReplicaKey(9, directory(9)), can_vote=False)).follow()
+    driven.answered_fetch(from_leader(data(0, 1)))
+    assert not driven.do().must_sync
+
+
+def bad_crc() -> bytes:
+    batch = bytearray(data(0, 1))
+    batch[-1] ^= 1
+    return bytes(batch)
+
+
+def unreadable_control() -> bytes:
+    return control_batch([(ControlType.KRAFT_VOTERS, b"\x00")], 0, base_offset=0, leader_epoch=1)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [bad_crc(), data(1, 1), data(0, 2), data(0, -1), data(0, 1)[:-3], unreadable_control(), b"rubbish" * 20],
+    ids=["checksum", "gap", "later epoch", "no epoch", "truncated", "control", "rubbish"],
+)
+def test_bad_batches_are_not_appended(records: bytes) -> None:
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(records))
+    assert driven.core.log_end_offset == 0
+    assert driven.core.oddities == 1
+    assert driven.core.role == "follower"
+
+
+def test_good_batches_before_a_bad_one_are_appended() -> None:
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(data(0, 1, b"a", b"b") + data(2, 1) + data(4, 1), committed=9))
+    assert driven.core.log_end_offset == 3
+    assert driven.core.high_watermark == 3
+
+
+def test_epochs_are_written_one_by_one() -> None:
+    driven = Driven(Recovered(ElectionState(3), 0, 0, (), (), ())).follow(epoch=4)
+    driven.answered_fetch(from_leader(data(0, 1) + data(1, 1) + data(2, 3) + data(3, 4), epoch=4))
+    appends = [each for each in driven.do().log if isinstance(each, Append)]
+    assert [(each.epoch, each.end_offset) for each in appends] == [(1, 2), (3, 3), (4, 4)]
+
+
+def test_a_late_answer_changes_nothing() -> None:
+    driven = Driven().follow()
+    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchRequest))
+    driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.bench.now)
+    driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.bench.now)
+    assert driven.core.log_end_offset == 1
+
+
+def diverging(epoch: int, offset: int) -> FetchResponse:
+    return replace(from_leader(b""), diverging=LogPosition(epoch, offset))
+
+
+def test_what_is_committed_is_not_cut() -> None:
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
+    driven.answered_fetch(diverging(1, 1))
+    assert (driven.core.log_end_offset, driven.core.oddities) == (2, 1)
+    assert not driven.do().log
+
+
+def test_what_diverges_is_cut() -> None:
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(data(0, 1) + data(1, 1), committed=1))
+    driven.answered_fetch(diverging(1, 1))
+    assert TruncateTo(1) in driven.do().log
+    assert driven.core.log_end_offset == 1
+
+
+@pytest.mark.parametrize("snapshot_id", [SnapshotId(-1, 1), SnapshotId(5, -2), SnapshotId(1, 1), SnapshotId(0, 0)])
+def test_a_snapshot_that_is_nothing_newer_is_refused(snapshot_id: SnapshotId) -> None:
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
+    driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
+    assert driven.core.oddities == 1
+
+
+def test_a_fetched_snapshot_replaces_the_log() -> None:
+    driven = Driven().follow()
+    snapshot_id = SnapshotId(10, 1)
+    driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
+    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, 3, b"abc")
+    driven.core.on_response(sent.serial, page, driven.bench.now)
+    assert not driven.do().sends  # nothing is fetched while the file is looked at
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    ready = driven.do()
+    assert (ready.log, ready.high_watermark) == ((StartAt(snapshot_id),), 10)
+    (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
+    assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (10, 1)
+
+
+def test_an_answer_that_names_this_node_as_leader_is_no_news() -> None:
+    """Somebody has not heard that it leads no more."""
+    driven = Driven()
+    driven.at(0).tick()
+    sent = next(send for send in driven.do().sends)
+    response = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(1, 0))
+    driven.core.on_response(sent.serial, response, driven.bench.now)
+    assert (driven.core.role, driven.core.leader) == ("unattached", LeaderAndEpoch(None, 0))

@@ -1,0 +1,132 @@
+"""Where two logs part, and what a position is worth (KIP-595, KIP-630)."""
+
+import pytest
+
+from broker.quorum.identity import LogPosition, SnapshotId
+from broker.quorum.log_view import VALID, Diverging, LogView, NeedsSnapshot, Validation
+from broker.quorum.settings import EpochStart, Recovered, StoredSnapshot
+
+
+def log(
+    end: int, epochs: dict[int, int], *, start: int = 0, snapshots: tuple[tuple[int, int], ...] = (), size: int = 0
+) -> LogView:
+    """`epochs`: epoch to start offset; `snapshots`: (end offset, epoch)."""
+    stored = tuple(StoredSnapshot(SnapshotId(*each), 100, 0) for each in snapshots)
+    starts = tuple(EpochStart(epoch, offset) for epoch, offset in epochs.items())
+    return LogView(Recovered(None, start, end, starts, stored, (), size))
+
+
+LEADER = {1: 0, 4: 20}
+"""Of a log to 30: the trace of KIP-595's divergence."""
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [(0, (0, 0)), (1, (1, 20)), (2, (1, 20)), (3, (1, 20)), (4, (4, 30)), (5, (4, 30))],
+)
+def test_an_epoch_ends_where_the_next_begins(epoch: int, expected: tuple[int, int]) -> None:
+    assert log(30, LEADER).end_offset_for_epoch(epoch) == LogPosition(*expected)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "expected"),
+    [
+        (0, 0, VALID),
+        (30, 4, VALID),
+        (20, 1, VALID),
+        (12, 1, VALID),
+        (25, 3, Diverging(LogPosition(1, 20))),
+        (21, 1, Diverging(LogPosition(1, 20))),
+        (31, 4, Diverging(LogPosition(4, 30))),
+        (30, 9, Diverging(LogPosition(4, 30))),
+    ],
+)
+def test_a_position_is_valid_if_it_lies_on_the_leaders_log(offset: int, epoch: int, expected: Validation) -> None:
+    assert log(30, LEADER).validate(offset, epoch) == expected
+
+
+def test_a_follower_goes_back_to_where_both_logs_may_agree() -> None:
+    """It has epochs 2 and 3 that the leader does not know; its own epoch 1 is shorter than the leader's."""
+    leader, follower = log(30, LEADER), log(25, {1: 0, 2: 12, 3: 18})
+    answer = leader.validate(follower.end, follower.last_epoch)
+    assert isinstance(answer, Diverging)
+    assert follower.truncation_offset(answer.position) == 12
+    follower.truncate_to(12)
+    assert follower.position == LogPosition(1, 12)
+    assert leader.validate(follower.end, follower.last_epoch) == VALID
+
+
+@pytest.mark.parametrize(
+    ("diverging", "expected"),
+    [((0, 9), 9), ((0, 99), 25), ((1, 5), 5), ((2, 99), 18), ((9, 99), 25), ((3, 20), 20)],
+)
+def test_truncation_takes_the_lesser_end(diverging: tuple[int, int], expected: int) -> None:
+    assert log(25, {1: 0, 2: 12, 3: 18}).truncation_offset(LogPosition(*diverging)) == expected
+
+
+def test_an_epoch_without_records_goes_too() -> None:
+    view = log(10, {1: 0, 2: 10})
+    view.truncate_to(10)
+    assert view.position == LogPosition(1, 10)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "expected"),
+    [
+        (0, 0, NeedsSnapshot(SnapshotId(120, 6))),
+        (99, 4, NeedsSnapshot(SnapshotId(120, 6))),
+        (100, 4, VALID),
+        (100, 3, NeedsSnapshot(SnapshotId(120, 6))),
+        (110, 3, NeedsSnapshot(SnapshotId(120, 6))),
+        (110, 5, VALID),
+        (130, 6, VALID),
+        (110, 4, Diverging(LogPosition(4, 100))),
+    ],
+)
+def test_what_is_not_in_the_log_is_in_a_snapshot(offset: int, epoch: int, expected: Validation) -> None:
+    view = log(130, {5: 100, 6: 115}, start=100, snapshots=((100, 4), (120, 6)))
+    assert view.validate(offset, epoch) == expected
+
+
+def test_an_empty_log_is_sent_a_snapshot_even_if_the_log_begins_at_0() -> None:
+    assert log(30, LEADER, snapshots=((25, 4),)).validate(0, 0) == NeedsSnapshot(SnapshotId(25, 4))
+
+
+def test_a_log_that_is_nothing_but_a_snapshot_has_its_epoch() -> None:
+    view = log(5, {1: 0})
+    view.start_at(StoredSnapshot(SnapshotId(1000, 5), 100, 0))
+    assert (view.start, view.end, view.position) == (1000, 1000, LogPosition(5, 1000))
+    assert view.epoch_before(1000) == 5
+
+
+def test_trimming_keeps_the_epoch_that_goes_on() -> None:
+    view = log(30, {1: 0, 4: 20}, snapshots=((10, 1), (25, 4)), size=3000)
+    view.trim(SnapshotId(25, 4))
+    assert (view.start, view.bytes) == (25, 500)
+    assert view.end_offset_for_epoch(4) == LogPosition(4, 30)
+    assert view.oldest_snapshot == view.newest_snapshot == SnapshotId(25, 4)
+    assert view.validate(25, 4) == VALID
+    assert view.validate(24, 4) == NeedsSnapshot(SnapshotId(25, 4))
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0, None), (1, 1), (20, 1), (21, 4), (30, 4), (31, None)])
+def test_the_epoch_before_an_offset(offset: int, expected: int | None) -> None:
+    assert log(30, LEADER).epoch_before(offset) == expected
+
+
+def test_snapshots_are_kept_in_the_order_of_their_ids() -> None:
+    view = log(30, LEADER)
+    assert view.add_snapshot(StoredSnapshot(SnapshotId(25, 4), 1, 0))
+    assert view.add_snapshot(StoredSnapshot(SnapshotId(15, 1), 1, 0))
+    assert not view.add_snapshot(StoredSnapshot(SnapshotId(15, 1), 1, 0))
+    assert (view.oldest_snapshot, view.newest_snapshot) == (SnapshotId(15, 1), SnapshotId(25, 4))
+
+
+def test_appends_open_epochs() -> None:
+    view = log(0, {})
+    view.append(3, 1, 50)
+    view.append(5, 1, 50)
+    view.append(6, 4, 20)
+    assert view.position == LogPosition(4, 6)
+    assert view.end_offset_for_epoch(1) == LogPosition(1, 5)
+    assert view.bytes == 120

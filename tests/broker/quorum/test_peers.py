@@ -1,0 +1,53 @@
+"""One request at a time to each destination."""
+
+from broker.quorum.identity import Endpoint, Instant
+from broker.quorum.messages import ProbeRequest
+from broker.quorum.peers import Peers
+
+HOST = Endpoint("host", 1)
+
+
+def at(ms: float) -> Instant:
+    return Instant(ms, 0)
+
+
+def test_a_destination_is_taken_until_the_outcome_comes() -> None:
+    peers = Peers(2000, 20)
+    sent = peers.send(2, HOST, ProbeRequest())
+    assert (sent.to_id, sent.timeout_ms) == (2, 2000)
+    assert not peers.is_ready(2, at(0))
+    assert peers.is_ready(3, at(0))
+    flight = peers.land(sent.serial)
+    assert flight is not None
+    assert flight.to_id == 2
+    assert peers.is_ready(2, at(0))
+
+
+def test_an_outcome_counts_once() -> None:
+    peers = Peers(2000, 20)
+    sent = peers.send(2, HOST, ProbeRequest())
+    peers.land(sent.serial)
+    assert peers.land(sent.serial) is None
+
+
+def test_after_failures_a_destination_rests_longer_and_longer() -> None:
+    peers = Peers(2000, 20)
+    for pause in (20, 40, 80, 160, 160):
+        peers.failed(2, at(0))
+        assert not peers.is_ready(2, at(pause - 1))
+        assert peers.next_retry(at(0)) == pause
+        assert peers.is_ready(2, at(pause))
+    peers.succeeded(2)
+    peers.failed(2, at(0))
+    assert peers.next_retry(at(0)) == 20
+
+
+def test_who_forgets_may_ask_everybody_at_once() -> None:
+    peers = Peers(2000, 20)
+    sent = peers.send(2, HOST, ProbeRequest())
+    peers.failed(3, at(0))
+    peers.forget()
+    assert peers.is_ready(2, at(0))
+    assert peers.is_ready(3, at(0))
+    assert peers.land(sent.serial) is None
+    assert peers.next_retry(at(0)) is None

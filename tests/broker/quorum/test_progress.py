@@ -1,0 +1,110 @@
+"""What a leader knows of others."""
+
+from broker.quorum.identity import Instant, ReplicaKey
+from broker.quorum.progress import Progress, ReplicaProgress
+from broker.quorum.voters import Voter, VoterSet
+from protocol.primitives import ZERO_UUID, Uuid
+
+DISK, OTHER_DISK = Uuid(b"d" * 16), Uuid(b"e" * 16)
+
+
+def key(node_id: int, directory: Uuid = DISK) -> ReplicaKey:
+    return ReplicaKey(node_id, directory)
+
+
+def at(ms: int) -> Instant:
+    return Instant(float(ms), 1_000_000 + ms)
+
+
+def voters(*ids: int, directory: Uuid = DISK) -> VoterSet:
+    return VoterSet(Voter(key(each, directory)) for each in ids)
+
+
+def test_the_leader_counts_itself_as_far_as_it_synced() -> None:
+    progress = Progress(key(1), voters(1, 2, 3))
+    assert progress.agreed(10) == -1
+    progress.fetched(key(2), 7, 10, at(0))
+    assert progress.agreed(10) == 7
+    assert progress.agreed(5) == 5
+
+
+def test_a_leader_that_is_no_voter_does_not_count() -> None:
+    progress = Progress(key(1), voters(2, 3))
+    progress.fetched(key(2), 7, 10, at(0))
+    assert progress.agreed(10) == -1
+    progress.fetched(key(3), 9, 10, at(0))
+    assert progress.agreed(10) == 7
+
+
+def test_another_disk_of_a_voter_is_an_observer() -> None:
+    progress = Progress(key(1), voters(1, 2))
+    assert not progress.fetched(key(2, OTHER_DISK), 9, 10, at(0))
+    assert progress.agreed(10) == -1
+    assert [each.key for each in progress.observers()] == [key(2, OTHER_DISK)]
+
+
+def test_a_configured_voter_matches_any_disk() -> None:
+    progress = Progress(key(1), voters(1, 2, directory=ZERO_UUID))
+    assert progress.fetched(key(2, OTHER_DISK), 9, 10, at(0))
+    assert progress.agreed(10) == 9
+
+
+def test_who_becomes_a_voter_keeps_its_place_and_who_stops_too() -> None:
+    progress = Progress(key(1), voters(1, 2))
+    progress.fetched(key(2), 4, 10, at(0))
+    progress.fetched(key(3), 8, 10, at(0))
+    progress.set_voters(voters(1, 3))
+    assert progress.agreed(10) == 8
+    assert [(each.key, each.end_offset) for each in progress.observers()] == [(key(2), 4)]
+
+
+def test_a_voter_may_come_back_with_less() -> None:
+    progress = Progress(key(1), voters(1, 2))
+    progress.fetched(key(2), 9, 10, at(0))
+    progress.fetched(key(2), 0, 10, at(1))
+    assert progress.agreed(10) == 0
+
+
+def test_a_majority_in_contact_is_counted_anew_each_time() -> None:
+    progress = Progress(key(1), voters(1, 2, 3, 4, 5))
+    assert not progress.in_contact(key(2))
+    assert not progress.in_contact(key(2))
+    assert progress.in_contact(key(3))
+    assert not progress.in_contact(key(3))
+
+
+def test_without_the_leader_a_majority_is_one_more() -> None:
+    progress = Progress(key(1), voters(2, 3))
+    assert not progress.in_contact(key(2))
+    assert progress.in_contact(key(3))
+
+
+def test_observers_are_no_contact() -> None:
+    assert not Progress(key(1), voters(1, 2)).in_contact(key(3))
+
+
+def test_caught_up_is_who_has_what_there_was() -> None:
+    """Now, if it has all; at its last fetch, if it has by now what was all then."""
+    replica = ReplicaProgress(key(2))
+    replica.fetched(3, 10, at(0))
+    assert replica.caught_up_ms == -1
+    replica.fetched(10, 12, at(100))
+    assert replica.caught_up_ms == 1_000_000
+    replica.fetched(12, 12, at(200))
+    assert replica.caught_up_ms == 1_000_200
+
+
+def test_live_are_voters_and_observers_in_contact() -> None:
+    progress = Progress(key(1), voters(1, 2))
+    progress.fetched(key(3), 3, 10, at(0))
+    progress.touched(key(4), at(900))
+    assert {each.key.id: each.end_offset for each in progress.live(500.0)} == {2: -1, 4: -1}
+    progress.forget_silent(500.0)
+    assert [each.key.id for each in progress.observers()] == [4]
+
+
+def test_successors_begin_with_the_most_advanced() -> None:
+    progress = Progress(key(1), voters(1, 2, 3, 4))
+    progress.fetched(key(4), 9, 10, at(0))
+    progress.fetched(key(3), 5, 10, at(0))
+    assert [each.id for each in progress.successors()] == [4, 3, 2]
