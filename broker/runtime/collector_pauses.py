@@ -8,6 +8,8 @@ alive at that moment and end later, stays, which is why nothing is set aside for
 """
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from broker.metadata.image import MetadataImage
@@ -37,6 +39,17 @@ class CollectorPauses:
             self._settled = image.topics.partition_count
         if self._was_enabled:
             gc.enable()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Many objects are made and given up again, none of them garbage that counting would not free."""
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()
 
     def on_image(self, image: MetadataImage) -> None:
         """Records led to an image. If it has grown by enough, what is new is looked at once more and set aside."""

@@ -325,8 +325,12 @@ class ControllerDriver:
             high_watermark = self._quorum.high_watermark
             if high_watermark is None or self._controller.last_offset + 1 < high_watermark or image.is_empty:
                 return
-            if not delta.image.is_empty:
-                delta = _whole(image)
+            with self._pauses.paused():
+                self._tell(delta if delta.image.is_empty else _whole(image), image)
+        else:
+            self._tell(delta, image)
+
+    def _tell(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._published = image
         for publisher in list(self._publishers):
             publisher.on_metadata(delta, image)
