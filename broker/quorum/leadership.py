@@ -11,7 +11,6 @@ already; it resigns, so that its clients look elsewhere (KAFKA-15489).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 from broker.quorum import batches
@@ -19,7 +18,7 @@ from broker.quorum.admission import leader_error
 from broker.quorum.appends import Appended, Appends, NotLeader
 from broker.quorum.batches import TypedRecord
 from broker.quorum.elections import Elections
-from broker.quorum.identity import NOBODY, Instant, SnapshotId
+from broker.quorum.identity import NOBODY, Instant, LogPosition, SnapshotId
 from broker.quorum.log_view import Diverging, NeedsSnapshot, Valid
 from broker.quorum.messages import (
     UNKNOWN_OFFSET,
@@ -53,6 +52,7 @@ class Leadership:
         self._elections = elections
         self._appends = Appends(0, 0, 0)
         self._parked = ParkedFetches()
+        self._sweep_at = 0.0
         replica.on_leaving.append(self._on_leaving)
 
     # Beginning and ending
@@ -194,9 +194,9 @@ class Leadership:
             case Valid():
                 self._on_valid_fetch(token, request, now)
             case Diverging(position):
-                replica.answer(token, replace(self._fetch_response(), diverging=position))
+                replica.answer(token, self._fetch_response(diverging=position))
             case NeedsSnapshot(snapshot_id):
-                replica.answer(token, replace(self._fetch_response(), snapshot_id=snapshot_id))
+                replica.answer(token, self._fetch_response(snapshot_id=snapshot_id))
 
     def _fetch_error(self, request: FetchRequest) -> ErrorCode:
         if error := leader_error(self._replica, request.cluster_id, request.epoch):
@@ -228,15 +228,22 @@ class Leadership:
             role.quorum_deadline = self._quorum_deadline(role.progress, now)
 
     def _answer_fetch(self, token: int, request: FetchRequest) -> None:
-        response, log = self._fetch_response(), self._replica.log
-        if request.fetch_offset < log.end:
+        if request.fetch_offset < self._replica.log.end:
             max_bytes = max(1, min(request.max_bytes, self._replica.settings.fetch_max_bytes))
-            response = replace(response, read_from=request.fetch_offset, max_bytes=max_bytes)
-        self._replica.answer(token, response)
+            self._replica.answer(token, self._fetch_response(read_from=request.fetch_offset, max_bytes=max_bytes))
+        else:
+            self._replica.answer(token, self._fetch_response())
 
-    def _fetch_response(self) -> FetchResponse:
+    def _fetch_response(
+        self,
+        diverging: LogPosition | None = None,
+        snapshot_id: SnapshotId | None = None,
+        read_from: int = UNKNOWN_OFFSET,
+        max_bytes: int = 0,
+    ) -> FetchResponse:
         replica = self._replica
-        return FetchResponse(ErrorCode.NONE, replica.hint, self.committed, replica.log.start)
+        hint, start = replica.hint, replica.log.start
+        return FetchResponse(ErrorCode.NONE, hint, self.committed, start, diverging, snapshot_id, read_from, max_bytes)
 
     def _wake(self) -> None:
         for parked in self._parked.woken(self._replica.log.end, self.committed):
@@ -281,8 +288,16 @@ class Leadership:
         if write_at is not None and now.monotonic_ms >= write_at:
             self._write_gathered(now)
         self._tell_of_epoch(role, now)
+        if now.monotonic_ms >= self._sweep_at:
+            self._sweep(role, now)
         for parked in self._parked.expired(now.monotonic_ms):
             self._answer_parked(parked)
+
+    def _sweep(self, role: Leader, now: Instant) -> None:
+        """Forgets observers that do not come any more."""
+        session = self._replica.settings.observer_session_timeout_ms
+        role.progress.forget_silent(now.monotonic_ms - session)
+        self._sweep_at = now.monotonic_ms + session
 
     def _tell_of_epoch(self, role: Leader, now: Instant) -> None:
         """To all other voters at once, and again and again: who was away does not know, who restarted has forgotten."""

@@ -279,9 +279,9 @@ class Replica:
         self._syncing_end = min(self._syncing_end, offset)
 
     def start_at(self, snapshot: StoredSnapshot, control: Sequence[ControlRecord]) -> None:
-        """The log is nothing but a snapshot, which is on disk."""
-        self.log.start_at(snapshot)
+        """The log is nothing but a snapshot, which is on disk. Raises IncompatibleVoters; then nothing has changed."""
         self.history.restart(control)
+        self.log.start_at(snapshot)
         self.out.log.append(StartAt(snapshot.id))
         self.synced_end = self.log.end
         self._syncing_end = 0

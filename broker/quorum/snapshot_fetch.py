@@ -8,6 +8,7 @@
 Until step 4 the node votes with its log as it was. A change of role before step 3 throws the pages away.
 """
 
+from broker.quorum.control_history import IncompatibleVoters
 from broker.quorum.elections import Elections
 from broker.quorum.identity import Instant, SnapshotId
 from broker.quorum.messages import FetchSnapshotRequest, FetchSnapshotResponse
@@ -102,14 +103,26 @@ class SnapshotFetch:
         self._checked = None
         replica, role = self._replica, self._replica.role
         replica.leader_answered(now)
-        if stored is None and replica.term.leader_id is not None:  # or it would be fetched again and again
-            replica.oddities += 1
-            replica.peers.failed(replica.term.leader_id, now)
-        if stored is None or isinstance(role, Leader) or stored.id.position <= replica.position:
+        if stored is None:
+            self._reject(now)
+        elif not isinstance(role, Leader) and stored.id.position > replica.position:
+            self._start_at(stored, control, now)
+
+    def _start_at(self, stored: StoredSnapshot, control: tuple[ControlRecord, ...], now: Instant) -> None:
+        try:
+            self._replica.start_at(stored, control)
+        except IncompatibleVoters:
+            self._reject(now)
             return
-        replica.start_at(stored, control)
-        replica.raise_high_watermark(stored.id.end_offset, now)
-        replica.control_changed(now)
+        self._replica.control_changed(now)
+        self._replica.raise_high_watermark(stored.id.end_offset, now)
+
+    def _reject(self, now: Instant) -> None:
+        """It is no good. After a pause there may be a better one; without it, this one would come again and again."""
+        replica = self._replica
+        replica.oddities += 1
+        if replica.term.leader_id is not None:
+            replica.peers.failed(replica.term.leader_id, now)
 
     def _discard(self) -> None:
         if self._wanted is not None:

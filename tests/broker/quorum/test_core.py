@@ -20,8 +20,9 @@ from broker.quorum.messages import (
     VoteResponse,
 )
 from broker.quorum.ready import Append, ElectionState, Ready, StartAt, TruncateTo
-from broker.quorum.settings import EpochStart, QuorumSettings, Recovered, StoredSnapshot
+from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StoredSnapshot
 from protocol.errors import ErrorCode
+from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, control_batch
@@ -426,3 +427,22 @@ def test_an_answer_that_names_this_node_as_leader_is_no_news() -> None:
     response = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(1, 0))
     driven.core.on_response(sent.serial, response, driven.bench.now)
     assert (driven.core.role, driven.core.leader) == ("unattached", LeaderAndEpoch(None, 0))
+
+
+@pytest.mark.parametrize("is_parsed", [False, True], ids=["file", "voters"])
+def test_a_fetched_snapshot_that_is_no_good_is_not_used(is_parsed: bool) -> None:
+    """Either the file is corrupt, or it names a voter twice. The leader is asked again after a pause."""
+    driven = Driven().follow()
+    snapshot_id = SnapshotId(10, 1)
+    driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
+    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, 3, b"abc")
+    driven.core.on_response(sent.serial, page, driven.bench.now)
+    driven.do()
+    stored = StoredSnapshot(snapshot_id, 3, 0) if is_parsed else None
+    twice = VotersRecord(voters=[VotersRecordVoter(voter_id=2), VotersRecordVoter(voter_id=2)])
+    driven.core.on_snapshot_fetched(snapshot_id, stored, (ControlRecord(9, None, twice),), driven.bench.now)
+    ready = driven.do()
+    assert (driven.core.log_end_offset, driven.core.oddities) == (0, 1)
+    assert not ready.log
+    assert all(send.to_id != 2 for send in ready.sends)
