@@ -26,6 +26,9 @@ COMMANDS: dict[str, Command] = {
     "features": Command("features", "features", "Show or change feature levels of the cluster."),
     "leader-election": Command("leader_election", "leader_election", "Elect leaders of partitions."),
     "reassign-partitions": Command("reassign_partitions", "reassign_partitions", "Move partitions between brokers."),
+    "metadata-shell": Command(
+        "metadata_shell", "metadata_shell", "Browse the metadata of a cluster as a tree of files."
+    ),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
     "broker-api-versions": Command("broker_api_versions", "broker_api_versions", "Show which APIs each broker serves."),
@@ -37,7 +40,6 @@ COMMANDS: dict[str, Command] = {
 NOT_LANDED: dict[str, str] = {
     "acls": "Access control lists",
     "transactions": "Transactions",
-    "metadata-shell": "The metadata shell",
     "remote": "Tiered storage",
     "perf-producer": "The producer benchmark",
     "perf-consumer": "The consumer benchmark",

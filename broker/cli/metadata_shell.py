@@ -1,0 +1,103 @@
+"""`ottla metadata-shell`: Kafka's kafka-metadata-shell, which ours also runs against a live cluster."""
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+
+from broker.cli.failure import CommandFailed
+from broker.cli.options import DEFAULT_BOOTSTRAP
+from broker.cli.session import session
+from broker.cli.shell.commands import Exit, Shell, ShellError
+from broker.cli.shell.nodes import Directory, root
+from broker.cli.shell.sources import LiveMetadata, load_file
+
+PROMPT = ">> "
+
+
+@click.command(
+    "metadata-shell",
+    short_help="Browse the metadata of a cluster as a tree of files.",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+)
+@click.option("--snapshot", "-s", metavar="FILE", help="A snapshot file, *.checkpoint.")
+@click.option("--bootstrap-server", metavar="HOST:PORT[,…]", help=f"A live cluster. [default: {DEFAULT_BOOTSTRAP}]")
+@click.option("--command-config", metavar="FILE", type=click.Path(), help="Properties of the client.")
+@click.argument("command", nargs=-1)
+def metadata_shell(
+    snapshot: str | None, bootstrap_server: str | None, command_config: str | None, command: tuple[str, ...]
+) -> None:
+    """Browse the metadata of a cluster as a tree of files (kafka-metadata-shell).
+
+    Runs COMMAND (ls, cat, find, tree …; `help` lists them), or asks for commands. A live cluster is looked at anew for
+    each of them.
+    """
+    if snapshot is not None and bootstrap_server is not None:
+        raise click.UsageError("--snapshot and --bootstrap-server exclude each other.")
+    with _tree(snapshot, bootstrap_server or DEFAULT_BOOTSTRAP, command_config) as tree:
+        shell = Shell(tree)
+        if command:
+            _run_one(shell, command)
+        else:
+            _run_all(shell)
+
+
+@contextlib.contextmanager
+def _tree(snapshot: str | None, bootstrap: str, command_config: str | None) -> Iterator[Callable[[], Directory]]:
+    """Gives the tree as it is at each call."""
+    if snapshot is not None:
+        fixed = root(load_file(snapshot))
+        yield lambda: fixed
+        return
+    with session(bootstrap, command_config) as client:
+        live = LiveMetadata(client)
+
+        def current() -> Directory:
+            live.catch_up()
+            return root(live.image)
+
+        yield current
+
+
+def _run_one(shell: Shell, command: tuple[str, ...]) -> None:
+    """Raises CommandFailed with what the command could not do."""
+    try:
+        for line in shell.run(command):
+            click.echo(line)
+    except ShellError as error:
+        raise CommandFailed(str(error)) from error
+    except Exit:
+        return
+
+
+def _run_all(shell: Shell) -> None:
+    """Commands from a person or, without prompts, from a pipe. One that fails is told, and the next is read."""
+    is_person = sys.stdin.isatty()
+    if is_person:
+        _complete_with(shell)
+        click.echo("[ Ottla metadata shell: `help` lists the commands. ]")
+    while True:
+        try:
+            words = shlex.split(input(PROMPT if is_person else ""))
+            if words:
+                for line in shell.run(words):
+                    click.echo(line)
+        except ValueError as error:  # of shlex: a quotation that does not end
+            click.echo(f"{error}.", err=True)
+        except ShellError as error:
+            click.echo(str(error), err=True)
+        except (EOFError, Exit):
+            return
+
+
+def _complete_with(shell: Shell) -> None:
+    """Tab completes paths, where the terminal can."""
+    try:
+        import readline
+    except ImportError:
+        return
+    readline.set_completer_delims(" \t\n'\"")
+    readline.set_completer(lambda text, state: [*shell.complete(text), None][state])
+    readline.parse_and_bind("tab: complete")

@@ -1,0 +1,236 @@
+"""The commands of the metadata shell, over whatever tree they are given: words in, lines out."""
+
+import fnmatch
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from broker.cli.shell.nodes import Directory, Leaf, Node
+
+MANUAL: Final[dict[str, str]] = {
+    "cat": "cat FILE…: print the content of files.",
+    "cd": "cd [DIRECTORY]: go to a directory, or to / without one.",
+    "exit": "exit: leave the shell.",
+    "find": "find [PATH…]: list paths and everything below them.",
+    "help": "help: list the commands.",
+    "history": "history [N]: show the last commands, or the last N of them.",
+    "ls": "ls [PATH…]: list directories. *, ? and […] stand for any names, as in other shells.",
+    "man": "man COMMAND: say what a command does.",
+    "pwd": "pwd: print the current directory.",
+    "tree": "tree [PATH…]: show directories and files with their contents.",
+}
+
+_WILDCARDS: Final = frozenset("*?[")
+_DEFAULT_HISTORY: Final = 500
+
+
+class ShellError(Exception):
+    """A command that could not do all it was asked; one sentence for each thing."""
+
+
+class Exit(Exception):
+    """The user wants to leave."""
+
+
+class Found(NamedTuple):
+    """A node, and its absolute path as a tuple of names."""
+
+    path: tuple[str, ...]
+    node: Node
+
+    @property
+    def name(self) -> str:
+        return self.path[-1] if self.path else "/"
+
+
+class Shell:
+    """`root` gives the tree as it is now; the current directory and the history are kept between commands."""
+
+    def __init__(self, root: Callable[[], Directory]) -> None:
+        self._root = root
+        self._current: tuple[str, ...] = ()
+        self._history: list[str] = []
+
+    def run(self, words: Sequence[str]) -> Iterator[str]:
+        """The lines that a command prints. Raises ShellError, after all lines that there are; Exit."""
+        self._history.append(" ".join(words))
+        name, *arguments = words
+        commands: dict[str, Callable[[Sequence[str]], Iterator[str]]] = {
+            "cat": self._cat,
+            "cd": self._cd,
+            "exit": self._exit,
+            "find": self._find,
+            "help": self._help,
+            "history": self._show_history,
+            "ls": self._ls,
+            "man": self._man,
+            "pwd": self._pwd,
+            "quit": self._exit,
+            "tree": self._tree,
+        }
+        if name not in commands:
+            raise ShellError(f"invalid choice: '{name}' (choose from {', '.join(map(repr, MANUAL))})")
+        yield from commands[name](arguments)
+
+    def complete(self, text: str) -> list[str]:
+        """Paths that begin with `text`."""
+        parent, slash, begun = text.rpartition("/")
+        found = self._look_up(parent + slash or ".")
+        if found is None or not isinstance(found.node, Directory):
+            return []
+        names = sorted(name for name in found.node.names() if name.startswith(begun))
+        return [
+            f"{parent}{slash}{name}{'/' if isinstance(found.node.child(name), Directory) else ''}" for name in names
+        ]
+
+    # Commands
+
+    def _ls(self, arguments: Sequence[str]) -> Iterator[str]:
+        found, problems = self._match("ls", arguments or ["."])
+        files = [each for each in found if isinstance(each.node, Leaf)]
+        directories = [each for each in found if isinstance(each.node, Directory)]
+        yield from (each.name for each in files)
+        for index, each in enumerate(directories):
+            if index or files:
+                yield ""
+            if len(found) > 1:
+                yield f"{each.name}:"
+            yield from _names(each.node)
+        _raise(problems)
+
+    def _cat(self, arguments: Sequence[str]) -> Iterator[str]:
+        if not arguments:
+            raise ShellError("cat: name a file.")
+        found, problems = self._match("cat", arguments)
+        for each in found:
+            if isinstance(each.node, Leaf):
+                yield each.node.read()
+            else:
+                problems.append(f"cat: {_shown(each.path)}: Is a directory")
+        _raise(problems)
+
+    def _find(self, arguments: Sequence[str]) -> Iterator[str]:
+        found, problems = self._match("find", arguments or ["."])
+        for each in found:
+            yield from _walk(each)
+        _raise(problems)
+
+    def _tree(self, arguments: Sequence[str]) -> Iterator[str]:
+        found, problems = self._match("tree", arguments or ["."])
+        for each in found:
+            yield from _branches(each.node, 0)
+        _raise(problems)
+
+    def _cd(self, arguments: Sequence[str]) -> Iterator[str]:
+        if len(arguments) > 1:
+            raise ShellError("cd: too many arguments.")
+        found, problems = self._match("cd", arguments or ["/"])
+        _raise(problems)
+        if len(found) != 1 or not isinstance(found[0].node, Directory):
+            raise ShellError(f"cd: {arguments[0]}: not a directory.")
+        self._current = found[0].path
+        yield from ()
+
+    def _pwd(self, _arguments: Sequence[str]) -> Iterator[str]:
+        yield _shown(self._current)
+
+    def _help(self, _arguments: Sequence[str]) -> Iterator[str]:
+        yield from MANUAL.values()
+
+    def _man(self, arguments: Sequence[str]) -> Iterator[str]:
+        for name in arguments:
+            if name not in MANUAL:
+                raise ShellError(f"man: unknown command {name}. Type help to get a list of commands.")
+            yield MANUAL[name]
+        if not arguments:
+            raise ShellError("man: name a command. Type help to get a list of commands.")
+
+    def _show_history(self, arguments: Sequence[str]) -> Iterator[str]:
+        count = arguments[0] if arguments else str(_DEFAULT_HISTORY)
+        if not count.isdecimal():
+            raise ShellError(f"history: {count} is not a number.")
+        first = max(0, len(self._history) - int(count))
+        for number, line in enumerate(self._history[first:], first + 1):
+            yield f"{number:>5}  {line}"
+
+    def _exit(self, _arguments: Sequence[str]) -> Iterator[str]:
+        raise Exit
+
+    # Paths
+
+    def _match(self, command: str, patterns: Sequence[str]) -> tuple[list[Found], list[str]]:
+        """What paths, with wildcards in them or not, stand for, and a sentence for each that stands for nothing."""
+        found: list[Found] = []
+        problems: list[str] = []
+        for pattern in patterns:
+            matches = list(_expand(self._root(), self._absolute(pattern)))
+            found += matches
+            if not matches:
+                problems.append(f"{command}: {pattern}: No such file or directory.")
+        return found, problems
+
+    def _look_up(self, path: str) -> Found | None:
+        return next(iter(_expand(self._root(), self._absolute(path))), None)
+
+    def _absolute(self, path: str) -> tuple[str, ...]:
+        names = [] if path.startswith("/") else list(self._current)
+        for name in path.split("/"):
+            if name == "..":
+                names = names[:-1]
+            elif name not in ("", "."):
+                names.append(name)
+        return tuple(names)
+
+
+def _expand(root: Directory, pattern: tuple[str, ...]) -> Iterator[Found]:
+    """The nodes that a path stands for, in the order of names."""
+    reached = [Found((), root)]
+    for part in pattern:
+        reached = [child for each in reached for child in _children(each, part)]
+    yield from reached
+
+
+def _children(parent: Found, part: str) -> Iterator[Found]:
+    if not isinstance(parent.node, Directory):
+        return
+    exact = parent.node.child(part)
+    if exact is not None:
+        yield Found((*parent.path, part), exact)
+    elif _WILDCARDS & set(part):
+        for name in _names(parent.node):
+            child = parent.node.child(name)
+            if child is not None and fnmatch.fnmatchcase(name, part):
+                yield Found((*parent.path, name), child)
+
+
+def _names(node: Node) -> list[str]:
+    return sorted(node.names()) if isinstance(node, Directory) else []
+
+
+def _walk(found: Found) -> Iterator[str]:
+    yield _shown(found.path)
+    if isinstance(found.node, Directory):
+        for name in _names(found.node):
+            child = found.node.child(name)
+            if child is not None:
+                yield from _walk(Found((*found.path, name), child))
+
+
+def _branches(node: Node, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    if isinstance(node, Leaf):
+        yield from (f"{indent}{line}" for line in node.read().splitlines() or [""])
+        return
+    for name in _names(node):
+        child = node.child(name)
+        if child is not None:
+            yield f"{indent}{name}:"
+            yield from _branches(child, depth + 1)
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    return "/" + "/".join(path)
+
+
+def _raise(problems: Sequence[str]) -> None:
+    if problems:
+        raise ShellError("\n".join(problems))
