@@ -85,6 +85,7 @@ def build_quorum(
         loop=loop,
         io=io,
         on_fatal=on_fatal,
+        election=recovered.election,
     )
     return QuorumPart(log, driver, transport, settings.default_listener)
 

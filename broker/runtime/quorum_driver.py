@@ -20,9 +20,10 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from broker.clock import Clock
+from broker.metrics.quorum import QuorumFigures
 from broker.quorum.control_history import Control
 from broker.quorum.core import Appended, NotLeader, QuorumCore, QuorumDescription
-from broker.quorum.identity import Endpoint, Instant, LeaderAndEpoch, SnapshotId
+from broker.quorum.identity import NOBODY, Endpoint, Instant, LeaderAndEpoch, SnapshotId
 from broker.quorum.messages import (
     UNKNOWN_OFFSET,
     FetchResponse,
@@ -121,7 +122,9 @@ class QuorumDriver:
         loop: Loop,
         io: BlockingIo,
         on_fatal: Callable[[BaseException], None],
+        election: ElectionState | None = None,
     ) -> None:
+        """`election` is what the state file held; `core` was made from it."""
         self._core = core
         self._log = log
         self._state_file = state_file
@@ -132,8 +135,8 @@ class QuorumDriver:
         self._io = io
         self._on_fatal = on_fatal
         self.metrics = QuorumMetrics()
-        self.election: ElectionState | None = None
-        """As last written; None before."""
+        self.election = election
+        """As it is on the disk; None before the first."""
         snapshots = log.recovered.snapshots
         self._feeds = ListenerFeeds(
             log,
@@ -200,6 +203,21 @@ class QuorumDriver:
     def describe(self) -> QuorumDescription:
         """What DescribeQuorum tells."""
         return self._core.describe(self._now())
+
+    def figures(self) -> QuorumFigures:
+        """What metrics show."""
+        described, election = self.describe(), self.election or ElectionState()
+        leads = described.error is ErrorCode.NONE
+        return QuorumFigures(
+            self._core.role,
+            NOBODY if self._leader.leader_id is None else self._leader.leader_id,
+            self._core.epoch,
+            election.voted_id,
+            UNKNOWN_OFFSET if self._high_watermark is None else self._high_watermark,
+            self._log.log_end_offset,
+            len(described.voters) if leads else -1,
+            len(described.observers) if leads else -1,
+        )
 
     # Using
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from broker.metrics.quorum import quorum_families
 from broker.quorum.core import NotLeader
 from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.messages import (
@@ -309,6 +310,28 @@ class TestFigures:
         follower = trio.others(leader)[0]
         assert follower.driver.metrics.fetched_records == follower.log.log_end_offset
         assert follower.driver.metrics.appended_records == 0
+
+    def test_what_metrics_show(self) -> None:
+        trio = Trio()
+        trio.start()
+        leader = trio.elect()
+        leader.append(b"a")
+        trio.run(600)
+        families = {each.name: each for each in quorum_families(leader.driver.figures, leader.driver.metrics)}
+
+        def value(name: str) -> float:
+            return next(iter(families[f"kafka_server_raft_metrics_{name}"].read())).value
+
+        (state,) = families["kafka_server_raft_metrics_current_state"].read()
+        assert (state.value, state.labels) == (1, {"state": "leader"})
+        assert (value("current_leader"), value("current_vote")) == (leader.id, leader.id)
+        assert value("current_epoch") == leader.driver.leader.epoch
+        assert value("high_watermark") == value("log_end_offset") == leader.driver.high_watermark
+        assert (value("number_of_voters"), value("number_of_observers")) == (3, 0)
+        assert (value("append_records_total"), value("commit_latency")) == (1, 1)
+        assert value("commit_latency_max") > value("commit_latency_max") == 0
+        other = trio.others(leader)[0].driver.figures()
+        assert (other.state, other.leader_id, other.voters) == ("follower", leader.id, -1)
 
     def test_the_election_state_is_what_the_disk_has(self) -> None:
         trio = Trio()

@@ -1,0 +1,81 @@
+"""The replica of the metadata log under the names of Kafka's raft-metrics (KIP-595, KIP-853)."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from broker.metrics.family import Family, Sample, counter, gauge
+
+_RAFT = "kafka_server_raft_metrics_"
+
+
+class QuorumFigures(NamedTuple):
+    """A replica at one moment; -1 stands for unknown and nobody.
+
+    `state` is leader, candidate, prospective, follower, unattached, observer or resigned. `voters` and `observers` are
+    known to the leader alone.
+    """
+
+    state: str
+    leader_id: int
+    epoch: int
+    voted_id: int
+    high_watermark: int
+    log_end_offset: int
+    voters: int = -1
+    observers: int = -1
+
+
+class Durations(Protocol):
+    """Durations in ms since the start."""
+
+    count: int
+    total_ms: float
+
+    def take_max(self) -> float:
+        """The longest since the last call."""
+        ...
+
+
+class QuorumCounts(Protocol):
+    """`broker.runtime.quorum_metrics.QuorumMetrics`."""
+
+    appended_records: int
+    fetched_records: int
+
+    @property
+    def commit(self) -> Durations: ...
+
+    @property
+    def election(self) -> Durations: ...
+
+
+def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) -> list[Family]:
+    """All there is to see of a replica."""
+    return [
+        Family(f"{_RAFT}current_state", "1 for the state that the replica is in", "gauge", lambda: _state(figures())),
+        gauge(f"{_RAFT}current_leader", "Who leads; -1 if unknown", lambda: figures().leader_id),
+        gauge(f"{_RAFT}current_epoch", "The epoch of the quorum", lambda: figures().epoch),
+        gauge(f"{_RAFT}current_vote", "For whom this node voted in the epoch; -1: nobody", lambda: figures().voted_id),
+        gauge(f"{_RAFT}high_watermark", "The end of what is committed", lambda: figures().high_watermark),
+        gauge(f"{_RAFT}log_end_offset", "The end of the log", lambda: figures().log_end_offset),
+        gauge(f"{_RAFT}number_of_voters", "Voters, on the leader; else -1", lambda: figures().voters),
+        gauge(f"{_RAFT}number_of_observers", "Observers, on the leader; else -1", lambda: figures().observers),
+        *_latency("commit_latency", "Time from an append to its commit in ms", counts.commit),
+        *_latency("election_latency", "Time from standing for election to a leader in ms", counts.election),
+        counter(f"{_RAFT}append_records_total", "Records appended here as leader", lambda: counts.appended_records),
+        counter(f"{_RAFT}fetch_records_total", "Records fetched from leaders", lambda: counts.fetched_records),
+    ]
+
+
+def _state(figures: QuorumFigures) -> Iterable[Sample]:
+    return [Sample(1, {"state": figures.state})]
+
+
+def _latency(name: str, text: str, durations: Durations) -> list[Family]:
+    def samples() -> Iterable[Sample]:
+        return [Sample(durations.count, suffix="_count"), Sample(durations.total_ms, suffix="_sum")]
+
+    return [
+        Family(f"{_RAFT}{name}", text, "summary", samples),
+        gauge(f"{_RAFT}{name}_max", f"{text}, the longest since the last look", durations.take_max),
+    ]
