@@ -180,6 +180,7 @@ class Node:
             self._snapshot_io,
             self._loop,
             self._spawn,
+            self._fail,
         )
         self._undo.callback(metadata.close)
         return metadata
@@ -249,6 +250,8 @@ class Node:
             self._loop,
             self._requests,
         )
+        if metadata.topic is not None:
+            metadata.driver.add_publisher(metadata.topic)
         metadata.driver.add_publisher(lifecycle)
         self._lifecycle = lifecycle
         self._not_ready = "the broker is not registered yet"

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from broker.api.context import RequestContext
 from broker.quorum.identity import SnapshotId
+from broker.runtime.snapshot_generator import SnapshotImpossible
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
 
@@ -22,9 +23,10 @@ MAX_WAIT_MS = 600_000
 class SnapshotCutter(Protocol):
     """Cuts snapshots of this node's metadata."""
 
-    def generate_now(self) -> Awaitable[SnapshotId | None]:
+    def generate_now(self) -> Awaitable[SnapshotId]:
         """The snapshot of everything that is committed and applied now, once it is in place; the newest one where
-        nothing came after it. None where there is nothing to stand for. Raises OSError if it cannot be written."""
+        nothing came after it. Raises SnapshotImpossible, and OSError if it cannot be written."""
+        ...
 
 
 class CreateMetadataSnapshotHandler:
@@ -42,8 +44,8 @@ class CreateMetadataSnapshotHandler:
                 snapshot_id = await self._cutter.generate_now()
         except TimeoutError as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the snapshot is still being written") from error
+        except SnapshotImpossible as error:
+            raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND, str(error)) from error
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"it cannot be written: {error.strerror}") from error
-        if snapshot_id is None:
-            raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND, "nothing is committed yet that a snapshot could stand for")
         return CreateMetadataSnapshotResponse(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)

@@ -13,6 +13,7 @@ from broker.api.alter_configs import AlterConfigsHandler
 from broker.api.api_versions import ApiVersionsHandler
 from broker.api.config_changes import OwnConfigCheck
 from broker.api.controller_gateway import ControllerGateway
+from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
 from broker.api.delete_groups import DeleteGroupsHandler
 from broker.api.delete_records import DeleteRecordsHandler
 from broker.api.describe_acls import DescribeAclsHandler
@@ -26,6 +27,7 @@ from broker.api.describe_producers import DescribeProducersHandler
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
 from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from broker.api.fetch import FetchHandler
+from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
 from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
 from broker.api.forwardable_routes import forwardable_routes
 from broker.api.forwarded import Forwarding, forwarded
@@ -56,6 +58,7 @@ from broker.runtime.fetch_sessions import FetchSessions
 from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.logger_levels import LoggerLevels
+from broker.runtime.metadata_topic import MetadataTopic
 from broker.runtime.partitions import Partitions
 from broker.runtime.waiters import Deadlines, Loop
 from protocol.api_keys import ApiKey
@@ -68,7 +71,8 @@ class Services:
     """What handlers work with.
 
     `config` gives the configuration with its dynamic layers as they are now. `controller` is this node's, active or
-    not; `forwarding` finds the active one. Without `kraft_upgrade` kraft.version is fixed.
+    not; `forwarding` finds the active one. `metadata_topic` is None where clients may not read `__cluster_metadata`.
+    Without `kraft_upgrade` kraft.version is fixed.
     """
 
     cluster_id: str
@@ -93,6 +97,8 @@ class Services:
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     loggers: LoggerLevels
+    metadata_topic: MetadataTopic | None
+    snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None
     quorum: QuorumPeer | None = None
 
@@ -114,16 +120,37 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         return metadata.image
 
     fetch = FetchHandler(
-        partitions, s.fetch_sessions, s.deadlines, s.loop, s.io, s.clock, max_bytes=config.fetch_max_bytes
+        partitions,
+        s.fetch_sessions,
+        s.deadlines,
+        s.loop,
+        s.io,
+        s.clock,
+        max_bytes=config.fetch_max_bytes,
+        metadata_topic=s.metadata_topic,
     )
-    describe_configs = DescribeConfigsHandler(metadata, node_id=s.node_id, config=s.config, loggers=s.loggers)
-    topic_partitions = DescribeTopicPartitionsHandler(metadata, partition_limit=config.max_request_partition_size_limit)
-    metadata_handler = MetadataHandler(metadata, s.active_controller, cluster_id=s.cluster_id, creator=s.topic_creator)
+    describe_configs = DescribeConfigsHandler(
+        metadata,
+        node_id=s.node_id,
+        config=s.config,
+        loggers=s.loggers,
+        metadata_is_readable=s.metadata_topic is not None,
+    )
+    topic_partitions = DescribeTopicPartitionsHandler(
+        metadata, partition_limit=config.max_request_partition_size_limit, metadata_topic=s.metadata_topic
+    )
+    metadata_handler = MetadataHandler(
+        metadata,
+        s.active_controller,
+        cluster_id=s.cluster_id,
+        creator=s.topic_creator,
+        metadata_topic=s.metadata_topic,
+    )
     table = (
         # Old librdkafka decides by the mere presence of version 0 which codecs a broker knows; Kafka says so too.
         route(ApiKey.PRODUCE, ProduceHandler(partitions, s.deadlines, s.loop), advertised_min_version=0),
         route(ApiKey.FETCH, fetch),
-        route(ApiKey.LIST_OFFSETS, ListOffsetsHandler(partitions)),
+        route(ApiKey.LIST_OFFSETS, ListOffsetsHandler(partitions, s.metadata_topic)),
         route(ApiKey.METADATA, metadata_handler),
         route(ApiKey.OFFSET_COMMIT, OffsetCommitHandler(groups, image)),
         route(ApiKey.OFFSET_FETCH, OffsetFetchHandler(groups, image)),
@@ -137,7 +164,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.API_VERSIONS, api_versions, unsupported_version=api_versions.unsupported),
         route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.deadlines, s.loop)),
         route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids)),
-        route(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochHandler(partitions)),
+        route(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochHandler(partitions, s.metadata_topic)),
         route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(metadata, has_authorizer=HAS_AUTHORIZER)),
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs),
         route(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)),
@@ -153,6 +180,10 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions)),
         route(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesHandler(metadata)),
         route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topic_partitions),
+        route(
+            ApiKey.FETCH_SNAPSHOT, FetchPublicSnapshotHandler(metadata, s.metadata_topic, s.io, cluster_id=s.cluster_id)
+        ),
+        route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots)),
         *(_front(row, s) for row in forwardable_routes(s)),
     )
     return table

@@ -109,6 +109,8 @@ def build_dispatcher(
         groups=data.groups,
         producer_ids=ProducerIds(ControllerBlocks(metadata.errand_channel, lifecycle, config.node_id)),
         loggers=loggers,
+        metadata_topic=metadata.topic,
+        snapshots=metadata.snapshots,
         kraft_upgrade=KraftUpgrade(quorum),
         quorum=quorum,
     )

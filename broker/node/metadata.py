@@ -14,6 +14,7 @@ from broker.metrics.snapshots import SnapshotMetrics
 from broker.net.peer import Peers, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories, read_bootstrap
 from broker.node.quorum import QuorumPart
+from broker.quorum.identity import LeaderAndEpoch
 from broker.quorum.snapshots import SnapshotTrigger, TriggerSettings
 from broker.runtime.config_schema import KafkaConfigSchema
 from broker.runtime.controller_channel import ChannelTimes, ControllerChannel
@@ -23,6 +24,7 @@ from broker.runtime.dynamic_config import DynamicConfig
 from broker.runtime.first_image import FirstImage
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.metadata_cache import MetadataCache
+from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
 from broker.runtime.snapshot_generator import SnapshotGenerator
 from broker.runtime.topic_creation import TopicCreation
 from protocol.primitives import Uuid
@@ -78,6 +80,7 @@ class MetadataPart:
     first_image: FirstImage
     snapshots: SnapshotGenerator
     snapshot_metrics: SnapshotMetrics
+    topic: MetadataTopic | None
     membership: ControllerSeeker
     errands: ControllerSeeker
     channel: ControllerChannel
@@ -110,6 +113,7 @@ def build_metadata(
     snapshot_io: BlockingIo,
     loop: asyncio.AbstractEventLoop,
     spawn: Spawn,
+    on_log_failure: Callable[[BaseException], None],
 ) -> MetadataPart:
     """Put the controller, active or not, on the quorum, and find the ways to the active one.
 
@@ -149,7 +153,15 @@ def build_metadata(
     for publisher in (cache, dynamic, first_image, snapshots):
         driver.add_publisher(publisher)
     quorum.driver.add_listener(driver)
-    quorum.driver.watch_leader(lambda _leader: _on_leader_change(membership, errands))
+    topic = _metadata_topic(config, quorum, on_log_failure) if config.ottla_cluster_metadata_readable else None
+
+    def on_leader_change(_leader: LeaderAndEpoch) -> None:
+        for seeker in (membership, errands):
+            seeker.on_leader_change()
+        if topic is not None:
+            topic.on_quorum_changed()
+
+    quorum.driver.watch_leader(on_leader_change)
     return MetadataPart(
         quorum,
         driver,
@@ -158,6 +170,7 @@ def build_metadata(
         first_image,
         snapshots,
         snapshot_metrics,
+        topic,
         membership,
         errands,
         ControllerChannel(driver, membership, _times(config)),
@@ -184,9 +197,13 @@ def _snapshot_trigger(config: BrokerConfig, clock: Clock) -> SnapshotTrigger:
     return SnapshotTrigger(settings, clock.monotonic_ms())
 
 
-def _on_leader_change(*seekers: ControllerSeeker) -> None:
-    for seeker in seekers:
-        seeker.on_leader_change()
+def _metadata_topic(
+    config: BrokerConfig, quorum: QuorumPart, on_failure: Callable[[BaseException], None]
+) -> MetadataTopic:
+    """The metadata log for ordinary consumers (KIP-630 left that open)."""
+    log = quorum.log
+    partition = MetadataPartition(log.log, log.snapshots, quorum.driver, on_failure)
+    return MetadataTopic(config.node_id, partition, quorum.driver)
 
 
 def _connections(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Peers:

@@ -79,6 +79,11 @@ class MetadataLog:
         """Of all segments."""
         return self.log.size_bytes
 
+    @property
+    def snapshots(self) -> SnapshotFiles:
+        """The files, for who only reads them."""
+        return self._files
+
     def advance_high_watermark(self, offset: int) -> bool:
         """For readers of the log who ask up to where it is committed; says whether it moved."""
         return self.log.advance_high_watermark(offset)

@@ -47,6 +47,11 @@ class QuorumState(Protocol):
     @property
     def high_watermark(self) -> int | None: ...
 
+    @property
+    def is_log_away(self) -> bool:
+        """Whether another thread is cutting the log at the moment, so that nobody may read it here."""
+        ...
+
 
 class Snapshots(Protocol):
     """The snapshots beside the log, as files. Pages block."""
@@ -81,9 +86,11 @@ class MetadataPartition:
 
     @property
     def end_offset(self) -> int:
-        """The high watermark. Raises KafkaError OFFSET_NOT_AVAILABLE while this node has not heard of one."""
+        """The high watermark. Raises KafkaError OFFSET_NOT_AVAILABLE while this node has not heard of one, or cuts its
+        log; everything that reads the log asks here first.
+        """
         high_watermark = self._quorum.high_watermark
-        if high_watermark is None:
+        if high_watermark is None or self._quorum.is_log_away:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return min(high_watermark, self.log.log_end_offset)
 
@@ -155,8 +162,9 @@ class MetadataPartition:
     def epoch_end(self, current_leader_epoch: int, epoch: int) -> EpochEnd:
         """Where an epoch ended, as far as it is committed. Raises KafkaError."""
         self.check_epoch(current_leader_epoch)
+        end_offset = self.end_offset
         end = EpochEnd(*self.log.end_offset_for_epoch(epoch))
-        return EpochEnd(end.epoch, min(end.end_offset, self.end_offset))
+        return EpochEnd(end.epoch, min(end.end_offset, end_offset))
 
     def newest_snapshot(self) -> CheckpointId | None:
         """What a reader whose records are gone can take instead."""

@@ -109,7 +109,7 @@ class Node:
         self.rows = controller_routes(services)
         self._dispatch = Dispatcher(self.rows, ManualClock(), Observer())
 
-    async def generate_now(self) -> SnapshotId | None:
+    async def generate_now(self) -> SnapshotId:
         return SnapshotId(5, 1)
 
     async def ask(self, request: Message, answer: type[M], version: int | None = None) -> M:

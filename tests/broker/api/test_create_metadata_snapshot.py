@@ -9,6 +9,7 @@ from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler
 from broker.api.route import route
 from broker.metadata.image import EMPTY_IMAGE
 from broker.quorum.identity import SnapshotId
+from broker.runtime.snapshot_generator import SnapshotImpossible
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -20,13 +21,13 @@ from tests.support.fast_forward_loop import run_fast
 class Cutter:
     """Answers, fails or never ends, as a test says."""
 
-    def __init__(self, outcome: SnapshotId | OSError | None, *, takes_s: float = 0.0) -> None:
+    def __init__(self, outcome: SnapshotId | Exception, *, takes_s: float = 0.0) -> None:
         self._outcome = outcome
         self._takes_s = takes_s
 
-    async def generate_now(self) -> SnapshotId | None:
+    async def generate_now(self) -> SnapshotId:
         await asyncio.sleep(self._takes_s)
-        if isinstance(self._outcome, OSError):
+        if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
@@ -50,7 +51,7 @@ def test_the_snapshot_that_is_in_place_is_named() -> None:
 @pytest.mark.parametrize(
     ("cutter", "code"),
     [
-        (Cutter(None), ErrorCode.SNAPSHOT_NOT_FOUND),
+        (Cutter(SnapshotImpossible("nothing is committed")), ErrorCode.SNAPSHOT_NOT_FOUND),
         (Cutter(OSError(28, "No space left on device")), ErrorCode.KAFKA_STORAGE_ERROR),
         (Cutter(SnapshotId(1, 1), takes_s=2), ErrorCode.REQUEST_TIMED_OUT),
     ],
@@ -64,7 +65,7 @@ def test_what_can_go_wrong(cutter: Cutter, code: ErrorCode) -> None:
 
 
 def test_clients_are_not_told_of_it() -> None:
-    rows = [route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(None)))]
+    rows = [route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(SnapshotId(1, 1))))]
     handler = ApiVersionsHandler(lambda: rows, FixedMetadata(EMPTY_IMAGE), kraft_version=lambda: 1)
     answer = handler(ApiVersionsRequest("test", "1"), context(4))
     assert answer.api_keys == []
