@@ -91,6 +91,12 @@ class BrokerSessions:
         if not session.fenced and session.shutdown_offset is None:
             session.shutdown_offset = offset
 
+    def move_shutdowns(self, *, after: int, by: int) -> None:
+        """What was to be written after an offset came to lie further on: so do the shutdowns that it was part of."""
+        for session in self._sessions.values():
+            if session.shutdown_offset is not None and session.shutdown_offset > after:
+                session.shutdown_offset += by
+
     def is_shutting_down(self, broker_id: int) -> bool:
         session = self._sessions.get(broker_id)
         return session is not None and session.shutdown_offset is not None

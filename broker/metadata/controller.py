@@ -179,8 +179,10 @@ class Controller:
         Between two of its batches the quorum may have written control records of its own.
         """
         before = self._state.loader.state
-        if batch.base_offset > before.last_offset + 1:
+        skipped = batch.base_offset - (before.last_offset + 1)
+        if skipped > 0:
             self._state.loader.skip_to(batch.base_offset)
+            self._state.sessions.move_shutdowns(after=before.last_offset, by=skipped)
         publication = self._take((batch,))
         self._uncommitted.append(_Uncommitted(batch.last_offset, before, publication))
         self._follow_sessions(publication, now_ms)

@@ -154,6 +154,7 @@ class Cluster:
         self.now_ms = 1_000_000
         self.settings = settings or ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False)
         self.log: list[RecordBatch] = []
+        self.quorum_writes = 0  # so many control records lie in front of the next batch
         self.published: list[Publication] = []
         self._random = Random(seed)
         self._quorum = quorum
@@ -196,7 +197,8 @@ class Cluster:
         return result.response
 
     def append(self, records: Sequence[VersionedRecord]) -> None:
-        first = self.controller.last_offset + 1
+        first = self.controller.last_offset + 1 + self.quorum_writes
+        self.quorum_writes = 0
         decoded = [decode_record(encode_record(*record)) for record in records]
         batch = RecordBatch(first, first + len(decoded) - 1, 1, self.now_ms, decoded)
         self.controller.replay(batch, now_ms=self.now_ms)

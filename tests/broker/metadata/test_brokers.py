@@ -189,6 +189,17 @@ class TestControlledShutdown:
         assert (last.should_shut_down, last.is_fenced) == (True, True)
         assert not cluster.image.brokers.is_active(1)
 
+    def test_also_where_the_quorum_wrote_something_in_between(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.quorum_writes = 2
+        cluster.heartbeat(1, want_shut_down=True)
+        cluster.heartbeat(2, offset=cluster.controller.last_offset - 1)
+        assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+        cluster.heartbeat(2)
+        assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
     def test_a_broker_that_leads_nothing_may_go_at_once(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
