@@ -6,9 +6,10 @@ BIN    := $(VENV)/bin
 NODES  ?= 1
 DIR    ?= ./data
 PORT   ?= 9092
+SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop fuzz clean
+.PHONY: help up check test generate format bench interop sim fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -50,6 +51,9 @@ interop: $(BIN)/.installed-test  ## Apache Kafka's tools, Java client and admin 
 
 bench: $(BIN)/.installed-test  ## the benchmark table against Apache Kafka: build/bench/report.md
 	$(BIN)/python -m tests.benchmarks
+
+sim: $(BIN)/.installed-test  ## simulate quorums on bad disks, clocks and networks (SEEDS=1000), or replay one (SEED=n)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000

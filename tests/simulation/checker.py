@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.messages import Request, Response
+from broker.quorum.voters import VoterSet
 from protocol.primitives import ZERO_UUID
 from tests.simulation.disk import LoggedBatch, SimulatedDisk
 from tests.simulation.history import History, Observed, Subject, Violation
@@ -39,6 +40,7 @@ class Checker:
         self._subjects = subjects
         self._now_ms = now_ms
         self._seen: dict[int, Observed] = {}
+        self._voters: VoterSet | None = None
         self._lines: deque[str] = deque(maxlen=_REMEMBERED)
         invariants = [invariant(self) for invariant in INVARIANTS]
         self._leaders = next(each for each in invariants if isinstance(each, OneLeaderPerEpoch))
@@ -68,8 +70,10 @@ class Checker:
 
     def tell_committed(self, batches: Sequence[LoggedBatch]) -> None:
         self.counts.add("commits", len(batches))
-        if len(self.history.batches) > len(batches):  # what a cluster begins with is no change
-            self.counts.add("reconfigurations", sum(_changes_voters(batch) for batch in batches))
+        for batch in batches:
+            if batch.voters is not None and batch.voters != self._voters:
+                self.counts.add("reconfigurations", int(self._voters is not None))  # the first set is no change
+                self._voters = batch.voters
         for invariant in self._on_committed:
             invariant.on_committed(batches)
 
@@ -150,10 +154,6 @@ class Checker:
     def fail(self, name: str, text: str) -> NoReturn:
         """A rule that is not about the protocol's state alone. Raises Violation."""
         raise Violation(name, text)
-
-
-def _changes_voters(batch: LoggedBatch) -> bool:
-    return batch.voters is not None
 
 
 def _overriders(invariants: list[Invariant], hook: str) -> list[Invariant]:

@@ -19,7 +19,10 @@ class Violation(BaseException):
 
 
 class Observed(NamedTuple):
-    """A running replica between two events, as it says of itself. `high_watermark` is what its listeners know."""
+    """A running replica between two events, as it says of itself.
+
+    `high_watermark` is what its listeners know, `decided` what it has just found, and will tell when it has synced.
+    """
 
     epoch: int
     leader_id: int | None
@@ -30,6 +33,7 @@ class Observed(NamedTuple):
     voters: VoterSet
     kraft_version: int
     disk_version: int
+    decided: int | None
 
 
 class Subject(Protocol):

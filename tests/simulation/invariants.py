@@ -161,6 +161,19 @@ class HighWatermarkIsOnMajority(Invariant):
         return None if disk is None else disk.durable_end
 
 
+class CommitsAreOfTheOwnEpoch(Invariant):
+    """A leader commits nothing before a record of its own epoch, whatever a majority has (Raft's figure 8)."""
+
+    def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
+        if before is None or now.decided is None or before.decided == now.decided:
+            return
+        if not now.is_leader or not before.is_leader or before.epoch != now.epoch:
+            return
+        last = node.disk.batch_ending_at(now.decided)
+        if last is not None and last.epoch != now.epoch:
+            self.fail(f"leader {node.id} of epoch {now.epoch} commits up to {_said(last)}")
+
+
 class LogsMatchBelowHighWatermark(Invariant):
     """Below its high watermark a node's log is the committed one; nobody knows of another."""
 
@@ -358,6 +371,7 @@ class OneVoterChangeAtATime(Invariant):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._seen: dict[int, int] = {}
+        self._epoch_starts: dict[int, int] = {}
 
     def on_start(self, node: Subject) -> None:
         self._seen[node.id] = node.disk.log_end.end_offset
@@ -369,17 +383,18 @@ class OneVoterChangeAtATime(Invariant):
         if now.is_leader and end > self._seen.get(node.id, 0):
             fresh = node.disk.batches_between(self._seen.get(node.id, 0), end)
             for batch in fresh:
-                if batch.voters is not None and batch.epoch == now.epoch:
+                start = self._epoch_starts.setdefault(batch.epoch, batch.base_offset)
+                if batch.voters is not None and batch.epoch == now.epoch and batch.base_offset > start:
                     self._check(node, batch)
         self._seen[node.id] = end
 
     def _check(self, node: Subject, change: LoggedBatch) -> None:
-        earlier = [batch for batch in node.disk.batches_between(0, change.base_offset) if batch.epoch == change.epoch]
-        if not earlier:
-            return  # the first batch of an epoch states the voters; it changes none
-        if self.cluster.history.end <= earlier[0].base_offset:
+        """The first batch of an epoch states the voters and changes none."""
+        committed = self.cluster.history.end
+        if committed <= self._epoch_starts[change.epoch]:
             self.fail(f"leader {node.id} changes voters in {_said(change)} before a commit in its epoch")
-        pending = [each for each in earlier if each.voters is not None and each.base_offset >= self.cluster.history.end]
+        uncommitted = node.disk.batches_between(committed, change.base_offset)
+        pending = [each for each in uncommitted if each.voters is not None]
         if pending:
             self.fail(f"leader {node.id} changes voters in {_said(change)} while {_said(pending[-1])} is uncommitted")
 
@@ -429,6 +444,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     OneLeaderPerEpoch,
     EpochsNeverFall,
     HighWatermarkIsOnMajority,
+    CommitsAreOfTheOwnEpoch,
     LogsMatchBelowHighWatermark,
     HighWatermarksNeverFall,
     LeadersHoldWhatWasCommitted,

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 from broker.quorum.identity import Endpoint
 from broker.quorum.messages import Request, Response, SendFailure
 from protocol.errors import ErrorCode
+from tests.simulation.wire import as_answered, as_received
 from tests.simulation.world import Handle, Process, World
 
 Outcome: TypeAlias = "Response | SendFailure"
@@ -53,12 +54,15 @@ class NetworkWitness(Protocol):
 class _Exchange:
     """A request on its way, until its sender heard how it ended."""
 
-    __slots__ = ("done", "is_open", "request", "sender", "timer", "to")
+    __slots__ = ("done", "is_open", "request", "sender", "timeout_ms", "timer", "to")
 
-    def __init__(self, sender: Process, to: Endpoint, request: Request, done: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, sender: Process, to: Endpoint, request: Request, timeout_ms: float, done: Callable[[Outcome], None]
+    ) -> None:
         self.sender = sender
         self.to = to
         self.request = request
+        self.timeout_ms = timeout_ms
         self.done = done
         self.is_open = True
         self.timer: Handle | None = None
@@ -80,6 +84,8 @@ class Network:
         self._servers: dict[Endpoint, Server] = {}
         self._blocked: frozenset[tuple[int, int]] = frozenset()
         self.weather = Weather()
+        self.in_bytes = False
+        """Whether messages take the form of Kafka's bytes on their way."""
 
     # Faults
 
@@ -107,7 +113,7 @@ class Network:
     ) -> None:
         """Send a request; `done` hears of its end in a later event of the sender."""
         self._witness.on_request_leaves(sender.node_id, request)
-        exchange = _Exchange(sender, to, request, done)
+        exchange = _Exchange(sender, to, request, timeout_ms, done)
         exchange.timer = self._world.schedule(timeout_ms, exchange.end, _FAILED, process=sender)
         self._dispatch(sender.node_id, self._server_id(to), self._arrive, exchange)
 
@@ -146,9 +152,11 @@ class Network:
 
         def answer(response: Response) -> None:
             self._witness.on_response_leaves(receiver_id, request, response)
+            if self.in_bytes:
+                response = as_answered(request, response, exchange.timeout_ms)
             self._dispatch(receiver_id, sender_id, self._arrive_back, exchange, response)
 
-        server.receive(request, answer)
+        server.receive(as_received(request, exchange.timeout_ms) if self.in_bytes else request, answer)
 
     def _arrive_back(self, exchange: _Exchange, response: Response) -> None:
         sender = exchange.sender

@@ -130,6 +130,7 @@ class RealReplica:
             core.voters,
             core.kraft_version,
             self._node.disk.version,
+            core.high_watermark,
         )
 
     def append(self, frames: list[bytes]) -> None:
@@ -147,6 +148,7 @@ class RealReplica:
             return
         if snapshot_id != state.snapshot_id:
             self._checker.fail("SnapshotIds", f"{snapshot_id} is offered for the state at {state.snapshot_id}")
+        self._checker.on_event(self._node, self.observe())  # while the log still has all that the snapshot stands for
         self._is_generating = True
         control = self._core._replica.history.at(state.offset - 1)
         content = state.write(control.kraft_version, control.voters)

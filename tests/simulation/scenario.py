@@ -14,7 +14,8 @@ MAX_OBSERVERS: Final = 5
 class Scenario:
     """Times in ms of true time. Nodes 1 … voters are the first voters; of the rest, `joiners` could become voters.
 
-    `fault_every_ms` and `append_every_ms` are means. Sizes are small, so that everything takes several steps.
+    `fault_every_ms` and `append_every_ms` are means; `in_bytes` puts messages into Kafka's form. Sizes are small, so
+    that everything takes several steps.
     """
 
     voters: int
@@ -40,6 +41,7 @@ class Scenario:
     trim_interval_ms: int
     segment_bytes: int
     snapshot_bytes: int
+    in_bytes: bool
 
     @property
     def node_ids(self) -> range:
@@ -80,6 +82,7 @@ def draw_scenario(random: Random) -> Scenario:
         trim_interval_ms=random.choice((200, 1_000)),
         segment_bytes=random.choice((600, 2_000, 20_000)),
         snapshot_bytes=random.choice((500, 1_500, 5_000)),
+        in_bytes=random.random() < 0.15,
     )
 
 

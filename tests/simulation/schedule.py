@@ -17,9 +17,11 @@ from tests.simulation.node import LISTENER, Node
 from tests.simulation.scenario import draw_weather
 from tests.simulation.simulation import Simulation
 from tests.simulation.state_machine import frame_of
+from tests.simulation.world import Process
 
 _REQUEST_TIMEOUT_MS: Final = 30_000.0
-"""An operator gives up on a change of voters; the change may happen all the same."""
+"""After so long an operator gives up on a change of voters whose node has gone; it may happen all the same."""
+_TRY_AGAIN: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 CLUSTER_ID: Final = "simulated-cluster-0001"
 
 
@@ -46,8 +48,8 @@ class RandomSchedule:
             (6, self._change_weather),
             (8, self._snapshot),
             (5, self._resign),
-            (8, self._add_voter),
-            (6, self._remove_voter),
+            (9, self._add_voter),
+            (7, self._remove_voter),
             (4, self._move),
             (5, self._wipe),
             (2, self._upgrade),
@@ -220,25 +222,31 @@ class RandomSchedule:
 
     # Membership
 
-    def _ask(self, request: Request, what: str) -> None:
-        """Ask whoever believes to lead, or anybody."""
+    def _ask(self, request: Request, what: str, tries: int = 6) -> None:
+        """Ask whoever believes to lead, or anybody; and, as operators do, again if it could not be done yet."""
         node = self._any(self._leaders() or self._up())
-        if node is None:
+        if node is None or node.replica is None or self._is_over:
             return
         self._number += 1
-        number = self._number
+        number, name = self._number, node.id
         self._open[number] = what
-        self._note(f"node {node.id} is asked to {what}")
+        self._note(f"node {name} is asked to {what}")
 
         def answered(response: Response) -> None:
             self._open.pop(number, None)
-            if isinstance(response, ChangeVotersResponse):
-                self._note(f"node {node.id} was asked to {what}: {response.error.name} {response.message or ''}")
-                if response.error is ErrorCode.NONE:
-                    self._simulation.checker.counts.add("changes of voters answered")
+            assert isinstance(response, ChangeVotersResponse)
+            self._note(f"node {name} was asked to {what}: {response.error.name} {response.message or ''}")
+            if response.error in _TRY_AGAIN and tries > 1:
+                self._after(self._random.uniform(100.0, 1_000.0), lambda: self._ask(request, what, tries - 1))
 
+        self._world.schedule(_REQUEST_TIMEOUT_MS, self._give_up, number, node.replica.process)
         self._simulation.ask(node, request, answered)
-        self._world.schedule(_REQUEST_TIMEOUT_MS, self._open.pop, number, None)
+
+    def _give_up(self, number: int, asked: Process) -> None:
+        """An operator's patience is longer than any time-out of the protocol."""
+        what = self._open.pop(number, None)
+        if what is not None and asked.is_alive:
+            self._simulation.checker.fail("EveryRequestIsAnswered", f"node {asked.node_id} was asked to {what}")
 
     def _add_voter(self) -> None:
         node = self._any([node for node in self._nodes.values() if node.can_vote])
@@ -254,7 +262,7 @@ class RandomSchedule:
         candidates = lost or (keys if may_shrink else [])
         if candidates and self._simulation.scenario.kraft_version > 0:
             key = self._random.choice(candidates)
-            self._ask(RemoveVoterRequest(CLUSTER_ID, key), f"remove {key.id}")
+            self._ask(RemoveVoterRequest(CLUSTER_ID, key), f"remove {key.id}", tries=1)
 
     def _upgrade(self) -> None:
         node = self._any(self._leaders())

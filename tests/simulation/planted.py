@@ -1,0 +1,151 @@
+"""Bugs that others have had, put into the real parts one at a time, to prove that the checker can fail.
+
+Each takes the place of one part for all nodes of a history. `PLANTED` says which invariants must notice, and within how
+many seeds.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from broker.quorum.core import QuorumCore
+from broker.quorum.identity import Instant, SnapshotId
+from broker.quorum.leadership import Leadership
+from broker.quorum.log_view import LogView, Valid, Validation
+from broker.quorum.messages import UNKNOWN_OFFSET
+from broker.quorum.ready import ElectionState
+from broker.quorum.replica import RandomSource
+from broker.quorum.settings import QuorumSettings, Recovered
+from broker.quorum.state import Follower, Leader, Role
+from broker.quorum.voter_changes import VoterChanges
+from broker.runtime.metadata_log import MetadataLog, SnapshotWriter
+from broker.runtime.quorum_driver import QuorumDriver, _Work
+from broker.runtime.quorum_state import QuorumStateFile
+from storage.log_snapshots import CheckpointId
+from tests.simulation.replica import Parts
+
+
+class _ForgetfulStateFile(QuorumStateFile):
+    """Votes without persisting: a vote is not written, only who leads."""
+
+    def write(self, state: ElectionState) -> None:
+        if state.leader_id >= 0:
+            super().write(state)
+
+
+class _EagerLeadership(Leadership):
+    """Counts a commit from an older epoch: whatever a majority has is committed (Raft's figure 8)."""
+
+    @property
+    def committed(self) -> int:
+        return UNKNOWN_OFFSET if self._replica.high_watermark is None else self._replica.high_watermark
+
+    def update_high_watermark(self, now: Instant) -> None:
+        role = self._replica.role
+        if isinstance(role, Leader):
+            start, role.start_offset = role.start_offset, -1
+            super().update_high_watermark(now)
+            role.start_offset = start
+
+
+class CommitsOlderEpochs(QuorumCore):
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+        super().__init__(settings, recovered, random, now)
+        self._leadership.__class__ = _EagerLeadership
+
+
+class _HastyChanges(VoterChanges):
+    """Changes voters before a commit in its own epoch: the high watermark that it had as a follower will do."""
+
+    @property
+    def committed(self) -> int:
+        known = self._replica.high_watermark
+        return UNKNOWN_OFFSET if known is None else known
+
+
+class ReconfiguresTooEarly(QuorumCore):
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+        super().__init__(settings, recovered, random, now)
+        self._changes.__class__ = _HastyChanges
+
+
+class _OffsetOnlyView(LogView):
+    """Validates a fetch by its offset and not by its epoch (KIP-320, before it knew better)."""
+
+    def validate(self, offset: int, epoch: int) -> Validation:
+        return Valid() if self.start <= offset <= self.end else super().validate(offset, epoch)
+
+
+class ValidatesByOffset(QuorumCore):
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+        super().__init__(settings, recovered, random, now)
+        self._replica.log.__class__ = _OffsetOnlyView
+
+
+class TruncatesToHighWatermark(QuorumCore):
+    """A new follower cuts its log at its high watermark, which may be behind its leader's (before KIP-101)."""
+
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+        super().__init__(settings, recovered, random, now)
+        self._replica.on_leaving.append(self._cut)
+
+    def _cut(self, _before: Role) -> None:
+        replica = self._replica
+        start = max(replica.high_watermark or 0, replica.log.start)
+        if isinstance(replica.role, Follower) and start < replica.log.end:
+            replica.truncate_to(start)
+            replica.control = replica.history.latest
+
+
+class DeletesSnapshotsTooEarly(MetadataLog):
+    """A new snapshot replaces the older ones at once, although the log still begins at one of them."""
+
+    def begin_snapshot(self, snapshot_id: SnapshotId) -> SnapshotWriter:
+        for older in self._files.ids():
+            if 0 < older.end_offset < snapshot_id.end_offset:
+                self._files.remove(CheckpointId(*older))
+        return super().begin_snapshot(snapshot_id)
+
+
+class CountsUnsynced(QuorumDriver):
+    """The leader counts its own records, and lets others have them, while the fsync still runs (Kafka's order)."""
+
+    def _sync(self, work: _Work) -> None:
+        if self._core.role == "leader" and work.ready.must_sync:
+            work.is_synced = True
+            self._io.submit(self._log.sync)
+            self._leave(work)
+        else:
+            super()._sync(work)
+
+
+class Planted(NamedTuple):
+    """A bug, the invariants of which one must notice, and in how many seeds it must happen."""
+
+    parts: Parts
+    catchers: frozenset[str]
+    seeds: int
+
+
+PLANTED: Final[Mapping[str, Planted]] = {
+    "voting without persisting": Planted(Parts(state_file=_ForgetfulStateFile), frozenset({"OneVotePerEpoch"}), 5),
+    "counting a commit from an older epoch": Planted(
+        Parts(core=CommitsOlderEpochs), frozenset({"CommitsAreOfTheOwnEpoch"}), 50
+    ),
+    "reconfiguring before a commit in the own epoch": Planted(
+        Parts(core=ReconfiguresTooEarly), frozenset({"OneVoterChangeAtATime"}), 200
+    ),
+    "fetching by offset alone": Planted(
+        Parts(core=ValidatesByOffset),
+        frozenset({"LogsMatchBelowHighWatermark", "HighWatermarkIsOnMajority", "StatesAreEqual"}),
+        50,
+    ),
+    "truncating to the high watermark": Planted(
+        Parts(core=TruncatesToHighWatermark), frozenset({"CommittedIsNeverRemoved"}), 50
+    ),
+    "deleting a snapshot too early": Planted(
+        Parts(log=DeletesSnapshotsTooEarly), frozenset({"SnapshotAtEveryLogStart"}), 50
+    ),
+    "counting unsynced records of the leader": Planted(
+        Parts(driver=CountsUnsynced), frozenset({"HighWatermarkIsOnMajority"}), 50
+    ),
+}

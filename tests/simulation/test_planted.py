@@ -1,0 +1,38 @@
+"""The checker can fail: bugs that others have had are found within a few seeds, by the invariants about them."""
+
+import pytest
+
+from tests.simulation.__main__ import _sum_up
+from tests.simulation.campaign import run_seed
+from tests.simulation.planted import PLANTED
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    planted = PLANTED[bug]
+    noticed = []
+    for seed in range(1, planted.seeds + 1):
+        found = run_seed(seed, 2_000, planted.parts).found
+        if found is not None and found.invariant in planted.catchers:
+            return
+        noticed.append(found)
+    pytest.fail(f"not noticed in {planted.seeds} seeds; instead: {[each for each in noticed if each is not None]}")
+
+
+def test_what_is_found_is_told_with_invariant_event_and_history(capsys: pytest.CaptureFixture[str]) -> None:
+    planted = PLANTED["voting without persisting"]
+    result = next(
+        result for seed in range(1, planted.seeds + 1) if (result := run_seed(seed, 2_000, planted.parts)).found
+    )
+    assert _sum_up([result], must_see_all=False) == 1
+    told = capsys.readouterr().out
+    assert f"seed {result.seed}: OneVotePerEpoch at event {result.events}" in told
+    assert f"make sim SEED={result.seed}" in told
+    assert told.splitlines()[-1] == f"1 seeds, {result.events} events, 1 violations"
+
+
+def test_a_run_that_never_saw_something_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run_seed(1, 50)
+    result.counts.by_name["truncations"] = 0
+    assert _sum_up([result], must_see_all=True) == 1
+    assert "never seen: " in capsys.readouterr().out

@@ -1,0 +1,159 @@
+"""Time, processes, file work and the network of the simulation, each on its own."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from broker.quorum.identity import Endpoint
+from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
+from protocol.errors import ErrorCode
+from tests.simulation.network import Network, Outcome, Weather
+from tests.simulation.world import EndlessLoop, PowerFailure, Process, SimulatedIo, World
+
+HERE, THERE = Endpoint("here", 1), Endpoint("there", 1)
+
+
+class Silence:
+    """A witness of everything who says nothing."""
+
+    def on_request_leaves(self, sender: int, request: Request) -> None: ...
+
+    def on_response_leaves(self, sender: int, request: Request, response: Response) -> None: ...
+
+
+class Echo:
+    """Answers at once, and counts."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.received = 0
+
+    def receive(self, request: Request, answer: Callable[[Response], None]) -> None:
+        self.received += 1
+        answer(ProbeResponse(ErrorCode.NONE))
+
+
+def run(world: World) -> None:
+    while world.step():
+        pass
+
+
+def test_events_happen_in_the_order_of_their_times() -> None:
+    world, seen = World(), list[str]()
+    world.schedule(20.0, seen.append, "later")
+    world.schedule(10.0, seen.append, "sooner")
+    world.schedule(10.0, seen.append, "at the same time")
+    run(world)
+    assert seen == ["sooner", "at the same time", "later"]
+    assert world.now_ms == 20.0
+    assert world.is_idle
+
+
+def test_a_fast_clock_rings_early() -> None:
+    world, moments = World(), dict[str, float]()
+    fast, slow = Process(world, 1, rate=1.25), Process(world, 2, rate=0.8)
+    fast.call_later(1.0, lambda: moments.update(fast=world.now_ms))
+    slow.call_later(1.0, lambda: moments.update(slow=world.now_ms))
+    run(world)
+    assert moments == pytest.approx({"fast": 800.0, "slow": 1_250.0})
+
+
+def test_what_is_called_soon_belongs_to_the_same_event() -> None:
+    world, seen = World(), list[int]()
+    process = Process(world, 1)
+    world.schedule(1.0, lambda: process.call_soon(lambda: process.call_soon(seen.append, 1)), process=process)
+    assert world.step()
+    assert seen == [1]
+
+
+def test_an_event_that_never_ends_is_noticed() -> None:
+    world = World()
+    process = Process(world, 1)
+
+    def again() -> None:
+        process.call_soon(again)
+
+    world.schedule(1.0, again, process=process)
+    with pytest.raises(EndlessLoop):
+        world.step()
+
+
+def test_the_dead_do_nothing_and_the_stalled_do_it_later() -> None:
+    world, seen = World(), list[tuple[int, float]]()
+    dead, stalled = Process(world, 1), Process(world, 2)
+    for process in (dead, stalled):
+        process.call_later(0.01, lambda process=process: seen.append((process.node_id, world.now_ms)))
+    dead.die()
+    stalled.stalled_until_ms = 500.0
+    run(world)
+    assert seen == [(2, 500.0)]
+
+
+def test_file_work_is_done_in_order_each_an_event() -> None:
+    world, done = World(), list[int]()
+    process = Process(world, 1)
+    io = SimulatedIo(process, Random(1), inline_share=0.0, delay_ms=5.0)
+    for number in range(3):
+        io.submit(lambda number=number: done.append(number))  # type: ignore[misc]
+    assert done == []
+    world.step()
+    assert done == [0]
+    run(world)
+    assert done == [0, 1, 2]
+
+
+def test_power_fails_in_the_middle_of_file_work() -> None:
+    world = World()
+    process = Process(world, 1)
+    io = SimulatedIo(process, Random(1), inline_share=0.0, delay_ms=5.0)
+
+    def work() -> None:
+        raise PowerFailure
+
+    future = io.submit(work)
+    with pytest.raises(PowerFailure):
+        world.step()
+    assert not future.done()
+
+
+def exchange(
+    weather: Weather, *, count: int = 1, blocked: frozenset[tuple[int, int]] = frozenset()
+) -> tuple[int, list[Outcome]]:
+    """Requests from node 1 to node 2: how many arrived, and how each ended for its sender."""
+    world = World()
+    network = Network(world, Random(3), Silence())
+    network.weather = weather
+    network.block(blocked)
+    sender, server = Process(world, 1), Echo(Process(world, 2))
+    network.listen(THERE, server)
+    outcomes: list[Outcome] = []
+    for _ in range(count):
+        network.send(sender, THERE, ProbeRequest(), 1_000.0, outcomes.append)
+    run(world)
+    return server.received, outcomes
+
+
+def test_every_request_ends_exactly_once_for_its_sender() -> None:
+    received, outcomes = exchange(Weather(lost=0.2, twice=0.5, slow=0.2, slow_ms=2_000.0), count=200)
+    assert len(outcomes) == 200
+    answered = sum(isinstance(outcome, ProbeResponse) for outcome in outcomes)
+    assert 0 < answered < 200
+    assert received > answered
+
+
+def test_links_fail_in_one_direction_at_a_time() -> None:
+    failed = [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
+    assert exchange(Weather(), blocked=frozenset({(1, 2)})) == (0, failed)
+    assert exchange(Weather(), blocked=frozenset({(2, 1)})) == (1, failed)
+    assert exchange(Weather())[0] == 1
+
+
+def test_where_nobody_listens_a_request_fails_soon() -> None:
+    world = World()
+    network = Network(world, Random(3), Silence())
+    outcomes: list[Outcome] = []
+    network.send(Process(world, 1), HERE, ProbeRequest(), 60_000.0, outcomes.append)
+    run(world)
+    assert outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
+    assert world.now_ms < 60_000.0 or world.is_idle
