@@ -46,6 +46,7 @@ from broker.quorum.peers import Flight
 from broker.quorum.ready import Ready
 from broker.quorum.replica import RandomSource, Replica
 from broker.quorum.reports import Reports
+from broker.quorum.serving import Serving
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.snapshot_fetch import SnapshotFetch
 from broker.quorum.state import Candidate, Follower, Leader, Observer, Prospective, Resigned, Unattached
@@ -80,6 +81,7 @@ class QuorumCore:
         self._replica = Replica(settings, recovered, random)
         self._elections = Elections(self._replica)
         self._leadership = Leadership(self._replica, self._elections)
+        self._serving = Serving(self._replica, self._leadership)
         self._snapshot = SnapshotFetch(self._replica, self._elections)
         self._reports = Reports(self._replica, self._elections)
         self._trimming = Trimming(self._replica, now)
@@ -96,7 +98,7 @@ class QuorumCore:
         """A peer, a tool or a client asks; exactly one Answer with this token follows in some Ready."""
         match request:
             case FetchRequest():
-                self._leadership.on_fetch_request(token, request, now)
+                self._serving.on_fetch_request(token, request, now)
             case VoteRequest():
                 self._elections.on_vote_request(token, request, now)
             case BeginQuorumEpochRequest():
@@ -104,7 +106,7 @@ class QuorumCore:
             case EndQuorumEpochRequest():
                 self._elections.on_end_request(token, request, now)
             case FetchSnapshotRequest():
-                self._leadership.on_fetch_snapshot_request(token, request, now)
+                self._serving.on_fetch_snapshot_request(token, request, now)
             case AddVoterRequest() | RemoveVoterRequest() | UpdateVoterRequest():
                 self._changes.on_request(token, request, now)
             case ProbeRequest():
@@ -226,6 +228,7 @@ class QuorumCore:
                     self._following.follow(role, now)
                 case Leader():
                     self._leadership.lead(role, now)
+                    self._serving.look(now)
                     if self._replica.role is role:
                         self._changes.go_on(now)
                 case Observer():
@@ -253,7 +256,8 @@ class QuorumCore:
     def _role_deadline(self) -> float:
         role, replica = self._replica.role, self._replica
         if isinstance(role, Leader):
-            return min(self._leadership.deadline(role), self._changes.deadline, self._trimming.deadline)
+            parts = (self._serving, self._changes, self._trimming)
+            return min(self._leadership.deadline(role), *(part.deadline for part in parts))
         if replica.is_shutting_down and not isinstance(role, Prospective | Candidate):
             return inf
         match role:

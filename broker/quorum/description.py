@@ -49,12 +49,11 @@ def describe(replica: Replica, now: Instant) -> QuorumDescription:
     own = ReplicaStatus(replica.key, replica.log.end, now.wall_ms, now.wall_ms)
     voters, observers = list(map(_status, role.progress.voters())), list(map(_status, role.progress.observers()))
     (voters if replica.voters.has(replica.key) else observers).append(own)
-    is_established = replica.high_watermark is not None and replica.high_watermark > role.start_offset
     return QuorumDescription(
         ErrorCode.NONE,
         replica.key.id,
         replica.term.epoch,
-        replica.high_watermark if is_established and replica.high_watermark is not None else UNKNOWN_OFFSET,
+        replica.committed,
         tuple(sorted(voters)),
         tuple(sorted(observers)),
         tuple(QuorumNode(voter.key.id, voter.listeners) for voter in replica.voters),

@@ -1,4 +1,4 @@
-"""Leading: append, serve fetches and snapshots, count who has what, stay in contact with a majority.
+"""Leading: open the epoch, append, count who has what, stay in contact with a majority.
 
 Theory. A record is committed when a majority of the voters has it on disk and the leader's own epoch has reached it:
 records of earlier epochs on a majority can still be lost to a longer log, so the high watermark moves only beyond the
@@ -10,34 +10,23 @@ A leader that a majority has not fetched from for one and a half fetch timeouts 
 already; it resigns, so that its clients look elsewhere (KAFKA-15489).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from broker.quorum import batches
-from broker.quorum.admission import leader_error
 from broker.quorum.appends import Appended, Appends, NotLeader
 from broker.quorum.batches import TypedRecord
 from broker.quorum.elections import Elections
-from broker.quorum.identity import NOBODY, Instant, LogPosition, SnapshotId
-from broker.quorum.log_view import Diverging, NeedsSnapshot, Valid
+from broker.quorum.identity import NOBODY, Instant, ReplicaKey
 from broker.quorum.messages import (
-    UNKNOWN_OFFSET,
     BeginQuorumEpochRequest,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    Response,
 )
-from broker.quorum.parked import Parked, ParkedFetches
 from broker.quorum.progress import Progress
 from broker.quorum.ready import Append
 from broker.quorum.replica import Replica
-from broker.quorum.settings import ControlRecord, StoredSnapshot
-from broker.quorum.snapshots import distribute, position_error
+from broker.quorum.settings import ControlRecord
 from broker.quorum.state import Leader, Role, Term
 from broker.quorum.voters import Voter, VoterSet
-from protocol.errors import ErrorCode
 from protocol.records.control import control_batch
 
 CONTACT_TIMEOUTS = 1.5
@@ -45,13 +34,16 @@ CONTACT_TIMEOUTS = 1.5
 
 
 class Leadership:
-    """Acts on the replica while its role is Leader; what it holds besides ends with the role."""
+    """Acts on the replica while its role is Leader; what it holds besides ends with the role.
+
+    `on_news` is called when the log got longer or the high watermark rose.
+    """
 
     def __init__(self, replica: Replica, elections: Elections) -> None:
         self._replica = replica
         self._elections = elections
         self._appends = Appends(0, 0, 0)
-        self._parked = ParkedFetches()
+        self.on_news: list[Callable[[], None]] = []
         self._sweep_at = 0.0
         replica.on_leaving.append(self._on_leaving)
 
@@ -93,24 +85,9 @@ class Leadership:
             self._elections.resign(role.progress.successors(), now)
 
     def _on_leaving(self, before: Role) -> None:
-        """What was accepted and not written is gone; those who wait are told that this is no leader."""
-        if not isinstance(before, Leader):
-            return
-        replica = self._replica
-        self._appends = Appends(0, 0, 0)
-        replica.out.replace_answers(self._withdrawn)
-        for parked in self._parked.all():
-            replica.answer(parked.token, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, replica.hint))
-
-    def _withdrawn(self, response: Response) -> Response:
-        """An answer that has not left and would be read from a log which may be cut before it is."""
-        hint = self._replica.hint
-        match response:
-            case FetchResponse(error=ErrorCode.NONE):
-                return FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
-            case FetchSnapshotResponse(error=ErrorCode.NONE):
-                return FetchSnapshotResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
-        return response
+        """What was accepted and not written is gone."""
+        if isinstance(before, Leader):
+            self._appends = Appends(0, 0, 0)
 
     # Appending
 
@@ -162,17 +139,13 @@ class Leadership:
         replica.out.log.append(Append(data, end_offset, epoch))
         replica.out.must_sync = True
         replica.log.append(end_offset, epoch, len(data))
-        self._wake()
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        for callback in self.on_news:
+            callback()
 
     # Committing
-
-    @property
-    def committed(self) -> int:
-        """The high watermark as this leader has established it; -1 before anything of its epoch is committed."""
-        replica, role = self._replica, self._replica.role
-        if not isinstance(role, Leader) or replica.high_watermark is None:
-            return UNKNOWN_OFFSET
-        return replica.high_watermark if replica.high_watermark > role.start_offset else UNKNOWN_OFFSET
 
     def update_high_watermark(self, now: Instant) -> None:
         """Somebody got further, perhaps this node itself. Who waits for the high watermark to rise is answered."""
@@ -181,102 +154,13 @@ class Leadership:
             return
         agreed = role.progress.agreed(replica.synced_end)
         if agreed > role.start_offset and replica.raise_high_watermark(agreed, now):
-            self._wake()
+            self._tell_news()
 
-    # Serving
-
-    def on_fetch_request(self, token: int, request: FetchRequest, now: Instant) -> None:
-        replica = self._replica
-        if error := self._fetch_error(request):
-            replica.answer(token, FetchResponse(error, replica.hint))
-            return
-        match replica.log.validate(request.fetch_offset, request.last_fetched_epoch):
-            case Valid():
-                self._on_valid_fetch(token, request, now)
-            case Diverging(position):
-                replica.answer(token, self._fetch_response(diverging=position))
-            case NeedsSnapshot(snapshot_id):
-                replica.answer(token, self._fetch_response(snapshot_id=snapshot_id))
-
-    def _fetch_error(self, request: FetchRequest) -> ErrorCode:
-        if error := leader_error(self._replica, request.cluster_id, request.epoch):
-            return error
-        is_sound = (
-            request.max_wait_ms >= 0
-            and request.fetch_offset >= 0
-            and 0 <= request.last_fetched_epoch <= self._replica.term.epoch
-            and request.replica.id != self._replica.key.id
-        )
-        return ErrorCode.NONE if is_sound else ErrorCode.INVALID_REQUEST
-
-    def _on_valid_fetch(self, token: int, request: FetchRequest, now: Instant) -> None:
-        """Everything below its offset is on the sender's disk: count it, then answer or let it wait."""
-        replica, role = self._replica, self._replica.role
-        if request.replica.id >= 0 and isinstance(role, Leader):
-            is_voter = role.progress.fetched(request.replica, request.fetch_offset, replica.log.end, now)
-            self._keep_contact(role, request, now)
-            if is_voter:
-                self.update_high_watermark(now)
-        is_news = request.fetch_offset < replica.log.end or request.high_watermark < self.committed
-        if is_news or request.max_wait_ms == 0:
-            self._answer_fetch(token, request)
-        else:
-            self._parked.park(token, request, now.monotonic_ms + request.max_wait_ms)
-
-    def _keep_contact(self, role: Leader, request: FetchRequest | FetchSnapshotRequest, now: Instant) -> None:
-        if role.progress.in_contact(request.replica):
+    def heard_of(self, replica_key: ReplicaKey, now: Instant) -> None:
+        """A replica asked for records or pages. If that makes a majority, the leader may go on."""
+        role = self._replica.role
+        if isinstance(role, Leader) and role.progress.in_contact(replica_key):
             role.quorum_deadline = self._quorum_deadline(role.progress, now)
-
-    def _answer_fetch(self, token: int, request: FetchRequest) -> None:
-        if request.fetch_offset < self._replica.log.end:
-            max_bytes = max(1, min(request.max_bytes, self._replica.settings.fetch_max_bytes))
-            self._replica.answer(token, self._fetch_response(read_from=request.fetch_offset, max_bytes=max_bytes))
-        else:
-            self._replica.answer(token, self._fetch_response())
-
-    def _fetch_response(
-        self,
-        diverging: LogPosition | None = None,
-        snapshot_id: SnapshotId | None = None,
-        read_from: int = UNKNOWN_OFFSET,
-        max_bytes: int = 0,
-    ) -> FetchResponse:
-        replica = self._replica
-        hint, start = replica.hint, replica.log.start
-        return FetchResponse(ErrorCode.NONE, hint, self.committed, start, diverging, snapshot_id, read_from, max_bytes)
-
-    def _wake(self) -> None:
-        for parked in self._parked.woken(self._replica.log.end, self.committed):
-            self._answer_parked(parked)
-
-    def _answer_parked(self, parked: Parked) -> None:
-        self._answer_fetch(parked.token, parked.request)
-
-    def on_fetch_snapshot_request(self, token: int, request: FetchSnapshotRequest, now: Instant) -> None:
-        replica, role = self._replica, self._replica.role
-        snapshot = replica.log.snapshot(request.snapshot_id)
-        error = self._snapshot_error(request, snapshot)
-        if error or snapshot is None or not isinstance(role, Leader):
-            replica.answer(token, FetchSnapshotResponse(error, replica.hint, request.snapshot_id))
-            return
-        if request.replica.id >= 0:
-            role.progress.touched(request.replica, now)
-            self._keep_contact(role, request, now)
-        most = max(1, min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes))
-        (max_bytes,) = distribute(most, [snapshot.size - request.position])
-        page = FetchSnapshotResponse(
-            ErrorCode.NONE, replica.hint, snapshot.id, snapshot.size, request.position, max_bytes
-        )
-        replica.answer(token, page)
-
-    def _snapshot_error(self, request: FetchSnapshotRequest, snapshot: StoredSnapshot | None) -> ErrorCode:
-        if error := leader_error(self._replica, request.cluster_id, request.epoch):
-            return error
-        if request.replica.id == self._replica.key.id:
-            return ErrorCode.INVALID_REQUEST
-        if snapshot is None or snapshot.id == SnapshotId(0, 0):
-            return ErrorCode.SNAPSHOT_NOT_FOUND
-        return position_error(request.position, snapshot.size)
 
     # Acting
 
@@ -290,8 +174,6 @@ class Leadership:
         self._tell_of_epoch(role, now)
         if now.monotonic_ms >= self._sweep_at:
             self._sweep(role, now)
-        for parked in self._parked.expired(now.monotonic_ms):
-            self._answer_parked(parked)
 
     def _sweep(self, role: Leader, now: Instant) -> None:
         """Forgets observers that do not come any more."""
@@ -321,7 +203,8 @@ class Leadership:
         """When `lead` has something to do, if nothing else happens."""
         free_at = self._replica.peers.free_at
         waits = [role.quorum_deadline, *(max(at, free_at(to_id)) for to_id, at in role.begin_at.items())]
-        waits += [at for at in (self._appends.write_at, self._parked.deadline) if at is not None]
+        if self._appends.write_at is not None:
+            waits.append(self._appends.write_at)
         return min(waits)
 
     def _quorum_deadline(self, progress: Progress, now: Instant) -> float:

@@ -18,7 +18,7 @@ from broker.quorum.identity import (
     ReplicaKey,
 )
 from broker.quorum.log_view import LogView
-from broker.quorum.messages import LeaderHint, Request, Response
+from broker.quorum.messages import UNKNOWN_OFFSET, LeaderHint, Request, Response
 from broker.quorum.outbox import Outbox
 from broker.quorum.peers import Peers
 from broker.quorum.ready import ElectionState, Ready, StartAt, TruncateTo
@@ -118,6 +118,13 @@ class Replica:
             return LeaderHint(NOBODY, self.term.epoch)
         listeners = self.settings.listeners if leader_id == self.key.id else self.leader_listeners
         return LeaderHint(leader_id, self.term.epoch, listeners)
+
+    @property
+    def committed(self) -> int:
+        """The high watermark as a leader has established it; -1 before anything of its epoch is committed."""
+        if not isinstance(self.role, Leader) or self.high_watermark is None:
+            return UNKNOWN_OFFSET
+        return self.high_watermark if self.high_watermark > self.role.start_offset else UNKNOWN_OFFSET
 
     @property
     def leader_endpoint(self) -> Endpoint | None:
@@ -324,8 +331,8 @@ class Replica:
         match self.role:
             case Resigned():
                 return None
-            case Leader(start_offset=start):
-                return self.key.id if self.high_watermark is not None and self.high_watermark > start else None
+            case Leader():
+                return self.key.id if self.committed >= 0 else None
         return self.term.leader_id
 
     def raise_high_watermark(self, offset: int, now: Instant) -> bool:

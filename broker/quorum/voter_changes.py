@@ -120,7 +120,7 @@ class VoterChanges:
 
     @property
     def committed(self) -> int:
-        return self._leadership.committed
+        return self._replica.committed
 
     def is_caught_up(self, replica: ReplicaKey) -> bool:
         role = self._replica.role
