@@ -59,6 +59,8 @@ Done: TypeAlias = Callable[[Response | SendFailure], None]
 SHUT_DOWN_TIMEOUT_MS: Final = 5_000
 _CUTS_LOG: Final = (TruncateTo, StartAt)
 _INLINE: Final = (Append, Trim)
+_LEAVES_GARBAGE: Final = (StartAt, Trim)
+"""Their files go with the next fsync, also on a node that needs none for anything else."""
 
 
 class QuorumTransport(Protocol):
@@ -93,7 +95,7 @@ class _Work:
         self.ready = ready
         self.is_state_written = ready.state is None
         self.operations_done = 0
-        self.is_synced = not ready.must_sync
+        self.is_synced = not ready.must_sync and not any(isinstance(each, _LEAVES_GARBAGE) for each in ready.log)
 
     def check_log_may_change(self) -> None:
         assert self.is_state_written, "the log must not change before the election state is on the disk"
