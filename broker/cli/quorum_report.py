@@ -159,7 +159,7 @@ def describe_quorum(asked: Asked) -> QuorumReport:
     }
 
     def replica(state: ReplicaState, status: str) -> Replica:
-        listeners = endpoints.get(state.replica_id, ()) if status != "Observer" else ()
+        listeners = endpoints.get(state.replica_id, ())
         return Replica(state, listeners, "Leader" if state.replica_id == found.leader_id else status)
 
     voters = [replica(state, "Follower") for state in found.current_voters]
