@@ -71,6 +71,11 @@ class PartitionRegistration(NamedTuple):
     def is_reassigning(self) -> bool:
         return bool(self.removing_replicas or self.adding_replicas)
 
+    @property
+    def has_elr(self) -> bool:
+        """Whether anything is remembered of eligible or last known leaders."""
+        return bool(self.elr or self.last_known_elr)
+
     def directory_of(self, replica: int) -> Uuid:
         """The log directory that holds this replica. Raises KeyError if the broker is no replica."""
         if replica not in self.replicas:
@@ -110,7 +115,7 @@ class PartitionRegistration(NamedTuple):
 
     def without_elr(self) -> "PartitionRegistration":
         """The same without eligible leader replicas; no epoch moves, since nobody's part changes."""
-        return self._replace(elr=(), last_known_elr=()) if self.elr or self.last_known_elr else self
+        return self._replace(elr=(), last_known_elr=()) if self.has_elr else self
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> "PartitionRegistration":

@@ -215,11 +215,14 @@ class TopicsDelta:
         return delta
 
     def _clear_elr_of(self, topic_id: Uuid) -> None:
+        """Touches only partitions that have a list: a cluster may be asked to clear a million."""
         known = self.changed.get(topic_id)
         before = self._image.by_id(topic_id) if known is None else known.before
-        partitions = {} if before is None else dict(before.partitions)
+        candidates = set() if before is None else {i for i, each in before.partitions.items() if each.has_elr}
         if known is not None:
-            partitions.update(known.changed_partitions)
-        for index, registration in sorted(partitions.items()):
-            if registration.elr or registration.last_known_elr:
-                self._topic(topic_id).changed_partitions[index] = registration.without_elr()
+            candidates.update(known.changed_partitions)
+        for index in sorted(candidates):
+            topic = self._topic(topic_id)
+            registration = topic.partition(index)
+            if registration is not None and registration.has_elr:
+                topic.changed_partitions[index] = registration.without_elr()
