@@ -10,7 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from types import TracebackType
 from typing import NamedTuple, TypeVar
@@ -37,6 +37,9 @@ SOFTWARE_VERSION = "0.1.0"
 DEFAULT_PORT = 9092
 MAX_RESPONSE_BYTES = 1 << 30
 """What one answer may weigh: "HTTP" read as a size is 1.2 GB."""
+
+IMPATIENT_MS = 1_000
+"""How long a bootstrap server may take to answer at first, while there are others."""
 
 READ_CHUNK_BYTES = 1 << 20
 """A frame's buffer grows by this much, so that a lying size costs what was really sent."""
@@ -366,16 +369,27 @@ class Client:
         return self._bootstrap
 
     def _first_that_answers(self) -> Connection:
-        failures = []
-        for endpoint in self.config.bootstrap:
-            try:
-                connection = Connection.open(endpoint, self.config, self._opener)
-            except ConnectionLost as error:
-                failures.append(str(error).rstrip("."))
-            else:
-                self._reached = True
-                return connection
+        """A node that is just starting takes connections long before it answers: others are tried before it is waited
+        for.
+        """
+        patience_ms = self.config.connect_timeout_ms
+        is_alone = len(self.config.bootstrap) == 1
+        failures: list[str] = []
+        for limit_ms in (patience_ms,) if is_alone else (min(IMPATIENT_MS, patience_ms), patience_ms):
+            failures = []
+            for endpoint in self.config.bootstrap:
+                try:
+                    connection = self._try(endpoint, limit_ms)
+                except ConnectionLost as error:
+                    failures.append(str(error).rstrip("."))
+                else:
+                    self._reached = True
+                    return connection
         raise ConnectionLost("; ".join(failures) + ".")
+
+    def _try(self, endpoint: Endpoint, limit_ms: int) -> Connection:
+        """Raises ConnectionLost, also if it takes longer."""
+        return Connection.open(endpoint, replace(self.config, connect_timeout_ms=limit_ms), self._opener)
 
     def node(self, node_id: int, purpose: str = "") -> Connection:
         """A connection to a broker by its id. `purpose` keeps apart those that must not wait for one another.

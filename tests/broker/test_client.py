@@ -312,3 +312,23 @@ def test_a_connection_closed_instead_of_an_answer(broker: FakeBroker, client: Cl
     broker.answer(ApiKey.HEARTBEAT, hang_up)
     with pytest.raises(ConnectionLost, match="closed the connection"):
         client.call(HeartbeatRequest(), HeartbeatResponse)
+
+
+def test_a_server_that_does_not_answer_yet_is_not_waited_for_while_there_are_others(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.client.IMPATIENT_MS", 50)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = ClientConfig.parse(f"127.0.0.1:{silent.getsockname()[1]},{broker.address}")
+        with Client(config) as client:
+            assert client.any().endpoint == Endpoint.parse(broker.address)
+
+
+def test_a_slow_server_is_waited_for_if_it_is_the_only_one_left(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.client.IMPATIENT_MS", 0)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
+    with Client(ClientConfig.parse(f"{nobody},{broker.address}")) as client:
+        assert client.any().endpoint == Endpoint.parse(broker.address)

@@ -1,0 +1,117 @@
+"""The metadata log of a cluster of three, seen from outside: by consumers, by the shell and by its own tools."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from protocol.primitives import METADATA_TOPIC_ID, uuid_to_text
+from tests.support.ottla_cluster import OttlaCluster
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "__cluster_metadata"
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
+    """Without NoOp records the log stands still when nothing happens, so that all nodes come to the same end."""
+    settings = {"metadata.max.idle.interval.ms": "0"}
+    with OttlaCluster(tmp_path_factory.mktemp("cluster"), 3, settings) as running:
+        yield running
+
+
+def consumer(cluster: OttlaCluster) -> confluent_kafka.Consumer:
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "tail",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+
+
+def read_until(tail: confluent_kafka.Consumer, wanted: bytes) -> list[int]:
+    """The offsets up to the first record that has `wanted` in it."""
+    offsets: list[int] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        message = tail.poll(0.5)
+        if message is not None and message.error() is None:
+            offsets.append(message.offset())
+            if wanted in (message.value() or b""):
+                return offsets
+    raise AssertionError(f"{wanted!r} did not come, only offsets {offsets[-5:]}")
+
+
+def test_a_plain_consumer_tails_the_metadata_while_topics_come_and_go(cluster: OttlaCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    tail = consumer(cluster)
+    tail.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+    try:
+        for name in ("one", "two"):
+            admin.create_topics([NewTopic(name, 2, 1)])[name].result(PATIENCE_S)
+            offsets = read_until(tail, name.encode())
+            assert offsets == sorted(set(offsets))
+        admin.delete_topics(["one"])["one"].result(PATIENCE_S)
+        low, high = tail.get_watermark_offsets(confluent_kafka.TopicPartition(TOPIC, 0), PATIENCE_S)
+        assert low == 0
+        assert high > offsets[-1]
+    finally:
+        tail.close()
+
+
+def test_it_is_there_for_those_who_name_it_and_for_nobody_else(cluster: OttlaCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    assert TOPIC not in admin.list_topics(timeout=PATIENCE_S).topics
+    found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC]
+    assert found.error is None
+    assert [partition.leader for partition in found.partitions.values()] == [cluster.leader_index() + 1]
+    described = admin.describe_topics(confluent_kafka.TopicCollection([TOPIC]))[TOPIC].result(PATIENCE_S)
+    assert (str(described.topic_id), described.is_internal) == (uuid_to_text(METADATA_TOPIC_ID), False)
+
+
+def test_the_shell_sees_a_live_cluster(cluster: OttlaCluster) -> None:
+    cluster.ottla("topics", "--bootstrap-server", cluster.bootstrap, "--create", "--topic", "seen")
+    shell = ("metadata-shell", "--bootstrap-server", cluster.bootstrap)
+    assert "seen" in cluster.ottla(*shell, "ls", "/image/topics/byName").split()
+    assert cluster.ottla(*shell, "ls", "/image/cluster/brokers").split() == ["1", "2", "3"]
+
+
+def test_replicas_write_the_same_snapshot_and_the_shell_reads_it(cluster: OttlaCluster) -> None:
+    taken = [
+        json.loads(cluster.ottla("metadata-quorum", "--bootstrap-server", cluster.address(index), "snapshot", "--json"))
+        for index in range(3)
+    ]
+    assert taken[0] == taken[1] == taken[2]
+    files = [_metadata_log(cluster, index) / taken[0]["file"] for index in range(3)]
+    assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in files}) == 1
+    listed = cluster.ottla("metadata-shell", "--snapshot", str(files[0]), "ls", "/image/cluster/controllers")
+    assert listed.split() == ["1", "2", "3"]
+
+
+def test_a_wiped_node_joins_again_under_another_directory_id(cluster: OttlaCluster) -> None:
+    index = (cluster.leader_index() + 1) % 3
+    before = _directory_ids(cluster)
+    cluster.wait_ready(index, cluster.wipe(index))
+    deadline = time.monotonic() + PATIENCE_S
+    while (after := _directory_ids(cluster)).get(index + 1) in (None, before[index + 1]):
+        assert time.monotonic() < deadline, f"voters are {after} still"
+        time.sleep(0.2)
+    assert set(after) == {1, 2, 3}
+    cluster.ottla("topics", "--bootstrap-server", cluster.address(index), "--create", "--topic", f"after-{index}")
+
+
+def _metadata_log(cluster: OttlaCluster, index: int) -> Path:
+    return cluster.node_directory(index) / "data" / f"{TOPIC}-0"
+
+
+def _directory_ids(cluster: OttlaCluster) -> dict[int, str]:
+    return {voter["id"]: voter["directoryId"] for voter in cluster.quorum()["currentVoters"]}
