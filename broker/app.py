@@ -153,7 +153,9 @@ class Node:
         if config.is_broker:
             await self._start_broker(directories, metadata, clients)
         else:
-            self._exposition = Exposition(controller_node_families(controllers, metadata, self._requests, self._lag))
+            self._exposition = Exposition(
+                controller_node_families(controllers, metadata, self._requests, self._lag, self._clock)
+            )
         self._announce(clients, controllers)
 
     async def _build_metadata(self, directories: NodeDirectories, controllers: Server) -> MetadataPart:
@@ -201,7 +203,9 @@ class Node:
         await self._unless_ended(metadata.first_image.wait())
         data = await self._start_data(directories, metadata)
         lifecycle = self._join(directories, metadata, server, data)
-        self._exposition = Exposition(node_families(server, metadata, data, lifecycle, self._requests, self._lag))
+        self._exposition = Exposition(
+            node_families(server, metadata, data, lifecycle, self._requests, self._lag, self._clock)
+        )
         await self._unless_ended(lifecycle.wait_caught_up())
         lifecycle.become_ready()
         await self._unless_ended(lifecycle.wait_unfenced())

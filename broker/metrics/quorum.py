@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from broker.metrics.family import Family, Sample, counter, gauge
 
-_RAFT = "kafka_server_raft_metrics_"
+_RAFT = "kafka_server_raftmetrics_"
 
 
 class QuorumFigures(NamedTuple):
@@ -52,7 +52,7 @@ class QuorumCounts(Protocol):
 def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) -> list[Family]:
     """All there is to see of a replica."""
     return [
-        Family(f"{_RAFT}current_state", "1 for the state that the replica is in", "gauge", lambda: _state(figures())),
+        Family(_RAFT.rstrip("_"), "1 for the state that the replica is in", "gauge", lambda: _state(figures())),
         gauge(f"{_RAFT}current_leader", "Who leads; -1 if unknown", lambda: figures().leader_id),
         gauge(f"{_RAFT}current_epoch", "The epoch of the quorum", lambda: figures().epoch),
         gauge(f"{_RAFT}current_vote", "For whom this node voted in the epoch; -1: nobody", lambda: figures().voted_id),
@@ -68,7 +68,7 @@ def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) 
 
 
 def _state(figures: QuorumFigures) -> Iterable[Sample]:
-    return [Sample(1, {"state": figures.state})]
+    return [Sample(1, {"current_state": figures.state})]
 
 
 def _latency(name: str, text: str, durations: Durations) -> list[Family]:

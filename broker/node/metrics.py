@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from broker.clock import Clock
+from broker.metrics.applied import applied_families
 from broker.metrics.family import Family
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.network import network_families
@@ -13,7 +15,9 @@ from broker.metrics.node import (
     log_families,
     replica_families,
 )
+from broker.metrics.quorum import quorum_families
 from broker.metrics.requests import RequestMetrics
+from broker.metrics.snapshots import snapshot_families
 from broker.net.server import Server
 from broker.node.data import DataPart
 from broker.node.metadata import MetadataPart
@@ -30,8 +34,9 @@ def node_families(
     lifecycle: BrokerLifecycle,
     requests: RequestMetrics,
     lag: LoopLag,
+    clock: Clock,
 ) -> list[Family]:
-    """All families of one combined node."""
+    """All families of a node that is a broker."""
     return [
         *broker_families(broker_state=lambda: lifecycle.state),
         *requests.families(),
@@ -39,6 +44,7 @@ def node_families(
         *network_families(server.stats, server.backlog),
         *_replicas(data),
         *_controller(metadata),
+        *_metadata(metadata, clock),
         *_logs(data),
         *group_families(
             group_count=lambda: sum(data.groups.metrics().groups.values()),
@@ -49,14 +55,35 @@ def node_families(
 
 
 def controller_node_families(
-    server: Server, metadata: MetadataPart, requests: RequestMetrics, lag: LoopLag
+    server: Server, metadata: MetadataPart, requests: RequestMetrics, lag: LoopLag, clock: Clock
 ) -> list[Family]:
     """All families of a node that is a controller alone."""
     return [
         *requests.families(),
         *network_families(server.stats, server.backlog),
         *_controller(metadata),
+        *_metadata(metadata, clock),
         lag.family(),
+    ]
+
+
+def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
+    """The replica of the metadata log, its snapshots, and how far this node has applied it."""
+    quorum, cache = metadata.quorum.driver, metadata.cache
+    return [
+        *quorum_families(quorum.figures, quorum.metrics),
+        *snapshot_families(
+            metadata.snapshot_metrics,
+            high_watermark=lambda: quorum.high_watermark,
+            metadata_version=lambda: int(cache.image.features.version),
+            controller_id=lambda: -1 if quorum.leader.leader_id is None else quorum.leader.leader_id,
+            monotonic_ms=clock.monotonic_ms,
+        ),
+        *applied_families(
+            last_offset=lambda: cache.image.offset,
+            last_timestamp_ms=lambda: cache.image.provenance.timestamp_ms,
+            now_ms=clock.now_ms,
+        ),
     ]
 
 

@@ -320,10 +320,10 @@ class TestFigures:
         families = {each.name: each for each in quorum_families(leader.driver.figures, leader.driver.metrics)}
 
         def value(name: str) -> float:
-            return next(iter(families[f"kafka_server_raft_metrics_{name}"].read())).value
+            return next(iter(families[f"kafka_server_raftmetrics_{name}"].read())).value
 
-        (state,) = families["kafka_server_raft_metrics_current_state"].read()
-        assert (state.value, state.labels) == (1, {"state": "leader"})
+        (state,) = families["kafka_server_raftmetrics"].read()
+        assert (state.value, state.labels) == (1, {"current_state": "leader"})
         assert (value("current_leader"), value("current_vote")) == (leader.id, leader.id)
         assert value("current_epoch") == leader.driver.leader.epoch
         assert value("high_watermark") == value("log_end_offset") == leader.driver.high_watermark
