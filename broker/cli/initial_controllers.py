@@ -54,8 +54,7 @@ def _parse(entry: str) -> InitialController:
 
 def own_controller(config: BrokerConfig, directory_id: Uuid) -> InitialController:
     """This node at the listener that the quorum uses, the first of `controller.listener.names`."""
-    name = config.controller_listener_names[0]
-    listener = next(each for each in config.controller_listeners if each.name == name)
+    listener = config.advertised_controller_listeners[0]
     return InitialController(config.node_id, listener.host or "localhost", listener.port, directory_id)
 
 

@@ -65,10 +65,8 @@ def add_controller(target: Target, dry_run: bool) -> None:
     """Make a running controller a voter; its configuration is the file of --command-config."""
     config = _controller_config(target.command_config)
     directory_id = _directory_id(config)
-    names = config.controller_listener_names
     listeners = [
-        Listener(each.name, each.host or "localhost", each.port)
-        for each in sorted(config.controller_listeners, key=lambda each: names.index(each.name))
+        Listener(each.name, each.host or "localhost", each.port) for each in config.advertised_controller_listeners
     ]
     shown = ", ".join(f"{each.name}://{each.host}:{each.port}" for each in listeners)
     what = f"controller {config.node_id} with directory id {uuid_to_text(directory_id)} and endpoints: {shown}"

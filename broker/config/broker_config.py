@@ -410,6 +410,11 @@ class BrokerConfig:
         return self._plan.advertised
 
     @property
+    def advertised_controller_listeners(self) -> tuple[Listener, ...]:
+        """Where the quorum is told to reach this controller, in the order of `controller.listener.names`."""
+        return self._plan.advertised_controllers
+
+    @property
     def controller_listener_names(self) -> tuple[str, ...]:
         return self._plan.controller_names
 

@@ -135,6 +135,7 @@ HONOURED: frozenset[str] = frozenset(
         "offsets.topic.segment.bytes",
         # Ours
         "ottla.http.listener",
+        "ottla.cluster.metadata.readable",
         "ottla.metadata.snapshot.compression.type",
     }
 )

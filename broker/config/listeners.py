@@ -58,13 +58,15 @@ class ListenerPlan:
     """What the listener keys mean together.
 
     ``clients`` are the bound listeners that serve clients and brokers, ``controllers`` those of the quorum;
-    ``advertised`` is what a broker registers (never a controller listener). On a node that is only a controller
+    ``advertised`` is what a broker registers (never a controller listener), ``advertised_controllers`` what a
+    controller tells the quorum of itself, in the order of ``controller_names``. On a node that is only a controller
     ``clients`` and ``advertised`` are empty and ``inter_broker_name`` is still the configured name.
     """
 
     clients: tuple[Listener, ...]
     controllers: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
+    advertised_controllers: tuple[Listener, ...]
     protocols: Mapping[str, str]
     controller_names: tuple[str, ...]
     inter_broker_name: str
@@ -80,6 +82,7 @@ def plan_listeners(settings: ListenerSettings) -> ListenerPlan:
         clients=tuple(listener for listener in bound if listener.name not in controller_names),
         controllers=tuple(listener for listener in bound if listener.name in controller_names),
         advertised=_advertised(settings, bound, controller_names, protocols),
+        advertised_controllers=_advertised_controllers(settings, bound, controller_names, protocols),
         protocols=protocols,
         controller_names=controller_names,
         inter_broker_name=_inter_broker_name(settings, protocols),
@@ -166,6 +169,22 @@ def _advertised(
     if settings.advertised is not None:
         given = _parse_entries(ADVERTISED_LISTENERS, settings.advertised, protocols)
     return tuple(listener for listener in given if listener.name not in controller_names)
+
+
+def _advertised_controllers(
+    settings: ListenerSettings,
+    bound: tuple[Listener, ...],
+    controller_names: tuple[str, ...],
+    protocols: Mapping[str, str],
+) -> tuple[Listener, ...]:
+    """Each as advertised.listeners has it, else as it is bound (KIP-853)."""
+    if not settings.is_controller:
+        return ()
+    by_name = {listener.name: listener for listener in bound}
+    if settings.advertised is not None:
+        given = _parse_entries(ADVERTISED_LISTENERS, settings.advertised, protocols)
+        by_name |= {listener.name: listener for listener in given if listener.name in by_name}
+    return tuple(by_name[name] for name in controller_names if name in by_name)
 
 
 def _inter_broker_name(settings: ListenerSettings, protocols: Mapping[str, str]) -> str:

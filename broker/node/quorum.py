@@ -133,12 +133,10 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
 
 
 def own_listeners(config: BrokerConfig, bound: BoundAddresses) -> Listeners:
-    """This node's controller listeners in the configured order, with the ports that were picked for 0."""
-    by_name = {listener.name: listener for listener in config.controller_listeners}
+    """This node's controller listeners as others reach them, with the ports that were picked for 0."""
     return tuple(
-        ListenerEndpoint(name, by_name[name].host or "localhost", by_name[name].port or bound[name][1])
-        for name in config.controller_listener_names
-        if name in by_name
+        ListenerEndpoint(each.name, each.host or "localhost", each.port or bound[each.name][1])
+        for each in config.advertised_controller_listeners
     )
 
 

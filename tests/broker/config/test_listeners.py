@@ -78,6 +78,14 @@ def test_one_port_may_serve_both_ip_versions() -> None:
     assert [listener.host for listener in config.client_listeners] == ["127.0.0.1", "::1"]
 
 
+def test_the_quorum_is_told_where_a_controller_is_advertised_else_where_it_listens() -> None:
+    bound = {"listeners": "PLAINTEXT://h:9092,CONTROLLER://0.0.0.0:9093", "advertised_listeners": "PLAINTEXT://h:9092"}
+    apart = {**bound, "advertised_listeners": "PLAINTEXT://h:9092,CONTROLLER://me:19093"}
+    assert [str(each) for each in combined(**bound).advertised_controller_listeners] == ["CONTROLLER://0.0.0.0:9093"]
+    assert [str(each) for each in combined(**apart).advertised_controller_listeners] == ["CONTROLLER://me:19093"]
+    assert [str(each) for each in combined(**apart).controller_listeners] == ["CONTROLLER://0.0.0.0:9093"]
+
+
 def test_advertised_controller_listeners_are_left_out() -> None:
     config = combined(advertised_listeners="PLAINTEXT://h:9092,CONTROLLER://h:9093")
     assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://h:9092"]
