@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-NODES  ?= 1
+NODES  ?= 3
 DIR    ?= ./data
 PORT   ?= 9092
 SEEDS  ?= 1000
@@ -26,7 +26,7 @@ $(BIN)/.installed-test: $(BIN)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
-up: $(BIN)/.installed  ## start a local cluster in the foreground (NODES=1 DIR=./data PORT=9092)
+up: $(BIN)/.installed  ## start a local cluster in the foreground (NODES=3 DIR=./data PORT=9092)
 	@exec $(BIN)/ottla cluster --nodes $(NODES) --dir $(DIR) --port $(PORT)
 
 check: $(BIN)/.installed-test  ## format, lint, strict types, import contracts, fast tests
