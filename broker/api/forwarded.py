@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from broker.api.context import RequestContext
 from broker.api.errors import reports
+from broker.api.mutation_quota import hold_back
 from broker.api.route import Route
 from broker.net.request import ConnectionInfo
 from protocol.api_keys import ApiKey
@@ -60,9 +61,11 @@ class ForwardedHandler:
             assert isinstance(response, self._row.response_class)
             return response
 
-        return await self._forwarding.forward(
+        response = await self._forwarding.forward(
             request, context.request.header, context.connection, self._row.response_class, here
         )
+        hold_back(context, getattr(response, "throttle_time_ms", 0))
+        return response
 
 
 def met_no_controller(key: ApiKey, response: Message) -> bool:

@@ -19,6 +19,7 @@ from broker.api.update_features import KraftVersionUpgrade
 from broker.config.broker_config import BrokerConfig
 from broker.config.load import load_config
 from broker.metadata.image import MetadataImage
+from broker.metadata.quota_image import quota_entity, quota_record
 from broker.net.peer import PeerUnavailable, VersionMismatch
 from broker.net.request import CloseConnection, ConnectionInfo, Request
 from broker.runtime.controller_seeker import ControllerSeeker
@@ -168,6 +169,14 @@ async def test_refusals_inside_are_the_clients() -> None:
     response = await Broker().ask(UNREGISTER, UnregisterBrokerRequest(99), 0)
     assert response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert response.error_message == "broker 99 is not registered"
+
+
+@fast
+async def test_who_used_up_a_quota_is_held_back_here() -> None:
+    broker, client = Broker(), ConnectionInfo("c", "PLAINTEXT", "192.168.7.1", 50_000, principal="User:alice")
+    broker.second.cluster.append([quota_record(quota_entity({"user": "alice"}), "controller_mutation_rate", 0.01)])
+    response = await broker.ask(CREATE_TOPICS, TOPIC, 5, client)
+    assert response.throttle_time_ms == client.mute_ms == 89_000
 
 
 @fast
