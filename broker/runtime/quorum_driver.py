@@ -14,7 +14,7 @@ An error of the disk, or of a listener, ends the replica: `on_fatal` is told onc
 
 from asyncio import Future, TimerHandle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -45,6 +45,7 @@ from broker.quorum.ready import (
     TruncateTo,
 )
 from broker.quorum.settings import StoredSnapshot
+from broker.runtime.append_slices import sliced
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.listener_feeds import ListenerFeeds
 from broker.runtime.metadata_log import FetchedSnapshot, MetadataLog, SnapshotNotFound, SnapshotWriter
@@ -58,7 +59,6 @@ Done: TypeAlias = Callable[[Response | SendFailure], None]
 
 SHUT_DOWN_TIMEOUT_MS: Final = 5_000
 _CUTS_LOG: Final = (TruncateTo, StartAt)
-_INLINE: Final = (Append, Trim)
 _LEAVES_GARBAGE: Final = (StartAt, Trim)
 """Their files go with the next fsync, also on a node that needs none for anything else."""
 
@@ -89,12 +89,13 @@ class StateFile(Protocol):
 class _Work:
     """How far a Ready is. Nothing may leave before what it depends on is on the disk."""
 
-    __slots__ = ("is_state_written", "is_synced", "operations_done", "ready")
+    __slots__ = ("is_state_written", "is_synced", "operations_done", "ready", "slices")
 
     def __init__(self, ready: Ready) -> None:
         self.ready = ready
         self.is_state_written = ready.state is None
         self.operations_done = 0
+        self.slices: Iterator[Append] | None = None
         self.is_synced = not ready.must_sync and not any(isinstance(each, _LEAVES_GARBAGE) for each in ready.log)
 
     def check_log_may_change(self) -> None:
@@ -430,17 +431,34 @@ class QuorumDriver:
         operations = work.ready.log
         while work.operations_done < len(operations):
             operation = operations[work.operations_done]
-            if not isinstance(operation, _INLINE):
+            if isinstance(operation, Append):
+                if not self._append_some(work, operation):
+                    return
+            elif isinstance(operation, Trim):
+                self._log.perform(operation, self._clock.now_ms())
+            else:
                 self._operate_blocking(work, operation)
                 return
-            self._perform_inline(operation)
             work.operations_done += 1
         self._sync(work)
 
-    def _perform_inline(self, operation: LogOperation) -> None:
-        if isinstance(operation, Append) and self._core.leader.leader_id != self._node_id:
-            self.metrics.fetched_records += operation.end_offset - self._log.log_end_offset
-        self._log.perform(operation, self._clock.now_ms())
+    def _append_some(self, work: _Work, append: Append) -> bool:
+        """Append what the loop has time for; whether that was all. What is left is for its next turn."""
+        if work.slices is None:
+            if self._core.leader.leader_id != self._node_id:
+                self.metrics.fetched_records += append.end_offset - self._log.log_end_offset
+            work.slices = sliced(append)
+        piece = next(work.slices)
+        self._log.perform(piece, self._clock.now_ms())
+        if piece.end_offset < append.end_offset:
+            self._loop.call_soon(lambda: self._guarded(lambda: self._append_on(work)))
+            return False
+        work.slices = None
+        return True
+
+    def _append_on(self, work: _Work) -> None:
+        self._operate(work)
+        self._go_on()
 
     def _operate_blocking(self, work: _Work, operation: LogOperation) -> None:
         if isinstance(operation, _CUTS_LOG):

@@ -16,6 +16,7 @@ from broker.quorum.messages import (
     Request,
     VoteRequest,
 )
+from broker.runtime.append_slices import SLICE_BATCHES
 from broker.runtime.quorum_state import QuorumStateFile
 from protocol.errors import ErrorCode, KafkaError
 from storage.errors import LogDirFailure
@@ -68,6 +69,20 @@ class TestReplication:
         trio.run(3_000)
         for node in trio.alive:
             assert node.listener.frames == [b"a", b"b"]
+
+    def test_a_long_catch_up_is_written_in_pieces_and_told_whole(self) -> None:
+        trio = Trio()
+        trio.start(1, 2)
+        leader = trio.elect()
+        for number in range(1_000):
+            leader.append(b"%d" % number)
+        trio.run(1_000)
+        trio.start(3)
+        trio.run(5_000)
+        third = trio.nodes[3]
+        writes = [path for what, path in third.fs.log if what == "write" and path.endswith(".log")]
+        assert len(writes) > 1_000 // SLICE_BATCHES
+        assert third.listener.frames == leader.listener.frames
 
     def test_records_that_never_committed_are_cut_and_nobody_hears_of_them(self) -> None:
         trio = Trio()
