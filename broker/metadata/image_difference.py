@@ -22,7 +22,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 # Comparing a topic of some ten partitions with another, or making its delta, takes about a microsecond or two.
-_TOPICS_PER_STEP = 512
+_TOPICS_PER_STEP = 256
 
 
 def difference(before: MetadataImage, after: MetadataImage) -> Steps[MetadataDelta]:

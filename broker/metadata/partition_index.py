@@ -12,7 +12,7 @@ from broker.metadata.slices import Steps, finish, sorted_in_steps
 from broker.metadata.topic_image import TopicImage, TopicsDelta, TopicsImage
 from protocol.primitives import Uuid
 
-_TOPICS_PER_STEP: Final = 256  # some ten partitions each, two milliseconds together
+_TOPICS_PER_STEP: Final = 64  # some ten partitions each, a millisecond together
 
 
 class TopicPartition(NamedTuple):

@@ -14,7 +14,7 @@ from broker.metadata.snapshot_codec import InvalidSnapshot, SnapshotReading
 from broker.metadata.snapshot_fold import SnapshotFold
 from protocol.primitives import Buffer
 
-_FRAMES_PER_STEP: Final = 512
+_FRAMES_PER_STEP: Final = 256
 
 
 class LoadedSnapshot(NamedTuple):
