@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import sides, wire
+from tests.benchmarks import metadata_scale, sides, wire
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
 from tests.support.apache_kafka import REPOSITORY
 
 REPORT = REPOSITORY / "build" / "bench"
 RUNS = 5
+METADATA_TOPICS = 100_000
 
 Maker = Callable[[Path], contextlib.AbstractContextManager[Side]]
 
@@ -107,6 +108,19 @@ def run(runs: int, only: str) -> list[Row]:
             rows.append(
                 row("anonymous memory after load", memory_busy["ottla"], memory_busy.get("kafka"), "MB", "lower")
             )
+    return rows + metadata_rows(only)
+
+
+def metadata_rows(only: str) -> list[Row]:
+    """The controllers at the size of KIP-630's example, once: minutes, and figures that vary little."""
+    if not any(only in name for name, _, _ in metadata_scale.FIGURES.values()):
+        return []
+    figures = metadata_scale.measure(METADATA_TOPICS)
+    both = [figures["ottla"], figures.get("kafka", {})]
+    rows = []
+    for figure, (name, unit, better) in metadata_scale.FIGURES.items():
+        ours, theirs = (metadata_scale.scaled(figure, each.get(figure)) for each in both)
+        rows.append(row(name, ours, theirs, unit, better))
     return rows
 
 
