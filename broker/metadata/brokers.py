@@ -70,7 +70,12 @@ class Brokers:
             )
         existing = state.image.brokers.get(request.broker_id)
         is_other = existing is not None and existing.incarnation_id != request.incarnation_id
-        if existing is not None and is_other and state.sessions.is_live(existing.id, existing.epoch, now_ms):
+        if (
+            existing is not None
+            and is_other
+            and state.sessions.is_live(existing.id, existing.epoch, now_ms)
+            and not _is_dead_predecessor(existing, request)
+        ):
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"another broker runs with node id {request.broker_id}"
             )
@@ -248,3 +253,15 @@ def _registration_record(request: BrokerRegistrationRequest, epoch: int) -> Regi
 def _fencing(broker: BrokerRegistration, change: int) -> VersionedRecord:
     record = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=change)
     return VersionedRecord(record, _FENCE_CHANGE_VERSION)
+
+
+def _is_dead_predecessor(existing: BrokerRegistration, request: BrokerRegistrationRequest) -> bool:
+    """Whether whoever asks could not be there if the registered process still lived.
+
+    A process locks its log directories and binds its ports. One that has a directory of the registered broker, and
+    listens where that did, comes after its death. Kafka waits out the session, nine seconds without the partitions.
+    """
+    if not set(existing.directories) & set(request.log_dirs):
+        return False
+    asked = {listener.name: (listener.host, listener.port) for listener in request.listeners}
+    return asked == {name: (endpoint.host, endpoint.port) for name, endpoint in existing.endpoints.items()}

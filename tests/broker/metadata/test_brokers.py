@@ -20,6 +20,13 @@ def refusal(cluster: Cluster, request: BrokerRegistrationRequest) -> ErrorCode:
     return caught.value.code
 
 
+def elsewhere(request: BrokerRegistrationRequest) -> BrokerRegistrationRequest:
+    """The same broker id at another place."""
+    for listener in request.listeners:
+        listener.host = "elsewhere"
+    return request
+
+
 class TestRegistration:
     def test_a_broker_is_admitted_fenced_and_its_epoch_is_the_offset_of_its_record(self) -> None:
         cluster = Cluster()
@@ -41,8 +48,16 @@ class TestRegistration:
     def test_a_live_broker_cannot_be_replaced_until_its_session_ends(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
-        assert refusal(cluster, cluster.registration(1, life=2)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         cluster.now_ms += cluster.settings.session_timeout_ms
+        assert cluster.register(1, life=2) == cluster.controller.last_offset
+
+    def test_who_has_its_directories_and_ports_comes_after_its_death(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        other_disk = cluster.registration(1, life=2)
+        other_disk.log_dirs = [directory_of(7)]
+        assert refusal(cluster, other_disk) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         assert cluster.register(1, life=2) == cluster.controller.last_offset
 
     def test_a_fenced_broker_can_be_replaced_at_once(self) -> None:
@@ -287,7 +302,7 @@ class TestFailover:
         controller.load(cluster.log)
         cluster.controller = controller
         cluster.activate(own_broker=OwnBroker(1, incarnation_of(1)))
-        assert refusal(cluster, cluster.registration(1, life=2)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
 class TestUnregister:
