@@ -52,6 +52,7 @@ class Checker:
         self._on_snapshot = _overriders(invariants, "on_snapshot")
         self._on_committed = _overriders(invariants, "on_committed")
         self._on_state = _overriders(invariants, "on_state")
+        self._on_acknowledged = _overriders(invariants, "on_acknowledged")
         self._on_load = _overriders(invariants, "on_load")
 
     # The cluster, for invariants
@@ -138,6 +139,11 @@ class Checker:
     def on_state(self, node: Subject, offset: int, digest: bytes) -> None:
         for invariant in self._on_state:
             invariant.on_state(node, offset, digest)
+
+    def on_acknowledged(self, node: Subject, base_offset: int, epoch: int) -> None:
+        self.counts.add("acknowledgements")
+        for invariant in self._on_acknowledged:
+            invariant.on_acknowledged(node, base_offset, epoch)
 
     def on_load(self, node: Subject, snapshot_id: SnapshotId) -> None:
         self.note(f"node {node.id} loads snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")

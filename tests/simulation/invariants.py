@@ -55,6 +55,9 @@ class Invariant:
     def on_state(self, node: Subject, offset: int, digest: bytes) -> None:
         """A node's state machine holds everything below an offset."""
 
+    def on_acknowledged(self, node: Subject, base_offset: int, epoch: int) -> None:
+        """A proposer learns that its batch is committed."""
+
     def on_load(self, node: Subject, snapshot_id: SnapshotId) -> None:
         """A node's state machine is told to load a snapshot."""
 
@@ -133,14 +136,14 @@ class HighWatermarkIsOnMajority(Invariant):
     """When a leader raises the high watermark, a majority of its voters would still have all below it after a crash."""
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
-        if before is None or now.high_watermark is None or before.high_watermark == now.high_watermark:
+        if before is None or now.decided is None or before.decided == now.decided:
             return
         if not now.is_leader or not before.is_leader or before.epoch != now.epoch:
             return
         sets = [now.voters] if before.voters is now.voters else [now.voters, before.voters]
-        if not any(self._is_held(voters, now.high_watermark, node.disk) for voters in sets):
+        if not any(self._is_held(voters, now.decided, node.disk) for voters in sets):
             held = {voter.key.id: self._durable_end(voter.key) for voter in now.voters}
-            self.fail(f"leader {node.id} raised the high watermark to {now.high_watermark}; durable: {held}")
+            self.fail(f"leader {node.id} raised the high watermark to {now.decided}; durable: {held}")
 
     def _is_held(self, voters: VoterSet, end: int, leader: SimulatedDisk) -> bool:
         wanted = leader.batch_ending_at(end)
@@ -227,6 +230,27 @@ class LeadersHoldWhatWasCommitted(Invariant):
         own = node.disk.batch_ending_at(last.end_offset)
         if own is None or not own.is_same(last):
             self.fail(f"leader {node.id} of epoch {now.epoch} has {_said(own)} for the committed {_said(last)}")
+
+
+class AcknowledgedIsNeverLost(Invariant):
+    """What a proposer was told is committed is in the one committed log, which every leader to come has."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._unchecked: list[tuple[int, int]] = []
+
+    def on_acknowledged(self, node: Subject, base_offset: int, epoch: int) -> None:
+        self._unchecked.append((base_offset, epoch))
+
+    def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
+        """What is told may have become certain in the same event."""
+        while self._unchecked:
+            base_offset, epoch = self._unchecked.pop()
+            committed = self.cluster.history.at(base_offset)
+            if committed is None or committed.epoch != epoch:
+                self.fail(
+                    f"node {node.id} acknowledged {base_offset} of epoch {epoch}, committed is {_said(committed)}"
+                )
 
 
 class CommittedIsNeverRemoved(Invariant):
@@ -448,6 +472,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     LogsMatchBelowHighWatermark,
     HighWatermarksNeverFall,
     LeadersHoldWhatWasCommitted,
+    AcknowledgedIsNeverLost,
     CommittedIsNeverRemoved,
     SnapshotAtEveryLogStart,
     SnapshotsStandForCommittedRecords,

@@ -16,7 +16,7 @@ from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Respons
 from broker.quorum.settings import QuorumSettings, StaticVoter, StoredSnapshot
 from broker.quorum.voters import Voter, VoterSet
 from broker.runtime.metadata_log import MetadataLog
-from broker.runtime.quorum import VOTERS_CHECKPOINT
+from broker.runtime.quorum import VOTERS_CHECKPOINT, CommittedBatch
 from broker.runtime.quorum_driver import QuorumDriver
 from broker.runtime.quorum_state import QuorumStateFile
 from protocol.errors import ErrorCode
@@ -86,7 +86,7 @@ class RealReplica:
             process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
         )
         self._is_generating = False
-        self._proposed: dict[int, list[bytes]] = {}
+        self._proposed: dict[tuple[int, int], list[bytes]] = {}
         config = LogConfig(segment_bytes=scenario.segment_bytes)
         self._log = parts.log.open(node.disk, METADATA_DIRECTORY, config, process.now_ms())
         state_file = parts.state_file(node.disk, METADATA_DIRECTORY)
@@ -139,7 +139,7 @@ class RealReplica:
             appended = self._driver.append(leader.epoch, frames)
         except NotLeader:
             return
-        self._proposed[appended.base_offset] = frames
+        self._proposed[leader.epoch, appended.base_offset] = frames
 
     def snapshot(self) -> None:
         state = self._machine.state
@@ -217,6 +217,16 @@ class RealReplica:
         self._simulation.network.send(self.process, to, request, timeout_ms, done)
 
     # What the state machine is told
+
+    def on_batch(self, batch: CommittedBatch) -> None:
+        """What this node proposed in the batch's epoch is acknowledged now, if it is what it proposed."""
+        frames = self._proposed.pop((batch.epoch, batch.base_offset), None)
+        if frames is not None:
+            if frames != [bytes(frame) for frame in batch.frames]:
+                self._checker.fail(
+                    "ProposalsCommitAsTheyAre", f"node {self._node.id} proposed something else at {batch.base_offset}"
+                )
+            self._checker.on_acknowledged(self._node, batch.base_offset, batch.epoch)
 
     def on_applied(self, state: State) -> None:
         self._checker.on_state(self._node, state.offset, state.digest)

@@ -14,8 +14,8 @@ MAX_OBSERVERS: Final = 5
 class Scenario:
     """Times in ms of true time. Nodes 1 … voters are the first voters; of the rest, `joiners` could become voters.
 
-    `fault_every_ms` and `append_every_ms` are means; `in_bytes` puts messages into Kafka's form. Sizes are small, so
-    that everything takes several steps.
+    `fault_every_ms` and `append_every_ms` are means, `calm_share` says how often a calm comes in the place of a fault;
+    `in_bytes` puts messages into Kafka's form. Sizes are small, so that everything takes several steps.
     """
 
     voters: int
@@ -26,6 +26,7 @@ class Scenario:
     drift: float
     weather: Weather
     fault_every_ms: float
+    calm_share: float
     append_every_ms: float
     io_inline_share: float
     io_delay_ms: float
@@ -67,6 +68,7 @@ def draw_scenario(random: Random) -> Scenario:
         drift=random.choice((0.0, 0.01, 0.1)),
         weather=draw_weather(random),
         fault_every_ms=random.choice((150.0, 300.0, 600.0)),
+        calm_share=random.choice((0.0, 0.05, 0.05, 0.15)),
         append_every_ms=random.choice((30.0, 80.0, 200.0)),
         io_inline_share=random.choice((0.3, 0.8, 0.95)),
         io_delay_ms=random.choice((1.0, 5.0, 40.0)),

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from broker.quorum.identity import ReplicaKey
-from broker.quorum.messages import AddVoterRequest, ChangeVotersResponse, RemoveVoterRequest, Request, Response
+from broker.quorum.messages import AddVoterRequest, ChangeVotersResponse, RemoveVoterRequest, Response
 from broker.quorum.voters import VoterSet
 from protocol.errors import ErrorCode
 from tests.simulation.node import LISTENER, Node
@@ -55,6 +55,7 @@ class RandomSchedule:
             (2, self._upgrade),
             (4, self._burst),
         )
+        self._operations = (self._add_voter, self._add_voter, self._remove_voter, self._move, self._wipe)
         self._weights = [weight for weight, _ in self._faults]
 
     def begin(self) -> None:
@@ -74,10 +75,31 @@ class RandomSchedule:
 
     def _fault_again(self) -> None:
         if not self._is_over:
-            delay_ms = self._random.expovariate(1.0 / self._simulation.scenario.fault_every_ms)
-            self._after(delay_ms, self._fault_again)  # before the fault, in which a node may lose its power
-            (_, fault) = self._random.choices(self._faults, self._weights)[0]
-            fault()
+            is_calm = self._random.random() < self._simulation.scenario.calm_share
+            self._after(self._pause_ms(is_calm), self._fault_again)  # before the fault: a node may lose its power in it
+            if is_calm:
+                self._calm_down()
+            else:
+                (_, fault) = self._random.choices(self._faults, self._weights)[0]
+                fault()
+
+    def _pause_ms(self, is_calm: bool) -> float:
+        """Until the next fault; a calm is long enough for an election and some more."""
+        scenario = self._simulation.scenario
+        if is_calm:
+            return self._random.uniform(1.0, 6.0) * scenario.fetch_timeout_ms
+        return self._random.expovariate(1.0 / scenario.fault_every_ms)
+
+    def _calm_down(self) -> None:
+        """Time to do what needs a leader, an operator's work above all."""
+        self._note("calm")
+        self._simulation.network.clear_up()
+        self._after(self._random.uniform(0.5, 5.0) * self._simulation.scenario.fetch_timeout_ms, self._operate)
+
+    def _operate(self) -> None:
+        operation = self._random.choice(self._operations) if self._is_dynamic() else self._upgrade
+        if not self._is_over:
+            operation()
 
     def _note(self, text: str) -> None:
         self._simulation.checker.note(text)
@@ -222,11 +244,14 @@ class RandomSchedule:
 
     # Membership
 
-    def _ask(self, request: Request, what: str, tries: int = 6) -> None:
+    def _ask(self, request: AddVoterRequest | RemoveVoterRequest, what: str, tries: int = 6) -> None:
         """Ask whoever believes to lead, or anybody; and, as operators do, again if it could not be done yet."""
-        node = self._any(self._leaders() or self._up())
-        if node is None or node.replica is None or self._is_over:
+        asked = self._up() if self._random.random() < 0.1 else self._leaders()
+        node = self._any(asked)
+        if self._is_over or node is None or node.replica is None:
             return
+        if isinstance(request, AddVoterRequest) and self._is_lost(request.voter):
+            return  # an operator looks up the directory of what is to be added
         self._number += 1
         number, name = self._number, node.id
         self._open[number] = what
@@ -249,8 +274,10 @@ class RandomSchedule:
             self._simulation.checker.fail("EveryRequestIsAnswered", f"node {asked.node_id} was asked to {what}")
 
     def _add_voter(self) -> None:
-        node = self._any([node for node in self._nodes.values() if node.can_vote])
-        if node is not None and self._simulation.scenario.kraft_version > 0:
+        voters = {key for voters in self._voter_sets() for key in voters.keys}
+        controllers = [node for node in self._nodes.values() if node.can_vote]
+        node = self._any([node for node in controllers if node.key not in voters] or controllers)
+        if node is not None and self._is_dynamic():
             self._ask(AddVoterRequest(CLUSTER_ID, node.key, node.listeners), f"add {node.id}")
 
     def _remove_voter(self) -> None:
@@ -260,13 +287,13 @@ class RandomSchedule:
         lost = [key for key in keys if self._is_lost(key)]
         may_shrink = min((len(voters) for voters in sets), default=0) > 1 and not any(map(self._away, sets))
         candidates = lost or (keys if may_shrink else [])
-        if candidates and self._simulation.scenario.kraft_version > 0:
+        if candidates and self._is_dynamic():
             key = self._random.choice(candidates)
             self._ask(RemoveVoterRequest(CLUSTER_ID, key), f"remove {key.id}", tries=1)
 
     def _upgrade(self) -> None:
         node = self._any(self._leaders())
-        if node is not None and node.replica is not None and self._simulation.scenario.kraft_version == 0:
+        if node is not None and node.replica is not None and not self._is_dynamic():
             self._note(f"node {node.id} is asked to upgrade kraft.version")
             self._world.run(node.replica.process, node.replica.upgrade)
 
@@ -282,7 +309,12 @@ class RandomSchedule:
 
     def _is_lost(self, key: ReplicaKey) -> bool:
         node = self._nodes.get(key.id)
-        return node is None or node.key != key
+        return node is None or not node.key.matches(key)
+
+    def _is_dynamic(self) -> bool:
+        """Whether some leader works at kraft.version 1."""
+        seen = (self._simulation.checker.observed(node.id) for node in self._leaders())
+        return any(now is not None and now.kraft_version > 0 for now in seen)
 
     def _away(self, voters: VoterSet) -> set[int]:
         """Those who are lost, or have moved to where these voters do not look for them."""
@@ -304,7 +336,7 @@ class RandomSchedule:
 
     def _may_lose(self, node: Node) -> bool:
         """Whether the others would still find each other and be a majority of every set of voters."""
-        if self._simulation.scenario.kraft_version == 0 or any("remove" in what for what in self._open.values()):
+        if self._simulation.scenario.kraft_version == 0 or self._open:
             return not node.can_vote
         return all(
             len(self._away(voters) | ({node.id} & set(voters.ids))) <= len(voters) - voters.majority

@@ -167,8 +167,14 @@ class Simulation:
         node = self.nodes[process.node_id]
         self.checker.note(f"node {node.id} loses its power in the middle of something")
         process.die()
+        self._look_once_more(node)
         self.crash(node, power=True)
         self.world.schedule(self.random.uniform(1.0, 3_000.0), self.start, node)
+
+    def _look_once_more(self, node: Node) -> None:
+        """Whatever it said and did in the event in which it dies is said and done."""
+        if node.replica is not None:
+            self.checker.on_event(node, node.replica.observe())
 
     def _on_error(self, error: Exception) -> None:
         process = self.world.current
@@ -215,6 +221,10 @@ class Simulation:
             complaint = self._complaint_of(node, leader_id, epoch, leader.log_end_offset)
             if complaint is not None:
                 return f"node {node.id} {complaint}"
+        if self.scenario.auto_join and leader.kraft_version > 0:
+            outside = [node.id for node in self.nodes.values() if node.can_vote and not leader.voters.has(node.key)]
+            if outside:
+                return f"nodes {outside} have not joined the voters {leader.voters.ids}"
         return None if self._schedule.is_over else "something that was asked for is pending"
 
     def _complaint_of(self, node: Node, leader_id: int, epoch: int, end: int) -> str | None:
@@ -268,6 +278,7 @@ class Simulation:
             where = "".join(traceback.format_exception(error))
             self.checker.fail("NodesDoNotFail", f"node {node.id} ended itself: {error!r}\n{where}")
         self.checker.note(f"node {node.id} ends itself: {error}")
+        self._look_once_more(node)
         self.crash(node, power=self.random.random() < 0.5)
         self.world.schedule(self.random.uniform(1.0, 3_000.0), self.start, node)
 

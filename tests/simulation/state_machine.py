@@ -91,6 +91,8 @@ class State:
 class StateWitness(Protocol):
     """Who is told what a node's state machine was told."""
 
+    def on_batch(self, batch: CommittedBatch) -> None: ...
+
     def on_applied(self, state: State) -> None: ...
 
     def on_load(self, snapshot_id: SnapshotId) -> None: ...
@@ -114,6 +116,7 @@ class StateMachine:
         for batch in batches:
             if batch.base_offset != self.state.offset or self.is_loading:
                 self._witness.on_gap(self.state.offset, batch.base_offset)
+            self._witness.on_batch(batch)
             self.state.apply(batch)
             self.bytes_since_snapshot += sum(map(len, batch.frames)) + 61
             self._witness.on_applied(self.state)
