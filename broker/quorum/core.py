@@ -248,8 +248,9 @@ class QuorumCore:
     @property
     def next_deadline_ms(self) -> float | None:
         """When `tick` is needed if nothing else happens before, as a monotonic time; None: not at all."""
-        retry = self._replica.peers.next_retry(self._now)
-        deadline = min(self._role_deadline, inf if retry is None else retry)
+        retry, resume = self._replica.peers.next_retry(self._now), self._snapshot.resume_at
+        pauses = (inf if retry is None else retry, resume if resume > self._now.monotonic_ms else inf)
+        deadline = min(self._role_deadline, *pauses)
         return None if deadline == inf else deadline
 
     @property

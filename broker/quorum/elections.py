@@ -98,7 +98,7 @@ class Elections:
     def on_begin_request(self, token: int, request: BeginQuorumEpochRequest, now: Instant) -> None:
         replica = self._replica
         error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, request.voter)
-        if error is ErrorCode.NONE and not self._follow(request.leader_id, request.epoch, request.listeners, now):
+        if error is ErrorCode.NONE and not self._follows(request, now):
             error = ErrorCode.INVALID_REQUEST
         replica.answer(token, BeginQuorumEpochResponse(error, replica.hint))
 
@@ -106,7 +106,7 @@ class Elections:
         """The named successors stand one after the other, the first at once; others later."""
         replica = self._replica
         error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, None)
-        if error is ErrorCode.NONE and not self._follow(request.leader_id, request.epoch, request.listeners, now):
+        if error is ErrorCode.NONE and not self._follows(request, now):
             error = ErrorCode.INVALID_REQUEST
         if error is ErrorCode.NONE and isinstance(replica.role, Follower):
             if not replica.role.leader_ended:
@@ -124,10 +124,11 @@ class Elections:
 
     # Learning
 
-    def heard(self, hint: LeaderHint, now: Instant) -> bool:
+    def heard(self, hint: LeaderHint, now: Instant, *, by_leader: bool = False) -> bool:
         """A response tells who leads. Returns whether it is of this node's epoch, so that its body counts.
 
-        Being told that this node itself leads, by somebody who has not heard that it does not, is no news.
+        `by_leader`: it says what only the leader can say, whatever address it came from. Being told that this node
+        itself leads, by somebody who has not heard that it does not, is no news.
         """
         replica = self._replica
         if hint.epoch < replica.term.epoch or hint.epoch > LARGEST_EPOCH:
@@ -140,10 +141,13 @@ class Elections:
                 replica.become_follower(hint.epoch, leader_id, hint.listeners, now)
             return False
         if leader_id >= 0:
-            self._follow(leader_id, hint.epoch, hint.listeners, now)
+            self._follow(leader_id, hint.epoch, hint.listeners, now, by_leader=by_leader)
         return True
 
-    def _follow(self, leader_id: int, epoch: int, listeners: Listeners, now: Instant) -> bool:
+    def _follows(self, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now: Instant) -> bool:
+        return self._follow(request.leader_id, request.epoch, request.listeners, now, by_leader=True)
+
+    def _follow(self, leader_id: int, epoch: int, listeners: Listeners, now: Instant, *, by_leader: bool) -> bool:
         """Somebody leads in an epoch not below this node's. Returns False if another does: that cannot be."""
         replica, term = self._replica, self._replica.term
         if epoch == term.epoch and term.leader_id is not None and term.leader_id != leader_id:
@@ -153,8 +157,8 @@ class Elections:
             return leader_id == term.leader_id
         if epoch > term.epoch or term.leader_id is None or not replica.leader_listeners:
             replica.become_follower(epoch, leader_id, listeners, now)
-        elif len(listeners) > len(replica.leader_listeners):
-            replica.leader_listeners = listeners
+        else:
+            replica.locate_leader(listeners, now, by_leader=by_leader)
         return True
 
     # Asking

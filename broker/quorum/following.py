@@ -17,7 +17,7 @@ from broker.quorum.ready import Append
 from broker.quorum.replica import Replica
 from broker.quorum.reports import Reports
 from broker.quorum.snapshot_fetch import SnapshotFetch
-from broker.quorum.state import Follower, Observer, Unattached
+from broker.quorum.state import Follower, Observer, Role, Unattached
 from broker.quorum.trimming import Trimming
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
@@ -32,6 +32,8 @@ class Following:
         self._snapshot = snapshot
         self._reports = reports
         self._trimming = trimming
+        self._door: int | None = None
+        replica.on_leaving.append(self._on_leaving)
 
     # Acting
 
@@ -42,12 +44,12 @@ class Following:
             return
         if now.monotonic_ms >= role.fetch_deadline:
             self._elections.sound_out(now)
-            return
-        self._ask_leader(role, now)
+        elif not self._snapshot.is_idle(now):
+            self._ask_leader(role, now)
 
     def observe(self, role: Observer, now: Instant) -> None:
         """As an observer: look for a leader that answers, wherever one might know it."""
-        if self._snapshot.is_being_checked:
+        if self._snapshot.is_idle(now):
             return
         if self._replica.leader_listeners and now.monotonic_ms < role.fetch_deadline:
             self._ask_leader(role, now)
@@ -69,11 +71,24 @@ class Following:
             replica.send(leader_id, endpoint, request)
         elif replica.peers.is_resting(leader_id, now):
             self.search(now)
+        elif replica.peers.is_failing(leader_id):
+            self._ask_at_door(now)
+
+    def _ask_at_door(self, now: Instant) -> bool:
+        """Where the leader says that it listens it does not answer, but it has answered under another address: ask
+        there, whatever is needed. False if there is no such address, or it is taken.
+        """
+        replica, door = self._replica, self._door
+        endpoint = None if door is None else dict(self._acquaintances()).get(door)
+        if door is None or endpoint is None or not replica.peers.is_ready(door, now):
+            return False
+        replica.send(door, endpoint, self._snapshot.next_request() or self._fetch_request())
+        return True
 
     def search(self, now: Instant) -> None:
         """Ask anybody who may know; whoever is not the leader answers who is."""
         replica = self._replica
-        if replica.peers.is_any_busy:
+        if replica.peers.is_any_busy or self._ask_at_door(now):
             return
         ready = [(to_id, to) for to_id, to in self._acquaintances() if replica.peers.is_ready(to_id, now)]
         if ready:
@@ -81,12 +96,14 @@ class Following:
             replica.send(to_id, to, self._fetch_request())
 
     def _acquaintances(self) -> list[tuple[int, Endpoint]]:
-        """The bootstrap servers, which have negative ids, and the voters; not the one that leads, and not this node."""
-        replica = self._replica
+        """The bootstrap servers, which have negative ids, the leader last heard of, and the voters; not this node."""
+        replica, leader_id, leads_at = self._replica, self._replica.term.leader_id, self._replica.leader_endpoint
         own = {each.endpoint for each in replica.settings.listeners}
         servers = [(-2 - index, endpoint) for index, endpoint in enumerate(replica.settings.bootstrap)]
+        if leader_id is not None and leads_at is not None and leader_id not in replica.voters:
+            servers.append((leader_id, leads_at))
         for voter_id in replica.voters.ids:
-            endpoint = replica.voter_endpoint(voter_id)
+            endpoint = (leads_at if voter_id == leader_id else None) or replica.voter_endpoint(voter_id)
             if endpoint is not None and voter_id != replica.key.id:
                 servers.append((voter_id, endpoint))
         return [(to_id, endpoint) for to_id, endpoint in servers if endpoint not in own]
@@ -109,11 +126,13 @@ class Following:
 
     def on_fetch_response(self, flight: Flight, request: FetchRequest, response: FetchResponse, now: Instant) -> None:
         replica = self._replica
-        is_ours = self._elections.heard(response.leader, now)
+        is_ours = self._elections.heard(response.leader, now, by_leader=response.error is ErrorCode.NONE)
         role = replica.role
         if not is_ours or not isinstance(role, Follower | Observer) or response.error is not ErrorCode.NONE:
             replica.peers.failed(flight.to_id, now)
+            self._door = None if self._door == flight.to_id else self._door
             return
+        self._door = None if flight.to_id == replica.term.leader_id else flight.to_id
         if (request.fetch_offset, request.last_fetched_epoch) != (replica.log.end, replica.log.last_epoch):
             return
         if request.epoch != replica.term.epoch:  # asked before this node knew the epoch; ask again in it
@@ -192,3 +211,6 @@ class Following:
         known = min(offset, self._replica.log.end)
         if known >= 0:
             self._replica.raise_high_watermark(known, now)
+
+    def _on_leaving(self, _before: Role) -> None:
+        self._door = None

@@ -41,6 +41,10 @@ class Peers:
         """Whether the last request there failed, just now."""
         return now.monotonic_ms < self._retry_at.get(to_id, now.monotonic_ms)
 
+    def is_failing(self, to_id: int) -> bool:
+        """Whether a request there failed, and none succeeded since."""
+        return to_id in self._failures
+
     def free_at(self, to_id: int) -> float:
         """From when on something may be sent there; infinite while a request is under way."""
         return inf if to_id in self._busy else self._retry_at.get(to_id, 0.0)
@@ -68,6 +72,12 @@ class Peers:
 
     def succeeded(self, to_id: int) -> None:
         self._failures.pop(to_id, None)
+
+    def moved(self, to_id: int) -> None:
+        """It is somewhere else than it was asked: what comes from there does not matter any more."""
+        serial = self._busy.pop(to_id, None)
+        if serial is not None:
+            del self._flights[serial]
 
     def forget(self) -> None:
         """A new role begins: outcomes of older requests do not matter, and everybody may be asked at once."""

@@ -2,6 +2,7 @@
 
 Nothing here is written anywhere; a new leader begins with nothing. Positions of voters are kept under the voter's key,
 so a replica with a voter's id and another directory counts as an observer (KIP-853).
+Of observers with the same id the last to come counts: the former lost its disk, and must not become a voter any more.
 """
 
 from collections.abc import Iterator
@@ -143,5 +144,8 @@ class Progress:
     def _observer(self, replica: ReplicaKey) -> ReplicaProgress:
         progress = self._observers.get(replica)
         if progress is None:
+            former = [key for key in self._observers if key.id == replica.id]
+            for key in former:
+                del self._observers[key]
             progress = self._observers[replica] = ReplicaProgress(replica)
         return progress

@@ -226,6 +226,21 @@ class Replica:
         role = kind(self.fetch_deadline(now), self.report_deadline(now))
         self._become(role, self._term_of(epoch, leader_id), listeners)
 
+    def locate_leader(self, listeners: Listeners, now: Instant, *, by_leader: bool) -> None:
+        """Somebody says where the leader of this epoch listens.
+
+        It knows itself, and does not move while it leads. What others say may be old, like what this node believes; it
+        is believed where nothing is known, or where the leader does not answer.
+        """
+        leader_id, before = self.term.leader_id, self.leader_endpoint
+        said, known = ({each.name: each for each in entries} for entries in (listeners, self.leader_listeners))
+        is_better = by_leader or (leader_id is not None and self.peers.is_failing(leader_id))
+        self.leader_listeners = tuple(({**known, **said} if is_better else {**said, **known}).values())
+        if leader_id is not None and self.leader_endpoint != before:
+            self.peers.moved(leader_id)
+            if isinstance(self.role, Observer):
+                self.role.fetch_deadline = self.fetch_deadline(now)
+
     def become(self, role: Role, term: Term) -> None:
         """Any other change."""
         self._become(role, term, self.leader_listeners if term.leader_id == self.term.leader_id else ())

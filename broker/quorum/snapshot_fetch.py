@@ -27,6 +27,7 @@ class SnapshotFetch:
         self._wanted: SnapshotId | None = None
         self._position = 0
         self._checked: SnapshotId | None = None
+        self._resume_at = 0.0
         replica.on_leaving.append(self._on_leaving)
 
     @property
@@ -34,12 +35,23 @@ class SnapshotFetch:
         """All pages are there and the driver looks at them: nothing is fetched meanwhile."""
         return self._checked is not None
 
+    @property
+    def resume_at(self) -> float:
+        """Until then nothing is fetched, because a snapshot was no good; a monotonic time."""
+        return self._resume_at
+
+    def is_idle(self, now: Instant) -> bool:
+        """Whether all fetching waits: for a check, or because the last one failed."""
+        return self.is_being_checked or now.monotonic_ms < self._resume_at
+
     def begin(self, snapshot_id: SnapshotId) -> bool:
         """The leader has this in place of the log. False if it is nothing newer: then something is wrong."""
         replica = self._replica
         if snapshot_id.end_offset < max(1, replica.high_watermark or 0) or snapshot_id.position <= replica.position:
             return False
-        self._wanted, self._position = snapshot_id, 0
+        if self._wanted != snapshot_id:
+            self._discard()
+            self._wanted, self._position = snapshot_id, 0
         return True
 
     def next_request(self) -> FetchSnapshotRequest | None:
@@ -60,7 +72,7 @@ class SnapshotFetch:
         self, flight: Flight, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
     ) -> None:
         replica = self._replica
-        is_ours = self._elections.heard(response.leader, now)
+        is_ours = self._elections.heard(response.leader, now, by_leader=response.error is ErrorCode.NONE)
         if not is_ours or not isinstance(replica.role, Follower | Observer) or self._wanted is None:
             replica.peers.failed(flight.to_id, now)
             return
@@ -119,10 +131,8 @@ class SnapshotFetch:
 
     def _reject(self, now: Instant) -> None:
         """It is no good. After a pause there may be a better one; without it, this one would come again and again."""
-        replica = self._replica
-        replica.oddities += 1
-        if replica.term.leader_id is not None:
-            replica.peers.failed(replica.term.leader_id, now)
+        self._replica.oddities += 1
+        self._resume_at = now.monotonic_ms + self._replica.settings.fetch_timeout_ms // 4
 
     def _discard(self) -> None:
         if self._wanted is not None:
@@ -132,3 +142,4 @@ class SnapshotFetch:
 
     def _on_leaving(self, _before: Role) -> None:
         self._discard()
+        self._resume_at = 0.0

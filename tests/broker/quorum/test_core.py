@@ -7,7 +7,7 @@ import pytest
 
 from broker.quorum.appends import BatchTooLarge, NotLeader
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import LeaderAndEpoch, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import Endpoint, LeaderAndEpoch, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
 from broker.quorum.messages import (
     NO_HURRY,
     BeginQuorumEpochRequest,
@@ -16,10 +16,11 @@ from broker.quorum.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     LeaderHint,
+    SendFailure,
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.ready import Append, ElectionState, Ready, StartAt, TruncateTo
+from broker.quorum.ready import Append, ElectionState, Ready, Send, StartAt, TruncateTo
 from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StoredSnapshot
 from protocol.errors import ErrorCode
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
@@ -431,7 +432,7 @@ def test_an_answer_that_names_this_node_as_leader_is_no_news() -> None:
 
 @pytest.mark.parametrize("is_parsed", [False, True], ids=["file", "voters"])
 def test_a_fetched_snapshot_that_is_no_good_is_not_used(is_parsed: bool) -> None:
-    """Either the file is corrupt, or it names a voter twice. The leader is asked again after a pause."""
+    """Either the file is corrupt, or it names a voter twice. Nobody is asked again before a pause."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
@@ -442,7 +443,94 @@ def test_a_fetched_snapshot_that_is_no_good_is_not_used(is_parsed: bool) -> None
     stored = StoredSnapshot(snapshot_id, 3, 0) if is_parsed else None
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=2), VotersRecordVoter(voter_id=2)])
     driven.core.on_snapshot_fetched(snapshot_id, stored, (ControlRecord(9, None, twice),), driven.bench.now)
-    ready = driven.do()
+    assert driven.core.take_ready() is None
     assert (driven.core.log_end_offset, driven.core.oddities) == (0, 1)
-    assert not ready.log
-    assert all(send.to_id != 2 for send in ready.sends)
+    resume_at = driven.core.next_deadline_ms
+    assert resume_at == driven.settings.fetch_timeout_ms / 4
+    driven.at(resume_at).tick()
+    assert [send.to_id for send in driven.do().sends] == [2]
+
+
+ELSEWHERE = (ListenerEndpoint("CONTROLLER", "elsewhere", 1),)
+
+
+def fetch_target(driven: Driven) -> tuple[int, Send]:
+    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchRequest))
+    return sent.to.port, sent
+
+
+def test_what_the_leader_says_of_its_address_counts_at_once() -> None:
+    """Even while a request waits for an answer from where it was."""
+    driven = Driven().follow()
+    _, lost = fetch_target(driven)
+    driven.ask(BeginQuorumEpochRequest(CLUSTER, 2, 1, None, ELSEWHERE))
+    port, _ = fetch_target(driven)
+    assert port == 1
+    driven.core.on_response(lost.serial, from_leader(data(0, 1)), driven.bench.now)
+    assert driven.core.log_end_offset == 0
+
+
+def test_what_others_say_of_the_leaders_address_counts_when_it_does_not_answer() -> None:
+    driven = Driven().follow()
+    port, sent = fetch_target(driven)
+    hint = LeaderHint(2, 1, ELSEWHERE)
+    driven.core.on_response(sent.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.bench.now)
+    search = next(send for send in driven.do().sends if send.to_id == 3)
+    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.bench.now)
+    assert driven.core.leader_hint.listeners == ELSEWHERE
+    driven.at(20).tick()
+    assert (port, fetch_target(driven)[0]) == (9002, 1)
+
+
+def test_a_leader_that_answers_is_where_it_was() -> None:
+    """An old answer of somebody else, which comes after it was found, sends nobody away."""
+    driven = Driven().follow()
+    driven.answered_fetch(FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(2, 1)))
+    search = next(send for send in driven.do().sends if send.to_id == 3)
+    driven.at(20).tick()
+    driven.answered_fetch(from_leader(b""))
+    hint = LeaderHint(2, 1, ELSEWHERE)
+    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.bench.now)
+    assert driven.core.leader_hint.listeners == listeners(2)
+
+
+def test_a_page_is_not_fetched_again_because_the_snapshot_is_named_again() -> None:
+    """The leader is reached under two addresses, and a fetch at one is answered after the first page came from the
+    other.
+    """
+    driven = Driven().follow()
+    snapshot_id = SnapshotId(10, 1)
+    named = replace(from_leader(b""), snapshot_id=snapshot_id)
+    driven.answered_fetch(named)
+    first = next(send for send in driven.do().sends)
+    driven.core.on_response(first.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.bench.now)
+    at_door = next(send for send in driven.do().sends if send.to_id == 3)
+    driven.at(20).tick()
+    retried = next(send for send in driven.do().sends if send.to_id == 2)
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 9, 0, 3, b"abc")
+    driven.core.on_response(retried.serial, page, driven.bench.now)
+    driven.core.on_response(at_door.serial, named, driven.bench.now)
+    (following,) = [send.request for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest)]
+    assert following.position == 3
+
+
+def test_an_observer_goes_on_asking_a_leader_that_was_silent_for_long() -> None:
+    """It knows no voters, and who answers it does not lead."""
+
+    def observer(settings: QuorumSettings) -> QuorumSettings:
+        return replace(settings, can_vote=False, static_voters=(), bootstrap=(Endpoint("host3", 9003),))
+
+    driven = Driven(change=observer)
+    hint = LeaderHint(2, 1, listeners(2))
+    asked = set[int]()
+    for ms in range(0, 8_000, 20):
+        driven.at(ms).tick()
+        while (ready := driven.core.take_ready()) is not None:
+            driven.persist(ready)
+            for send in ready.sends:
+                at_leader = send.to.port == 9002
+                asked |= {ms} if at_leader else set()
+                answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
+                outcome = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE) if at_leader else answer
+                driven.core.on_response(send.serial, outcome, driven.bench.now)
+    assert len([ms for ms in asked if ms > 5_000]) >= 10

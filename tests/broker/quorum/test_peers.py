@@ -51,3 +51,13 @@ def test_who_forgets_may_ask_everybody_at_once() -> None:
     assert peers.is_ready(3, at(0))
     assert peers.land(sent.serial) is None
     assert peers.next_retry(at(0)) is None
+
+
+def test_who_moved_may_be_asked_while_a_request_to_where_it_was_is_under_way() -> None:
+    peers = Peers(2000, 20)
+    peers.failed(2, at(0))
+    sent = peers.send(2, HOST, ProbeRequest())
+    peers.moved(2)
+    assert peers.is_failing(2)
+    assert peers.is_ready(2, at(20))
+    assert peers.land(sent.serial) is None

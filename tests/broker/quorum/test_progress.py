@@ -103,6 +103,16 @@ def test_live_are_voters_and_observers_in_contact() -> None:
     assert [each.key.id for each in progress.observers()] == [4]
 
 
+def test_an_observer_that_comes_with_another_disk_has_lost_the_former() -> None:
+    """So nobody makes a voter of what is gone, and the log's start does not wait for it."""
+    progress = Progress(key(1), voters(1))
+    progress.fetched(key(4), 10, 10, at(0))
+    progress.fetched(key(5), 10, 10, at(0))
+    progress.fetched(key(4, OTHER_DISK), 0, 10, at(1))
+    assert progress.of(key(4)) is None
+    assert [each.key for each in progress.live(0)] == [key(5), key(4, OTHER_DISK)]
+
+
 def test_successors_begin_with_the_most_advanced() -> None:
     progress = Progress(key(1), voters(1, 2, 3, 4))
     progress.fetched(key(4), 9, 10, at(0))

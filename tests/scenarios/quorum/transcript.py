@@ -22,6 +22,7 @@ bring is seen where it is appended and committed.
     limits trim-interval-ms=10 …    settings, in the first block
     add 4 [ack=append]          remove 1.1                  upgrade 1     (to a kraft.version)
     move 2                      (while stopped) it listens somewhere else from now on
+    misname 1                   (while stopped) it says from now on that it listens where it does not
     snapshot 1 at=5             generate one
     log 1                       what its disk holds
     status                      who is what
@@ -87,6 +88,7 @@ class Stage:
             "remove": self.remove,
             "upgrade": self.upgrade,
             "move": lambda words, _: self.each(words, self.move),
+            "misname": lambda words, _: self.each(words, self.misname),
             "snapshot": self.snapshot,
             "log": self.log,
             "status": self.status,
@@ -151,8 +153,13 @@ class Stage:
 
     def move(self, node: Node) -> None:
         old = node.settings.listeners[0]
-        node.settings = replace(node.settings, listeners=(old._replace(port=old.port + 100),))
+        self.misname(node)
+        del self.bench.by_endpoint[old.endpoint]
         self.bench.by_endpoint[node.settings.listeners[0].endpoint] = node.id
+
+    def misname(self, node: Node) -> None:
+        old = node.settings.listeners[0]
+        node.settings = replace(node.settings, listeners=(old._replace(port=old.port + 100),))
 
     def resign(self, words: Words, _named: Named) -> None:
         for node in (self.bench.nodes[int(word)] for word in words):
