@@ -149,7 +149,7 @@ class Node:
         if config.is_controller:
             self._serve_controllers(directories, metadata, controllers)
         metadata.quorum.driver.start()
-        self._undo.push_async_callback(metadata.leave_quorum)
+        self._undo.push_async_callback(self._leave_quorum, metadata)
         if config.is_broker:
             await self._start_broker(directories, metadata, clients)
         else:
@@ -385,6 +385,10 @@ class Node:
         await asyncio.gather(*self._background, return_exceptions=True)
         data.deadlines.close()
         await asyncio.to_thread(data.log_dirs.close, broker_epoch=lifecycle.epoch)
+
+    async def _leave_quorum(self, metadata: MetadataPart) -> None:
+        is_released = self._lifecycle is not None and self._lifecycle.is_released
+        await metadata.leave_quorum(with_consent=is_released)
 
     async def stop(self) -> None:
         """Undo what was started, in the order reversed."""

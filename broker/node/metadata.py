@@ -21,10 +21,12 @@ from broker.runtime.controller_channel import ChannelTimes, ControllerChannel
 from broker.runtime.controller_driver import ControllerDriver
 from broker.runtime.controller_seeker import ControllerSeeker
 from broker.runtime.dynamic_config import DynamicConfig
+from broker.runtime.farewell import Farewell
 from broker.runtime.first_image import FirstImage
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.metadata_cache import MetadataCache
 from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
+from broker.runtime.quorum_driver import SHUT_DOWN_TIMEOUT_MS
 from broker.runtime.snapshot_generator import SnapshotGenerator
 from broker.runtime.topic_creation import TopicCreation
 from protocol.primitives import Uuid
@@ -36,6 +38,9 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 # Partitions have no followers yet, so a second replica would promise what nobody keeps.
 MAX_REPLICATION_FACTOR = 1
+
+LAST_GOODBYE_MS = 100
+"""Time for who resigns to say so, where nobody can be elected in its place."""
 
 
 class ActiveController:
@@ -78,6 +83,7 @@ class MetadataPart:
     cache: MetadataCache
     config: DynamicConfig
     first_image: FirstImage
+    farewell: Farewell
     snapshots: SnapshotGenerator
     snapshot_metrics: SnapshotMetrics
     topic: MetadataTopic | None
@@ -89,9 +95,15 @@ class MetadataPart:
     active_controller: ActiveController
     connections: tuple[Peers, ...]
 
-    async def leave_quorum(self) -> None:
-        """Let the others go on without this replica; a leader hands over."""
-        await self.quorum.driver.shut_down()
+    async def leave_quorum(self, *, with_consent: bool) -> None:
+        """Let the others go on without this replica; a leader hands over.
+
+        `with_consent`: there is a controller, which let this node's broker go.
+        """
+        if with_consent:
+            await self.farewell.wait()
+        has_successor = not with_consent or self.farewell.can_others_elect
+        await self.quorum.driver.shut_down(SHUT_DOWN_TIMEOUT_MS if has_successor else LAST_GOODBYE_MS)
 
     def close(self) -> None:
         """Decide and commit nothing any more, hang up, and close the log. Blocks for an fsync."""
@@ -150,7 +162,8 @@ def build_metadata(
         io=snapshot_io,
     )
     driver.add_log_follower(snapshots)
-    for publisher in (cache, dynamic, first_image, snapshots):
+    farewell = Farewell(config.node_id, lambda: quorum.driver.core.voters.ids)
+    for publisher in (cache, dynamic, first_image, farewell, snapshots):
         driver.add_publisher(publisher)
     quorum.driver.add_listener(driver)
     topic = _metadata_topic(config, quorum, on_log_failure) if config.ottla_cluster_metadata_readable else None
@@ -168,6 +181,7 @@ def build_metadata(
         cache,
         dynamic,
         first_image,
+        farewell,
         snapshots,
         snapshot_metrics,
         topic,

@@ -129,6 +129,8 @@ class QuorumCore:
         match flight.request:
             case VoteRequest() if failure.error is ErrorCode.UNSUPPORTED_VERSION:
                 self._elections.on_vote_unsupported()
+            case EndQuorumEpochRequest():
+                self._elections.on_end_failure(flight)
             case ProbeRequest():
                 self._changes.on_probe(failure, now)
 
@@ -337,11 +339,13 @@ class QuorumCore:
     @property
     def is_shut_down(self) -> bool:
         """After `shut_down`: whether the others can do without this node. A voter waits for the next leader, because
-        its vote may be needed.
+        its vote may be needed; but one that none of the others answers waits for nothing.
         """
         replica, leader_id = self._replica, self._replica.term.leader_id
         if not replica.is_shutting_down:
             return False
+        if isinstance(replica.role, Resigned) and replica.role.is_alone:
+            return True
         return not replica.may_stand or replica.is_lone_voter or leader_id not in (None, replica.key.id)
 
     def epoch_before(self, offset: int) -> int | None:

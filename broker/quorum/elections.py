@@ -192,6 +192,11 @@ class Elections:
             self._replica.peers.failed(flight.to_id, now)
         elif isinstance(role, Resigned):
             role.unaware.discard(flight.to_id)
+            role.unreachable.discard(flight.to_id)
+
+    def on_end_failure(self, flight: Flight) -> None:
+        if isinstance(self._replica.role, Resigned):
+            self._replica.role.unreachable.add(flight.to_id)
 
     # Acting in a role
 

@@ -90,11 +90,20 @@ class Observer:
 
 @dataclass(slots=True)
 class Resigned:
-    """`successors`: who should stand first, the most advanced first. `unaware`: who has not confirmed to know."""
+    """`successors`: who should stand first, the most advanced first. `unaware`: who has not confirmed to know.
+
+    `unreachable`: who could not be told, when last tried.
+    """
 
     election_deadline: float
     successors: tuple[ReplicaKey, ...]
     unaware: set[int]
+    unreachable: set[int] = field(default_factory=set)
+
+    @property
+    def is_alone(self) -> bool:
+        """Nobody is there to be told, and so nobody who could lead."""
+        return self.unreachable.issuperset(key.id for key in self.successors)
 
 
 Role: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower | Observer | Resigned

@@ -118,6 +118,8 @@ class BrokerLifecycle:
         self._offline_directories: dict[Uuid, None] = {}
         self._want_fence = True
         self._want_shut_down = False
+        self.is_released = False
+        """Whether the controller agreed to this broker's leave."""
         self._wake = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._unfenced = asyncio.Event()
@@ -224,19 +226,20 @@ class BrokerLifecycle:
         return True
 
     def _note_failure(self, reason: str) -> None:
-        """Without a controller for a whole session nobody would move this broker's leaders: it need not wait for that.
+        """Without a controller for half a session nobody would move this broker's leaders: it need not wait for that.
 
-        So a cluster all of whose nodes stop at once stops, although the last of them have no quorum left.
+        A failover takes less. So a cluster all of whose nodes stop stops, although the last of them have no quorum left.
         """
         silence_ms = self._clock.monotonic_ms() - self._answered_ms
         _log.info("A heartbeat failed", reason=reason, silence_ms=int(silence_ms))
-        if self._want_shut_down and silence_ms >= self._times.session_timeout_ms:
+        if self._want_shut_down and silence_ms >= self._times.session_timeout_ms / 2:
             _log.warning("No controller answers: this broker leaves without its consent", reason=reason)
             self._shut_down.set()
 
     def _follow(self, response: BrokerHeartbeatResponse) -> None:
         if self._want_shut_down:
             if response.should_shut_down:
+                self.is_released = True
                 self._shut_down.set()
             return
         if self.state is BrokerState.STARTING and response.is_caught_up:

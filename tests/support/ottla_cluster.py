@@ -91,7 +91,8 @@ class OttlaCluster:
     # Life
 
     def start(self) -> "OttlaCluster":
-        """Start the supervisor and wait until every node is ready."""
+        """Start the supervisor, perhaps again, and wait until every node is ready."""
+        self.lines.clear()
         overrides = [part for key, value in self.settings.items() for part in ("--override", f"{key}={value}")]
         command = [sys.executable, "-m", "broker", "cluster", "--nodes", str(self.nodes), "--dir", str(self.directory)]
         command += ["--port", str(self.port), "--http-port", "0", *overrides]

@@ -11,6 +11,7 @@ from broker.quorum.identity import Endpoint, LeaderAndEpoch, ListenerEndpoint, L
 from broker.quorum.messages import (
     NO_HURRY,
     BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -303,6 +304,19 @@ def test_describe_is_for_leaders() -> None:
     assert [(each.key.id, each.log_end_offset) for each in description.voters] == [(1, 1), (2, 1), (3, -1)]
     assert [(each.key.id, each.log_end_offset) for each in description.observers] == [(9, 0)]
     assert [node.id for node in description.nodes] == [1, 2, 3]
+
+
+def test_a_leader_that_leaves_waits_for_the_next_only_while_anybody_answers() -> None:
+    driven = Driven().lead()
+    driven.core.shut_down(driven.bench.now)
+    goodbyes = {
+        send.to_id: send.serial for send in driven.do().sends if isinstance(send.request, EndQuorumEpochRequest)
+    }
+    failure = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)
+    driven.core.on_response(goodbyes[2], failure, driven.bench.now)
+    assert not driven.core.is_shut_down
+    driven.core.on_response(goodbyes[3], failure, driven.bench.now)
+    assert driven.core.is_shut_down
 
 
 def test_a_silent_observer_is_forgotten_in_time() -> None:
