@@ -37,6 +37,8 @@ class Checker:
         self.events = 0
         self.lost_disks: dict[ReplicaKey, SimulatedDisk] = {}
         """Disks that were wiped, as they were: a leader may rightly go by what they told it before."""
+        self.on_elected: Callable[[], None] = _nothing
+        """Called when somebody begins to lead."""
         self._subjects = subjects
         self._now_ms = now_ms
         self._seen: dict[int, Observed] = {}
@@ -113,6 +115,7 @@ class Checker:
         self.note(f"node {node.id} {what} epoch {now.epoch}, log {now.log_start_offset}..{now.log_end_offset}")
         if now.is_leader:
             self.counts.add("elections")
+            self.on_elected()
 
     def on_request_leaves(self, sender: int, request: Request) -> None:
         for invariant in self._on_request:
@@ -160,6 +163,10 @@ class Checker:
     def fail(self, name: str, text: str) -> NoReturn:
         """A rule that is not about the protocol's state alone. Raises Violation."""
         raise Violation(name, text)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _overriders(invariants: list[Invariant], hook: str) -> list[Invariant]:

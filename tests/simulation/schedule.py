@@ -21,6 +21,7 @@ from tests.simulation.world import Process
 
 _REQUEST_TIMEOUT_MS: Final = 30_000.0
 """After so long an operator gives up on a change of voters whose node has gone; it may happen all the same."""
+_IMPATIENCE: Final = 0.2
 _TRY_AGAIN: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 CLUSTER_ID: Final = "simulated-cluster-0001"
 
@@ -62,6 +63,13 @@ class RandomSchedule:
         scenario = self._simulation.scenario
         self._after(self._random.expovariate(1.0 / scenario.append_every_ms), self._append_again)
         self._after(1_000.0 + self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
+
+        self._simulation.checker.on_elected = self._on_elected
+
+    def _on_elected(self) -> None:
+        """Some operators do not wait until a new leader has found its feet."""
+        if self._random.random() < _IMPATIENCE:
+            self._after(self._random.choice((0.0, 0.0, 10.0)), self._random.choice((self._remove_voter, self._operate)))
 
     def end(self) -> None:
         self._is_over = True
