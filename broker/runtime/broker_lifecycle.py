@@ -228,7 +228,7 @@ class BrokerLifecycle:
     def _note_failure(self, reason: str) -> None:
         """Without a controller for half a session nobody would move this broker's leaders: it need not wait for that.
 
-        A failover takes less. So a cluster all of whose nodes stop stops, although the last of them have no quorum left.
+        A failover takes less. So a cluster whose nodes all stop does stop, although the last ones have no quorum left.
         """
         silence_ms = self._clock.monotonic_ms() - self._answered_ms
         _log.info("A heartbeat failed", reason=reason, silence_ms=int(silence_ms))
