@@ -5,21 +5,24 @@ many seeds.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Instant, SnapshotId
+from broker.quorum.identity import NOBODY, Instant, SnapshotId
 from broker.quorum.leadership import Leadership
 from broker.quorum.log_view import LogView, Valid, Validation
-from broker.quorum.messages import UNKNOWN_OFFSET
+from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest
 from broker.quorum.ready import ElectionState
-from broker.quorum.replica import RandomSource
+from broker.quorum.replica import RandomSource, Replica
+from broker.quorum.serving import Serving
 from broker.quorum.settings import QuorumSettings, Recovered
 from broker.quorum.state import Follower, Leader, Role
 from broker.quorum.voter_changes import VoterChanges
 from broker.runtime.metadata_log import MetadataLog, SnapshotWriter
 from broker.runtime.quorum_driver import QuorumDriver, _Work
 from broker.runtime.quorum_state import QuorumStateFile
+from protocol.errors import ErrorCode
 from storage.log_snapshots import CheckpointId
 from tests.simulation.replica import Parts
 
@@ -32,12 +35,17 @@ class _ForgetfulStateFile(QuorumStateFile):
             super().write(state)
 
 
-class _EagerLeadership(Leadership):
-    """Counts a commit from an older epoch: whatever a majority has is committed (Raft's figure 8)."""
+class _EagerReplica(Replica):
+    """Calls the high watermark its own, whatever epoch it stems from."""
 
     @property
     def committed(self) -> int:
-        return UNKNOWN_OFFSET if self._replica.high_watermark is None else self._replica.high_watermark
+        known = self.high_watermark if isinstance(self.role, Leader) else None
+        return UNKNOWN_OFFSET if known is None else known
+
+
+class _EagerLeadership(Leadership):
+    """Counts a commit from an older epoch: whatever a majority has is committed (Raft's figure 8)."""
 
     def update_high_watermark(self, now: Instant) -> None:
         role = self._replica.role
@@ -50,6 +58,7 @@ class _EagerLeadership(Leadership):
 class CommitsOlderEpochs(QuorumCore):
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
+        self._replica.__class__ = _EagerReplica
         self._leadership.__class__ = _EagerLeadership
 
 
@@ -69,16 +78,28 @@ class ReconfiguresTooEarly(QuorumCore):
 
 
 class _OffsetOnlyView(LogView):
-    """Validates a fetch by its offset and not by its epoch (KIP-320, before it knew better)."""
+    """Validates a fetch by its offset and not by the epoch of the record before it."""
 
     def validate(self, offset: int, epoch: int) -> Validation:
         return Valid() if self.start <= offset <= self.end else super().validate(offset, epoch)
 
 
-class ValidatesByOffset(QuorumCore):
+class _EpochlessServing(Serving):
+    """Does not ask in which epoch the sender of a fetch believes to be."""
+
+    def _fetch_error(self, request: FetchRequest) -> ErrorCode:
+        return super()._fetch_error(replace(request, epoch=NOBODY))
+
+
+class TakesStaleFetches(QuorumCore):
+    """A fetch counts whatever epoch it was sent in and wherever its sender's log parts from the leader's: the hole that
+    model checking found in KIP-320's first try.
+    """
+
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._replica.log.__class__ = _OffsetOnlyView
+        self._serving.__class__ = _EpochlessServing
 
 
 class TruncatesToHighWatermark(QuorumCore):
@@ -138,8 +159,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "reconfiguring before a commit in the own epoch": Planted(
         Parts(core=ReconfiguresTooEarly), frozenset({"OneVoterChangeAtATime"}), 150, first=41
     ),
-    "fetching by offset alone": Planted(
-        Parts(core=ValidatesByOffset),
+    "counting a fetch of a stale epoch": Planted(
+        Parts(core=TakesStaleFetches),
         frozenset({"LogsMatchBelowHighWatermark", "HighWatermarkIsOnMajority", "StatesAreEqual"}),
         50,
     ),
