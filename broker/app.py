@@ -151,10 +151,10 @@ class Node:
         metadata.quorum.driver.start()
         self._undo.push_async_callback(self._leave_quorum, metadata)
         if config.is_broker:
-            await self._start_broker(directories, metadata, clients)
+            await self._start_broker(directories, metadata, clients, controllers)
         else:
             self._exposition = Exposition(
-                controller_node_families(controllers, metadata, self._requests, self._lag, self._clock)
+                controller_node_families([controllers], metadata, self._requests, self._lag, self._clock)
             )
         self._announce(clients, controllers)
 
@@ -198,13 +198,15 @@ class Node:
         server.start()
         self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
 
-    async def _start_broker(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> None:
+    async def _start_broker(
+        self, directories: NodeDirectories, metadata: MetadataPart, server: Server, controllers: Server
+    ) -> None:
         self._not_ready = "the cluster's metadata is not known yet"
         await self._unless_ended(metadata.first_image.wait())
         data = await self._start_data(directories, metadata)
         lifecycle = self._join(directories, metadata, server, data)
         self._exposition = Exposition(
-            node_families(server, metadata, data, lifecycle, self._requests, self._lag, self._clock)
+            node_families([server, controllers], metadata, data, lifecycle, self._requests, self._lag, self._clock)
         )
         await self._unless_ended(lifecycle.wait_caught_up())
         lifecycle.become_ready()

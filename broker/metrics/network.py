@@ -1,6 +1,6 @@
 """SocketServer and socket-server-metrics: what the listeners and their backlog count, under Kafka's names."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker.metrics.family import Family, Kind, Sample, gauge
 from broker.net.backlog import RequestBacklog
@@ -22,8 +22,11 @@ _PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...]
 )
 
 
-def network_families(stats: Mapping[str, ListenerStats], backlog: RequestBacklog) -> list[Family]:
-    """Families over a server's listeners. Its one event loop counts as network processor 0."""
+def network_families(stats: Mapping[str, ListenerStats], backlogs: Sequence[RequestBacklog]) -> list[Family]:
+    """Families over all listeners of a node. Its one event loop counts as network processor 0.
+
+    Clients and controllers have a backlog each, so that neither starves the other; shown is their sum.
+    """
     return [
         *(_per_listener(stats, *row) for row in _PER_LISTENER),
         gauge(
@@ -34,19 +37,24 @@ def network_families(stats: Mapping[str, ListenerStats], backlog: RequestBacklog
         gauge(
             "kafka_network_socketserver_memorypoolused",
             "Bytes of requests that are arriving, waiting or unanswered",
-            lambda: backlog.bytes,
+            lambda: sum(backlog.bytes for backlog in backlogs),
         ),
         gauge(
             "kafka_network_socketserver_memorypoolavailable",
             "Bytes left of queued.max.request.bytes, -1 without such a bound",
-            lambda: backlog.bytes_left,
+            lambda: _bytes_left(backlogs),
         ),
         gauge(
             "kafka_network_requestchannel_requestqueuesize",
             "Requests that wait behind an earlier one of their connection",
-            lambda: backlog.parked,
+            lambda: sum(backlog.parked for backlog in backlogs),
         ),
     ]
+
+
+def _bytes_left(backlogs: Sequence[RequestBacklog]) -> int:
+    left = [backlog.bytes_left for backlog in backlogs]
+    return -1 if min(left) < 0 else sum(left)
 
 
 def _per_listener(

@@ -1,6 +1,6 @@
 """Where each of a node's metrics is read. Everything here runs when somebody scrapes, and at no other time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from broker.clock import Clock
 from broker.metrics.applied import applied_families
@@ -28,7 +28,7 @@ from broker.runtime.partitions import Partitions
 
 
 def node_families(
-    server: Server,
+    servers: Sequence[Server],
     metadata: MetadataPart,
     data: DataPart,
     lifecycle: BrokerLifecycle,
@@ -41,7 +41,7 @@ def node_families(
         *broker_families(broker_state=lambda: lifecycle.state),
         *requests.families(),
         *data.partitions.traffic.families(),
-        *network_families(server.stats, server.backlog),
+        *_network(servers),
         *_replicas(data),
         *_controller(metadata),
         *_metadata(metadata, clock),
@@ -55,16 +55,21 @@ def node_families(
 
 
 def controller_node_families(
-    server: Server, metadata: MetadataPart, requests: RequestMetrics, lag: LoopLag, clock: Clock
+    servers: Sequence[Server], metadata: MetadataPart, requests: RequestMetrics, lag: LoopLag, clock: Clock
 ) -> list[Family]:
     """All families of a node that is a controller alone."""
     return [
         *requests.families(),
-        *network_families(server.stats, server.backlog),
+        *_network(servers),
         *_controller(metadata),
         *_metadata(metadata, clock),
         lag.family(),
     ]
+
+
+def _network(servers: Sequence[Server]) -> list[Family]:
+    stats = {name: counts for server in servers for name, counts in server.stats.items()}
+    return network_families(stats, [server.backlog for server in servers])
 
 
 def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:

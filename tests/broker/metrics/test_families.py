@@ -158,12 +158,12 @@ class TestNode:
         backlog = RequestBacklog(10, 1000)
         backlog.adjust(2, 300)
         stats = {"PLAINTEXT": ListenerStats(connections=3, expired_idle=1), "B": ListenerStats(expired_idle=1)}
-        values = await scrape(network_families(stats, backlog))
+        values = await scrape(network_families(stats, [backlog, RequestBacklog(10, 1000)]))
         where = '{listener="PLAINTEXT",networkProcessor="0"}'
         assert values["kafka_server_socket_server_metrics_connection_count" + where] == 3
         assert values["kafka_network_socketserver_expiredconnectionskilledcount{}"] == 2
         assert values["kafka_network_socketserver_memorypoolused{}"] == 300
-        assert values["kafka_network_socketserver_memorypoolavailable{}"] == 700
+        assert values["kafka_network_socketserver_memorypoolavailable{}"] == 1700
         assert values["kafka_network_requestchannel_requestqueuesize{}"] == 2
 
 
