@@ -24,8 +24,10 @@ class Controllers:
         """Note a controller; what is registered already is not written again.
 
         Raises KafkaError UNSUPPORTED_VERSION below the level that knows the record, INVALID_REGISTRATION for a listener
-        that nobody could reach.
+        that nobody could reach, INVALID_REQUEST for an id that no node has (Kafka would store it).
         """
+        if request.controller_id < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.controller_id} is no node's id")
         if not self._state.version.supports_controller_registration:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,

@@ -56,6 +56,12 @@ def test_listeners_that_nobody_could_reach(host: str, port: int) -> None:
     assert caught.value.code is ErrorCode.INVALID_REGISTRATION
 
 
+def test_an_id_that_no_node_has() -> None:
+    with pytest.raises(KafkaError) as caught:
+        Cluster().controller.register_controller(registration(-1))
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
 def test_levels_before_the_record_existed() -> None:
     cluster = Cluster(level=MetadataVersion.IV_3_6_2)
     with pytest.raises(KafkaError) as caught:
