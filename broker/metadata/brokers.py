@@ -1,7 +1,8 @@
 """Broker registration, heartbeats, fencing and shutdown: who belongs to the cluster and who may serve (KIP-631)."""
 
 from collections.abc import Iterable
-from typing import Final
+from itertools import chain
+from typing import Final, TypeVar
 
 from broker.metadata.broker_sessions import BrokerControlState
 from broker.metadata.cluster_image import FENCE, IN_CONTROLLED_SHUTDOWN, UNFENCE, BrokerRegistration
@@ -9,9 +10,10 @@ from broker.metadata.features import KRAFT_VERSION, VersionRange
 from broker.metadata.leadership import Leadership
 from broker.metadata.metadata_version import METADATA_VERSION
 from broker.metadata.partition import is_reserved_directory
+from broker.metadata.portions import Changes, after_departure, departure, in_portions
 from broker.metadata.records import VersionedRecord
 from broker.metadata.registered_listeners import check_listeners
-from broker.metadata.result import Result
+from broker.metadata.result import Outcome, Result
 from broker.metadata.state import ControllerState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -25,6 +27,8 @@ from protocol.messages.metadata_records import (
 )
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from protocol.primitives import Uuid
+
+R = TypeVar("R")
 
 _FENCE_CHANGE_VERSION: Final = 0
 _SHUTDOWN_CHANGE_VERSION: Final = 1
@@ -40,25 +44,33 @@ class Brokers:
 
     # Registration
 
-    def register(
-        self, request: BrokerRegistrationRequest, *, now_ms: int, next_offset: int
-    ) -> Result[BrokerRegistrationResponse]:
-        """Admit a broker, fenced. Its epoch is the offset of the first record written here, `next_offset`.
+    def register(self, request: BrokerRegistrationRequest, *, now_ms: int) -> Outcome[BrokerRegistrationResponse]:
+        """Admit a broker, fenced. Its epoch is the offset of the batch with its registration.
 
         The same incarnation may register again and keeps its epoch and state. Raises KafkaError.
         """
+        waiting = after_departure(
+            self._state, request.broker_id, lambda later_ms: self.register(request, now_ms=later_ms)
+        )
+        if waiting is not None:
+            return waiting
         self._check_registration(request, now_ms)
         existing = self._state.image.brokers.get(request.broker_id)
-        returning = existing is not None and existing.incarnation_id == request.incarnation_id
-        records: list[VersionedRecord] = []
-        if existing is not None and not returning:
-            records = self._clean_up(existing, request.previous_broker_epoch)
-        epoch = existing.epoch if existing is not None and returning else next_offset
-        record = _registration_record(request, epoch)
-        if existing is not None and returning:
+        if existing is None:
+            return self._admit(request, [])
+        if existing.incarnation_id == request.incarnation_id:
+            record = _registration_record(request, existing.epoch)
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
-        records.append(self._versioned(record))
+            return Result([self._versioned(record)], BrokerRegistrationResponse(broker_epoch=existing.epoch))
+        changes = self._clean_up(existing, request.previous_broker_epoch)
+        return departure(self._state, existing.id, changes, lambda records: self._admit(request, records))
+
+    def _admit(
+        self, request: BrokerRegistrationRequest, records: list[VersionedRecord]
+    ) -> Result[BrokerRegistrationResponse]:
+        epoch = self._state.next_offset
+        records.append(self._versioned(_registration_record(request, epoch)))
         return Result(records, BrokerRegistrationResponse(broker_epoch=epoch))
 
     def _check_registration(self, request: BrokerRegistrationRequest, now_ms: int) -> None:
@@ -113,7 +125,7 @@ class Brokers:
                     f"the broker supports levels {supported.minimum} to {supported.maximum}",
                 )
 
-    def _clean_up(self, existing: BrokerRegistration, previous_epoch: int) -> list[VersionedRecord]:
+    def _clean_up(self, existing: BrokerRegistration, previous_epoch: int) -> Changes:
         """What a former incarnation leaves: if it may have lost data, it is not eligible to lead either."""
         stopped_cleanly = previous_epoch == existing.epoch
         if self._state.image.features.elr_enabled and not stopped_cleanly:
@@ -122,14 +134,15 @@ class Brokers:
 
     # Heartbeats
 
-    def heartbeat(
-        self, request: BrokerHeartbeatRequest, *, now_ms: int, next_offset: int
-    ) -> Result[BrokerHeartbeatResponse]:
+    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
         """Renew a session and let the broker's state move one step. Raises KafkaError STALE_BROKER_EPOCH.
 
         The session is soft state and renewed at once; all else happens by records. They need not be atomic.
         """
         broker = self._registered(request.broker_id, request.broker_epoch)
+        waiting = after_departure(self._state, broker.id, lambda later_ms: self.heartbeat(request, now_ms=later_ms))
+        if waiting is not None:
+            return waiting
         sessions, index = self._state.sessions, self._state.index
         sessions.touch(
             broker.id,
@@ -147,64 +160,86 @@ class Brokers:
             want_shut_down=request.want_shut_down,
             leads=index.leader_count(broker.id) > 0,
         )
-        # A broker repeats its offline directories until they are gone here: never both kinds of change at once.
-        records = self._enter(broker, state) or self._lose_directories(broker, request.offline_log_dirs)
-        if state is BrokerControlState.CONTROLLED_SHUTDOWN:
-            sessions.begin_shutdown(broker.id, next_offset + len(records) - 1)
         response = BrokerHeartbeatResponse(
             is_caught_up=caught_up,
             is_fenced=state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
             should_shut_down=state is BrokerControlState.SHUTDOWN_NOW,
         )
-        return Result(records, response, atomic=False)
+        # A broker repeats its offline directories until they are gone here: never both kinds of change at once.
+        return (
+            self._enter(broker, state, response)
+            or self._lose_directories(broker, request.offline_log_dirs, response)
+            or Result((), response)
+        )
 
-    def _enter(self, broker: BrokerRegistration, state: BrokerControlState) -> list[VersionedRecord]:
+    def _enter(
+        self, broker: BrokerRegistration, state: BrokerControlState, response: BrokerHeartbeatResponse
+    ) -> Outcome[BrokerHeartbeatResponse] | None:
         match state:
             case BrokerControlState.UNFENCED if broker.fenced:
-                return [_fencing(broker, UNFENCE), *self._leadership.broker_arrives(broker.id)]
+                changes = chain((_fencing(broker, UNFENCE),), self._leadership.broker_arrives(broker.id))
+                return in_portions(changes, lambda records: Result(records, response, atomic=False))
             case BrokerControlState.FENCED | BrokerControlState.SHUTDOWN_NOW if not broker.fenced:
-                return self._fence(broker)
-            case BrokerControlState.CONTROLLED_SHUTDOWN if not broker.in_controlled_shutdown:
-                record = BrokerRegistrationChangeRecord(
-                    broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
-                )
-                return [VersionedRecord(record, _SHUTDOWN_CHANGE_VERSION), *self._leadership.broker_leaves(broker.id)]
-        return []
+                return self._fence(broker, response)
+            case BrokerControlState.CONTROLLED_SHUTDOWN if not self._state.sessions.is_shutting_down(broker.id):
+                return self._begin_shutdown(broker, response)
+        return None
 
-    def _fence(self, broker: BrokerRegistration) -> list[VersionedRecord]:
-        return [*self._leadership.broker_leaves(broker.id), _fencing(broker, FENCE)]
+    def _fence(self, broker: BrokerRegistration, response: R) -> Outcome[R]:
+        changes = chain(self._leadership.broker_leaves(broker.id), (_fencing(broker, FENCE),))
+        return departure(self._state, broker.id, changes, lambda records: Result(records, response, atomic=False))
 
-    def _lose_directories(self, broker: BrokerRegistration, offline: Iterable[Uuid]) -> list[VersionedRecord]:
+    def _begin_shutdown(
+        self, broker: BrokerRegistration, response: BrokerHeartbeatResponse
+    ) -> Outcome[BrokerHeartbeatResponse]:
+        """Also where the broker is in shutdown by the image: a predecessor may have got no further than that."""
+        begins = BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
+        )
+        first = () if broker.in_controlled_shutdown else (VersionedRecord(begins, _SHUTDOWN_CHANGE_VERSION),)
+
+        def finish(records: list[VersionedRecord]) -> Result[BrokerHeartbeatResponse]:
+            self._state.sessions.begin_shutdown(broker.id, self._state.next_offset + len(records) - 1)
+            return Result(records, response, atomic=False)
+
+        return departure(self._state, broker.id, chain(first, self._leadership.broker_leaves(broker.id)), finish)
+
+    def _lose_directories(
+        self, broker: BrokerRegistration, offline: Iterable[Uuid], response: BrokerHeartbeatResponse
+    ) -> Outcome[BrokerHeartbeatResponse] | None:
         lost = set(offline) & set(broker.directories)
         if not lost or not self._state.version.supports_directories:
-            return []
+            return None
         remaining = [directory for directory in broker.directories if directory not in lost]
         record = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining)
-        changes = self._leadership.directories_lost(broker.id, lost)
-        return [*changes, VersionedRecord(record, _DIRECTORY_CHANGE_VERSION)]
+        last = (VersionedRecord(record, _DIRECTORY_CHANGE_VERSION),)
+        changes = chain(self._leadership.directories_lost(broker.id, lost), last)
+        return departure(self._state, broker.id, changes, lambda records: Result(records, response, atomic=False))
 
     # Fencing and leaving
 
-    def fence_expired(self, *, now_ms: int) -> Result[int | None]:
-        """Fence the broker that has been silent longest, if its session is over; the answer is its id."""
+    def fence_expired(self, *, now_ms: int) -> Outcome[None]:
+        """Fence the broker that has been silent longest, if its session is over."""
         broker_id = self._state.sessions.expired(now_ms)
         broker = None if broker_id is None else self._state.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             if broker_id is not None:  # a leftover of a registration that is gone
                 self._state.sessions.remove(broker_id)
             return Result((), None)
-        return Result(self._fence(broker), broker.id, atomic=False)
+        return self._fence(broker, None)
 
-    def unregister(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+    def unregister(self, request: UnregisterBrokerRequest) -> Outcome[UnregisterBrokerResponse]:
         """Forget a broker, alive or not. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
+        waiting = after_departure(self._state, request.broker_id, lambda _later_ms: self.unregister(request))
+        if waiting is not None:
+            return waiting
         broker = self._state.image.brokers.get(request.broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
         record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-        changes = self._leadership.broker_lost_unflushed_data(broker.id)
-        return Result(
-            [*changes, VersionedRecord(record, 0)], UnregisterBrokerResponse(error_message=None), atomic=False
-        )
+        changes = chain(self._leadership.broker_lost_unflushed_data(broker.id), (VersionedRecord(record, 0),))
+        response = UnregisterBrokerResponse(error_message=None)
+        return departure(self._state, broker.id, changes, lambda records: Result(records, response, atomic=False))
 
     def check_epoch(self, broker_id: int, epoch: int) -> None:
         """Raises KafkaError STALE_BROKER_EPOCH unless that broker is registered with that epoch."""

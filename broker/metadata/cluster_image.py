@@ -59,12 +59,12 @@ class BrokerRegistration(NamedTuple):
 
     def has_online_directory(self, directory: Uuid) -> bool:
         """Whether a replica's directory can serve: not yet assigned counts, lost never does."""
+        if directory in self.directories:  # which no reserved id is
+            return True
         number = int.from_bytes(directory, "big")
         if number <= 1:  # migrating, unassigned
             return True
-        if number == 2:  # lost
-            return False
-        return not self.directories or directory in self.directories
+        return not self.directories and number != 2  # lost
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> "BrokerRegistration":

@@ -30,7 +30,7 @@ from broker.metadata.producer_ids import ProducerIdBlock, allocate_block
 from broker.metadata.reassignments import Reassignments
 from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_changes import ReplicaChanges
-from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
+from broker.metadata.result import MAX_RECORDS_PER_BATCH, Outcome, Result
 from broker.metadata.scram import ScramCredentials
 from broker.metadata.snapshot_load import LoadedSnapshot
 from broker.metadata.state import (
@@ -197,6 +197,7 @@ class Controller:
 
     def revert(self) -> None:
         """Leadership is lost: forget what was not committed."""
+        self._state.leaving.clear()
         while self._uncommitted:
             _, before, publication = self._uncommitted.pop()
             self._state.loader.state = before
@@ -236,6 +237,7 @@ class Controller:
         and its successor must not wait for it.
         """
         self._state.sessions.clear()
+        self._state.leaving.clear()
         self._mutations.clear()
         for broker in self.image.brokers.all():
             replaced = (
@@ -259,13 +261,15 @@ class Controller:
 
     # Commands
 
-    def register_broker(self, request: BrokerRegistrationRequest, *, now_ms: int) -> Result[BrokerRegistrationResponse]:
-        return _bounded(self._brokers.register(request, now_ms=now_ms, next_offset=self.last_offset + 1))
+    def register_broker(
+        self, request: BrokerRegistrationRequest, *, now_ms: int
+    ) -> Outcome[BrokerRegistrationResponse]:
+        return self._brokers.register(request, now_ms=now_ms)
 
-    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Result[BrokerHeartbeatResponse]:
-        return self._brokers.heartbeat(request, now_ms=now_ms, next_offset=self.last_offset + 1)
+    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
+        return self._brokers.heartbeat(request, now_ms=now_ms)
 
-    def unregister_broker(self, request: UnregisterBrokerRequest) -> Result[UnregisterBrokerResponse]:
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Outcome[UnregisterBrokerResponse]:
         return self._brokers.unregister(request)
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:

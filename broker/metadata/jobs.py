@@ -11,12 +11,13 @@ from broker.metadata.delegation_tokens import DelegationTokens
 from broker.metadata.leadership import Leadership
 from broker.metadata.partition_changes import Election
 from broker.metadata.partition_index import TopicPartition
+from broker.metadata.portions import in_portions
 from broker.metadata.records import VersionedRecord
-from broker.metadata.result import Result
+from broker.metadata.result import Outcome, Result
 from broker.metadata.state import ControllerState
 from protocol.messages.metadata_records import NoOpRecord
 
-Job: TypeAlias = Callable[[int], Result[None]]
+Job: TypeAlias = Callable[[int], Outcome[None]]
 
 # One run of an election job writes at most this much and leaves the rest to the next, so that requests get their turn.
 MAX_ELECTIONS_PER_RUN: Final = 1_000
@@ -37,12 +38,14 @@ class Jobs:
         self._balance_due_ms: int | None = None
         self._unclean_due_ms: int | None = None
         self._tokens_due_ms: int | None = None
+        self._vacancies_due_ms: int | None = None
 
     def arm(self, now_ms: int) -> None:
         """The controller became active."""
         settings = self._state.settings
         self._noop_due_ms = now_ms + settings.max_idle_interval_ms if settings.max_idle_interval_ms > 0 else None
         self._balance_due_ms = self._unclean_due_ms = None
+        self._vacancies_due_ms = now_ms if self._state.index.leaderless_count else None
         tokens = settings.tokens
         self._tokens_due_ms = None if tokens.secret is None else now_ms + tokens.expiry_check_interval_ms
         self.rearm(now_ms)
@@ -61,15 +64,23 @@ class Jobs:
 
     def next_due_ms(self) -> int | None:
         """When `due` will give something again, unless metadata changes before."""
-        session_ms = self._state.sessions.next_expiry_ms()
-        times = (self._noop_due_ms, self._balance_due_ms, self._unclean_due_ms, self._tokens_due_ms, session_ms)
+        times = (
+            self._noop_due_ms,
+            self._balance_due_ms,
+            self._unclean_due_ms,
+            self._tokens_due_ms,
+            self._vacancies_due_ms,
+            self._session_due_ms(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def due(self, now_ms: int) -> list[Job]:
         """The jobs whose time has come, to be run one after the other."""
         jobs: list[Job] = []
-        if _is_due(self._state.sessions.next_expiry_ms(), now_ms):
+        if _is_due(self._session_due_ms(), now_ms):
             jobs.append(self._fence)
+        if _is_due(self._vacancies_due_ms, now_ms):
+            jobs.append(self._fill_vacancies)
         if _is_due(self._balance_due_ms, now_ms):
             jobs.append(self._balance)
         if _is_due(self._unclean_due_ms, now_ms):
@@ -80,9 +91,17 @@ class Jobs:
             jobs.append(self._noop)
         return jobs
 
-    def _fence(self, now_ms: int) -> Result[None]:
-        result = self._brokers.fence_expired(now_ms=now_ms)
-        return Result(result.records, None, result.atomic)
+    def _session_due_ms(self) -> int | None:
+        """One broker leaves after the other, or several would hold up the rest together."""
+        return None if self._state.leaving else self._state.sessions.next_expiry_ms()
+
+    def _fence(self, now_ms: int) -> Outcome[None]:
+        return self._brokers.fence_expired(now_ms=now_ms)
+
+    def _fill_vacancies(self, _now_ms: int) -> Outcome[None]:
+        """Once: a predecessor may have unfenced a broker and not come to let it lead all that nobody leads."""
+        self._vacancies_due_ms = None
+        return in_portions(self._leadership.vacancies_filled(), lambda records: Result(records, None, atomic=False))
 
     def _noop(self, now_ms: int) -> Result[None]:
         self._noop_due_ms = now_ms + self._state.settings.max_idle_interval_ms

@@ -14,6 +14,7 @@ from broker.metadata.metadata_version import MetadataVersion
 from broker.metadata.partition import (
     NO_LEADER,
     NO_LEADER_CHANGE,
+    NO_RECOVERY_STATE_CHANGE,
     LeaderRecoveryState,
     PartitionRegistration,
 )
@@ -71,7 +72,7 @@ class PartitionChange:
         self._is_acceptable = is_acceptable
         self._directory_for = directory_for
         self._elr = registration.elr
-        self._directories = dict(zip(registration.replicas, registration.directories, strict=False))
+        self._moved: dict[int, Uuid] = {}
         self.election = Election.ONLINE
         self.isr: tuple[int, ...] = registration.isr
         self.replicas: tuple[int, ...] = registration.replicas
@@ -82,7 +83,7 @@ class PartitionChange:
 
     def move_replica(self, broker: int, directory: Uuid) -> None:
         """Say in which directory a broker keeps its replica."""
-        self._directories[broker] = directory
+        self._moved[broker] = directory
 
     def build(self) -> VersionedRecord | None:
         """The record of the change, None if there is none."""
@@ -98,7 +99,7 @@ class PartitionChange:
         self._write_assignment(record)
         if self.recovery_state != self._before.leader_recovery_state:
             record.leader_recovery_state = self.recovery_state
-        if record == PartitionChangeRecord(topic_id=self._topic_id, partition_id=self._partition):
+        if _is_empty(record):
             return None
         return VersionedRecord(record, self._rules.version.partition_record_version)
 
@@ -201,12 +202,28 @@ class PartitionChange:
             record.removing_replicas = list(self.removing)
         if self.adding != before.adding_replicas:
             record.adding_replicas = list(self.adding)
-        if self._rules.version.supports_directories:
-            directories = tuple(
-                self._directories[r] if r in self._directories else self._directory_for(r) for r in self.replicas
-            )
+        if not self._rules.version.supports_directories:
+            return
+        if self._moved or self.replicas != before.replicas or len(before.directories) != len(before.replicas):
+            known = dict(zip(before.replicas, before.directories, strict=False)) | self._moved
+            directories = tuple(known[r] if r in known else self._directory_for(r) for r in self.replicas)
             if directories != before.directories:
                 record.directories = list(directories)
+
+
+def _is_empty(record: PartitionChangeRecord) -> bool:
+    """Whether a record changes nothing. Asked of each partition of a broker that leaves: a comparison costs more."""
+    return (
+        record.isr is None
+        and record.leader == NO_LEADER_CHANGE
+        and record.replicas is None
+        and record.removing_replicas is None
+        and record.adding_replicas is None
+        and record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
+        and record.directories is None
+        and record.eligible_leader_replicas is None
+        and record.last_known_elr is None
+    )
 
 
 def _without(replicas: Sequence[int], excluded: Collection[int]) -> tuple[int, ...]:

@@ -104,7 +104,7 @@ class ReplicaChanges:
         """A member must be active in the very life in which its leader saw it (KIP-841, KIP-903)."""
         for broker_id, epoch in members:
             broker = self._state.image.brokers.get(broker_id)
-            if broker is None or not broker.is_active or epoch not in (ANY_EPOCH, broker.epoch):
+            if broker is None or not self._state.is_active(broker_id) or epoch not in (ANY_EPOCH, broker.epoch):
                 raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} cannot be in sync now")
 
     # AssignReplicasToDirs

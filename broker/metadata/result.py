@@ -1,8 +1,8 @@
 """What a controller command gives: records to append and an answer to hold back until they are committed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from broker.metadata.records import VersionedRecord
 
@@ -24,8 +24,27 @@ class Result(Generic[R]):
     atomic: bool = True
 
     def batches(self) -> list[Sequence[VersionedRecord]]:
-        """The records as batches to append."""
+        """The records as batches to append, in order."""
         if self.atomic or len(self.records) <= RECORDS_PER_SPLIT_BATCH:
             return [self.records] if self.records else []
         starts = range(0, len(self.records), RECORDS_PER_SPLIT_BATCH)
         return [self.records[start : start + RECORDS_PER_SPLIT_BATCH] for start in starts]
+
+
+@dataclass(frozen=True, slots=True)
+class Portion(Generic[R]):
+    """The beginning of what a command writes, and the command that goes on from there, to be run a little later.
+
+    Other commands get their turn in between and see what the records did. Whoever leads after a failure knows nothing
+    of the rest: what stands in the log after each portion must be a state that somebody will bring to its end.
+    """
+
+    records: Sequence[VersionedRecord]
+    rest: "Callable[[int], Outcome[R]]"  # of the time
+
+    def batches(self) -> list[Sequence[VersionedRecord]]:
+        """The records as one batch."""
+        return [self.records] if self.records else []
+
+
+Outcome: TypeAlias = Result[R] | Portion[R]

@@ -133,7 +133,10 @@ class ControllerSettings:
 
 @dataclass(slots=True)
 class ControllerState:
-    """The controller's view. `registration_offsets`: where each broker's latest registration record lies."""
+    """The controller's view. `registration_offsets`: where each broker's latest registration record lies.
+
+    `leaving`: brokers that are being taken out of their partitions, portion by portion. Soft state, as sessions are.
+    """
 
     settings: ControllerSettings
     schema: ConfigSchema
@@ -143,6 +146,7 @@ class ControllerState:
     quorum: QuorumView
     index: PartitionIndex = field(default_factory=PartitionIndex)
     registration_offsets: dict[int, int] = field(default_factory=dict)
+    leaving: set[int] = field(default_factory=set)
     sessions: BrokerSessions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,6 +156,15 @@ class ControllerState:
     def image(self) -> MetadataImage:
         """The latest image, written but perhaps not committed."""
         return self.loader.image
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next record is to lie."""
+        return self.loader.state.last_offset + 1
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker may lead and join in-sync sets: it is active by the image, and stays."""
+        return broker_id not in self.leaving and self.image.brokers.is_active(broker_id)
 
     @property
     def version(self) -> MetadataVersion:

@@ -274,7 +274,7 @@ class Topics:
     def _place(self, count: int, factor: int) -> list[list[int]]:
         check_replication_factor(factor, self._state.settings.max_replication_factor)
         candidates = [
-            UsableBroker(broker.id, broker.rack, broker.fenced)
+            UsableBroker(broker.id, broker.rack, broker.fenced or broker.id in self._state.leaving)
             for broker in self._state.image.brokers.all()
             if not broker.in_controlled_shutdown
         ]
@@ -290,7 +290,7 @@ class Topics:
             check_same_factor(replicas, factor)
 
     def _registration(self, replicas: Sequence[int], *, manual: bool) -> PartitionRegistration:
-        isr = tuple(broker for broker in replicas if self._state.image.brokers.is_active(broker))
+        isr = tuple(broker for broker in replicas if self._state.is_active(broker))
         if not isr:
             code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if manual else ErrorCode.INVALID_REPLICATION_FACTOR
             raise KafkaError(code, f"none of the brokers {list(replicas)} is active")

@@ -25,7 +25,7 @@ from broker.metadata.image_difference import difference
 from broker.metadata.jobs import Job
 from broker.metadata.loader import Publication, RecordBatch
 from broker.metadata.records import VersionedRecord, decode_record, encode_record
-from broker.metadata.result import Result
+from broker.metadata.result import Outcome, Portion, Result
 from broker.metadata.slices import finish
 from broker.metadata.snapshot_load import LoadedSnapshot, SnapshotLoad
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
@@ -39,7 +39,7 @@ from protocol.records.batch import HEADER_SIZE
 from storage.errors import LogDirFailure
 
 R = TypeVar("R")
-Command = Callable[[Controller, int], Result[R]]
+Command = Callable[[Controller, int], Outcome[R]]
 
 _RECORD_OVERHEAD: Final = 8  # bytes of a record in a batch beside its frame, give or take a few
 
@@ -157,20 +157,45 @@ class ControllerDriver:
     def submit(self, command: Command[R]) -> "asyncio.Future[R]":
         """Decide and write at once; the future has the answer when what was written, or was pending, is committed.
 
+        A command that gives portions goes on in later turns, and is answered when the last is committed.
         Raises KafkaError: the command's own, NOT_CONTROLLER while another leads, UNKNOWN_SERVER_ERROR for a failure
         nobody foresaw. The future fails with NOT_CONTROLLER if leadership is lost before the commit.
         """
-        response, offset = self._execute(command)
+        outcome = self._execute(command)
         future: asyncio.Future[R] = self._loop.create_future()
-        committed = self._quorum.high_watermark
-        if committed is not None and offset < committed:
-            future.set_result(response)
-        else:
-            self._waiting.append(_Waiting(offset, future, response))
+        self._follow(outcome, future)
         return future
 
-    def _execute(self, command: Command[R]) -> tuple[R, int]:
-        """Decide, append, replay: no other command gets in between. Returns the offset that must be committed."""
+    def _follow(self, outcome: Outcome[R], future: "asyncio.Future[R] | None") -> None:
+        """What was just written is everything, to be answered when it is committed; or there is a rest to it.
+
+        Nobody waits for a job: it has no future.
+        """
+        if isinstance(outcome, Portion):
+            self._loop.call_soon(partial(self._go_on, self._claimed_epoch, outcome.rest, future))
+            return
+        if future is None:
+            return
+        offset, committed = self._controller.last_offset, self._quorum.high_watermark
+        if committed is None or offset >= committed:
+            self._waiting.append(_Waiting(offset, future, outcome.response))
+        elif not future.done():
+            future.set_result(outcome.response)
+
+    def _go_on(self, epoch: int, rest: Callable[[int], Outcome[R]], future: "asyncio.Future[R] | None") -> None:
+        """The rest of a command, whether anybody still waits for it or not. It ends with the leadership it began in."""
+        try:
+            if epoch != self._claimed_epoch:
+                raise _not_controller()
+            outcome = self._execute(lambda _controller, now_ms: rest(now_ms))
+        except KafkaError as error:
+            if future is not None and not future.done():
+                future.set_exception(error)
+        else:
+            self._follow(outcome, future)
+
+    def _execute(self, command: Command[R]) -> Outcome[R]:
+        """Decide, append, replay: no other command gets in between."""
         if not self.is_active:
             raise _not_controller()
         try:
@@ -188,7 +213,7 @@ class ControllerDriver:
             self._renounce()
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         self._rearm_timer()
-        return result.response, self._controller.last_offset
+        return result
 
     def _append(self, records: Sequence[VersionedRecord]) -> None:
         frames = [encode_record(*record) for record in records]
@@ -349,7 +374,7 @@ class ControllerDriver:
     def _run_jobs(self) -> None:
         for job in self._controller.due_jobs(self._now_ms()):
             try:
-                self._execute(partial(_run, job))
+                self._follow(self._execute(partial(_run, job)), None)
             except KafkaError as error:
                 _log.warning("A job of the controller did not run", error=str(error))
                 break
@@ -359,7 +384,7 @@ class ControllerDriver:
         return int(self._clock.monotonic_ms())
 
 
-def _run(job: Job, _controller: Controller, now_ms: int) -> Result[None]:
+def _run(job: Job, _controller: Controller, now_ms: int) -> Outcome[None]:
     return job(now_ms)
 
 

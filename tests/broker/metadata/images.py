@@ -13,7 +13,7 @@ from broker.metadata.loader import LoaderState, MetadataLoader, Publication, Rec
 from broker.metadata.metadata_version import LATEST_METADATA_VERSION, MetadataVersion
 from broker.metadata.partition import PartitionRegistration
 from broker.metadata.records import MetadataRecord, VersionedRecord, decode_record, encode_record
-from broker.metadata.result import Result
+from broker.metadata.result import Outcome, Portion
 from broker.metadata.state import ConfigLayers, ControllerSettings, EffectiveConfig, QuorumView
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -188,13 +188,20 @@ class Cluster:
     def image(self) -> MetadataImage:
         return self.controller.image
 
-    def write(self, result: Result[R], *, commit: bool = True) -> R:
-        """Append and replay a command's records."""
+    def write(self, result: Outcome[R], *, commit: bool = True) -> R:
+        """Append and replay a command's records, portion by portion, as if nothing happened in between."""
+        while isinstance(result, Portion):
+            self.write_portion(result)
+            result = result.rest(self.now_ms)
         for records in result.batches():
             self.append(records)
         if commit:
             self.commit()
         return result.response
+
+    def write_portion(self, portion: Portion[R]) -> None:
+        for records in portion.batches():
+            self.append(records)
 
     def append(self, records: Sequence[VersionedRecord]) -> None:
         first = self.controller.last_offset + 1 + self.quorum_writes

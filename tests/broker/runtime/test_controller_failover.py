@@ -10,10 +10,11 @@ from broker.metadata.delta import MetadataDelta
 from broker.metadata.features import bootstrap_records
 from broker.metadata.image import Provenance
 from broker.metadata.records import encode_record
+from broker.metadata.result import Outcome, Portion, Result
 from broker.metadata.snapshot_codec import image_batches
 from broker.metadata.state import ControllerSettings
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
-from broker.runtime.controller_driver import ControllerDriver, UnusableSnapshot
+from broker.runtime.controller_driver import Command, ControllerDriver, UnusableSnapshot
 from broker.runtime.quorum import Appended, BatchTooLarge, CommittedBatch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -293,3 +294,66 @@ def test_a_batch_that_is_too_large_costs_the_request_not_the_leadership() -> Non
     node.quorum.commit()
     assert node.names == ["small"]
     assert node.quorum.resigned == []
+
+
+def creating_in_portions(*names: str) -> Command[str]:
+    """Topics one by one; the answer is the last one's name."""
+
+    def create(controller: Controller, now_ms: int) -> Outcome[str]:
+        return proceed(controller, list(names))
+
+    def proceed(controller: Controller, left: list[str]) -> Outcome[str]:
+        name, *rest = left
+        created = creating(name)(controller, 0)
+        if rest:
+            return Portion(created.records, lambda _now_ms: proceed(controller, rest))
+        return Result(created.records, name)
+
+    return create
+
+
+def test_others_get_their_turn_between_portions_and_see_what_was_done() -> None:
+    node = leading_node()
+    long = node.driver.submit(creating_in_portions("a", "b"))
+    twice = node.driver.submit(creating("a"))
+    ahead = node.driver.submit(creating("b"))
+    node.quorum.commit()
+    assert not long.done()
+    assert twice.result().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert ahead.result().topics[0].error_code == ErrorCode.NONE
+    node.loop.run_soon()
+    node.quorum.commit()
+    assert long.result() == "b"
+    assert node.names == ["a", "b"]
+
+
+def test_portions_go_on_whoever_waits() -> None:
+    node = leading_node()
+    node.driver.submit(creating_in_portions("a", "b", "c")).cancel()
+    node.loop.run_soon()
+    node.quorum.commit()
+    assert node.names == ["a", "b", "c"]
+
+
+def test_a_rest_ends_with_the_leadership_it_began_in() -> None:
+    node = leading_node()
+    cut = node.driver.submit(creating_in_portions("a", "b"))
+    node.quorum.elect(2, 2)
+    node.quorum.truncate()
+    node.lead(3)
+    node.loop.run_soon()
+    node.quorum.commit()
+    error = cut.exception()
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.NOT_CONTROLLER
+    assert node.names == []
+
+
+def test_a_rest_that_is_refused_tells_who_waits() -> None:
+    node = leading_node()
+    long = node.driver.submit(creating_in_portions("a", "b"))
+    node.quorum.refusal = BatchTooLarge("too large")
+    node.loop.run_soon()
+    error = long.exception()
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.POLICY_VIOLATION
