@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from struct import Struct
 from typing import Final, TypeAlias
 
 from broker.metadata.cluster_image import BrokerRegistration, ClusterImage, ControllerRegistration, Endpoint
@@ -29,6 +30,7 @@ from broker.metadata.security_image import (
 from broker.metadata.topic_image import TopicImage, TopicsImage
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 
+_LONGS: Final = Struct(">qq")
 _PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 _RESOURCES: Final = {
     1: "ANY", 2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER",
@@ -172,7 +174,7 @@ def broker_text(broker: BrokerRegistration) -> str:
         f"incarnationId={uuid_to_text(broker.incarnation_id)}, listeners=[{_endpoints(broker.endpoints)}], "
         f"supportedFeatures={{{_ranges(broker.features)}}}, rack={rack}, fenced={_bool(broker.fenced)}, "
         f"inControlledShutdown={_bool(broker.in_controlled_shutdown)}, isMigratingZkBroker=false, "
-        f"directories={_ids(broker.directories)})"
+        f"directories={_ids(sorted(broker.directories, key=_two_longs))})"
     )
 
 
@@ -284,7 +286,12 @@ def _endpoints(endpoints: Mapping[str, Endpoint]) -> str:
 
 
 def _ranges(features: Mapping[str, VersionRange]) -> str:
-    return ", ".join(f"{name}: {levels.minimum}-{levels.maximum}" for name, levels in sorted(features.items()))
+    return ", ".join(f"{name}: {_range(levels)}" for name, levels in sorted(features.items()))
+
+
+def _range(levels: VersionRange) -> str:
+    low, high = levels
+    return str(low) if low == high else f"{low}-{high}"
 
 
 def _named(names: Mapping[int, str], number: int) -> str:
@@ -297,6 +304,12 @@ def _ints(numbers: Iterable[int]) -> str:
 
 def _ids(ids: Iterable[Uuid]) -> str:
     return f"[{', '.join(map(uuid_to_text, ids))}]"
+
+
+def _two_longs(number: Uuid) -> tuple[int, int]:
+    """Kafka orders ids as pairs of signed numbers."""
+    high, low = _LONGS.unpack(number)
+    return high, low
 
 
 def _bool(value: bool) -> str:
