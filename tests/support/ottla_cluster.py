@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -75,6 +75,9 @@ class OttlaCluster:
 
     def node_directory(self, index: int) -> Path:
         return self.directory / f"node-{index}"
+
+    def metadata_directory(self, index: int) -> Path:
+        return self.node_directory(index) / "data" / "__cluster_metadata-0"
 
     def log_text(self, index: int) -> str:
         """What a node has printed (the end of it, if it was much)."""
@@ -144,6 +147,25 @@ class OttlaCluster:
         os.kill(pid, signal.SIGKILL)
         return since
 
+    def terminate(self, index: int) -> float:
+        """Tell one node alone to stop; the seconds until it has. Meant for a cluster that restarts nothing."""
+        since, pid, begun = len(self.lines), self.pid(index), time.monotonic()
+        assert pid is not None, f"node {index + 1} is not running"
+        os.kill(pid, signal.SIGTERM)
+        self.wait_line(lambda line: line.startswith(f"node {index + 1} has exited"), 60, since)
+        return time.monotonic() - begun
+
+    @contextlib.contextmanager
+    def paused(self, index: int) -> Iterator[None]:
+        """A node that does not run, and does not know."""
+        pid = self.pid(index)
+        assert pid is not None, f"node {index + 1} is not running"
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     def wipe(self, index: int) -> int:
         """Take a node's disk away and kill it: its next life finds nothing."""
         data = self.node_directory(index) / "data"
@@ -199,6 +221,20 @@ class OttlaCluster:
         )
         found: dict[str, Any] = json.loads(told)
         return found
+
+    def cut_snapshot(self, index: int) -> Path:
+        """Have a node cut a snapshot of its metadata now; its file."""
+        told = self.ottla("metadata-quorum", "--bootstrap-server", self.address(index), "snapshot", "--json")
+        return self.metadata_directory(index) / str(json.loads(told)["file"])
+
+    def cut_equal_snapshots(self, timeout_s: float = 20) -> list[Path]:
+        """One of every node that runs, all of the same id: the cluster must have come to rest."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            files = [self.cut_snapshot(index) for index in range(self.nodes) if self.pid(index) is not None]
+            if len({file.name for file in files}) == 1:
+                return files
+            assert time.monotonic() < deadline, f"the metadata does not come to rest: {files}"
 
     def leader_index(self) -> int:
         """The node that is the active controller now."""
