@@ -38,5 +38,13 @@ def _changes(kind: ControlType | None, value: Buffer, offset: int) -> list[Contr
             version = decode(KRaftVersionRecord, value, _CONTROL_VERSION)[0].kraft_version
             return [ControlRecord(offset, version, None)]
         case ControlType.KRAFT_VOTERS:
-            return [ControlRecord(offset, None, decode(VotersRecord, value, _CONTROL_VERSION)[0])]
+            return [ControlRecord(offset, None, _sound(decode(VotersRecord, value, _CONTROL_VERSION)[0]))]
     return []
+
+
+def _sound(voters: VotersRecord) -> VotersRecord:
+    """Found here, before it is on the disk, it is a bad batch; later it would be a log that nobody can start with."""
+    ids = [voter.voter_id for voter in voters.voters]
+    if len(set(ids)) != len(ids):
+        raise MalformedRecords(f"two voters share an id: {ids}")
+    return voters

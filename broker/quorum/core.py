@@ -353,15 +353,16 @@ class QuorumCore:
         return self._replica.log.epoch_before(offset)
 
     def can_snapshot_at(self, end_offset: int) -> SnapshotId | None:
-        """The id of a snapshot that ends there; None if it must not be made (not committed, trimmed) or is there."""
+        """The id of a snapshot that ends there; None if it must not be made (not committed), or one is there that
+        stands for as much.
+        """
         replica = self._replica
         if replica.high_watermark is None or not replica.log.start <= end_offset <= replica.high_watermark:
             return None
-        epoch = replica.log.epoch_before(end_offset)
-        if end_offset == 0 or epoch is None:
+        newest, epoch = replica.log.newest_snapshot, replica.log.epoch_before(end_offset)
+        if epoch is None or end_offset <= (0 if newest is None else newest.end_offset):
             return None
-        snapshot_id = SnapshotId(end_offset, epoch)
-        return None if replica.log.snapshot(snapshot_id) else snapshot_id
+        return SnapshotId(end_offset, epoch)
 
     def control_before(self, end_offset: int) -> Control:
         """kraft.version and voters that a snapshot which ends there must state."""

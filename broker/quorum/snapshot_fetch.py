@@ -87,14 +87,18 @@ class SnapshotFetch:
         if self._take_page(response):
             replica.peers.succeeded(flight.to_id)
         else:
-            self._discard()
             replica.oddities += 1
             replica.peers.failed(flight.to_id, now)
 
     def _take_page(self, page: FetchSnapshotResponse) -> bool:
+        """A page that is not the one asked for is asked for again; of a snapshot that is shorter than its pages nothing
+        is kept.
+        """
         wanted, end = self._wanted, self._position + len(page.data)
-        is_sound = page.snapshot_id == wanted and page.position == self._position < end <= page.size
-        if wanted is None or not is_sound:
+        if wanted is None or page.snapshot_id != wanted or page.position != self._position or not page.data:
+            return False
+        if end > page.size:
+            self._discard()
             return False
         self._replica.out.log.append(WritePart(wanted, self._position, page.data))
         self._position = end

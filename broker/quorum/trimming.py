@@ -23,9 +23,12 @@ class Trimming:
         self._leader_start = UNKNOWN_OFFSET
 
     def on_snapshot(self, snapshot: StoredSnapshot, now: Instant) -> None:
-        """One was generated here."""
-        if self._replica.log.add_snapshot(snapshot):
+        """One was generated here. What ends below the log's start came too late, and goes like all others there."""
+        log = self._replica.log
+        if log.add_snapshot(snapshot):
             self._look_at = now.monotonic_ms
+        elif log.oldest_snapshot is not None and snapshot.id.end_offset < log.start:
+            self._remove_below(log.oldest_snapshot)
 
     def on_leader_start(self, offset: int) -> None:
         """The leader said where its log starts."""
@@ -61,9 +64,12 @@ class Trimming:
         replica = self._replica
         replica.log.trim(snapshot_id)
         replica.history.trim(snapshot_id.end_offset)
-        replica.out.log.append(Trim(snapshot_id))
-        replica.out.must_sync = True  # with it the files go, also where nothing else is synced
+        self._remove_below(snapshot_id)
         replica.out.replace_answers(self._without_what_is_gone)
+
+    def _remove_below(self, snapshot_id: SnapshotId) -> None:
+        self._replica.out.log.append(Trim(snapshot_id))
+        self._replica.out.must_sync = True  # with it the files go, also where nothing else is synced
 
     def _without_what_is_gone(self, response: Response) -> Response:
         """An answer that has not left and would be read from what is deleted before it is."""

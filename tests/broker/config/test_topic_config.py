@@ -81,6 +81,7 @@ def test_accepted(configs: dict[str, str]) -> None:
         {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
         {"retention.ms": "-2"},
         {"cleanup.policy": "delete,foo"},
+        {"cleanup.policy": "snapshot"},  # of the metadata log alone (KIP-630)
         {"cleanup.policy": "compact,,delete"},
         {"remote.storage.enable": "true"},
         {"leader.replication.throttled.replicas": "x"},

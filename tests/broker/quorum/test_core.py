@@ -21,7 +21,7 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.ready import Append, ElectionState, Ready, Send, StartAt, TruncateTo
+from broker.quorum.ready import Append, ElectionState, Ready, Send, StartAt, Trim, TruncateTo
 from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StoredSnapshot
 from protocol.errors import ErrorCode
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
@@ -291,6 +291,75 @@ def test_pages_of_snapshots() -> None:
     assert page(250).error is page(-1).error is ErrorCode.POSITION_OUT_OF_RANGE
     assert page(0, SnapshotId(5, 3)).error is ErrorCode.SNAPSHOT_NOT_FOUND
     assert page(0, SnapshotId(0, 0)).error is ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def page_error(driven: Driven, cluster: str | None, epoch: int, sender: int = 2) -> ErrorCode:
+    key = ReplicaKey(sender, directory(sender))
+    token = driven.ask(FetchSnapshotRequest(cluster, key, epoch, SnapshotId(5, 4), 0))
+    ready = driven.core.take_ready()
+    while ready is not None and token not in [each.token for each in ready.answers]:
+        driven.persist(ready)
+        ready = driven.core.take_ready()
+    assert ready is not None
+    driven.persist(ready)
+    (response,) = [each.response for each in ready.answers if each.token == token]
+    assert isinstance(response, FetchSnapshotResponse)
+    return response.error
+
+
+def test_pages_are_the_leaders_of_the_epoch() -> None:
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
+    follower = Driven(recovered).follow(epoch=5)
+    assert page_error(follower, CLUSTER, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader = Driven(recovered).lead()
+    epoch = leader.core.epoch
+    assert page_error(leader, CLUSTER, epoch) is page_error(leader, None, epoch) is ErrorCode.NONE
+    assert page_error(leader, "other", epoch) is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert page_error(leader, CLUSTER, epoch - 1) is ErrorCode.FENCED_LEADER_EPOCH
+    assert page_error(leader, CLUSTER, epoch + 1) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert page_error(leader, CLUSTER, epoch, sender=1) is ErrorCode.INVALID_REQUEST
+
+
+def snapshots_at(*ends: int) -> Recovered:
+    """A log to 30, of epoch 4, that begins at the first of some snapshots."""
+    stored = tuple(StoredSnapshot(SnapshotId(end, 4), 100, 0) for end in ends)
+    return Recovered(ElectionState(4), ends[0], 30, (EpochStart(4, ends[0]),), stored, ())
+
+
+def test_a_snapshot_that_comes_after_the_log_moved_beyond_it_goes_again() -> None:
+    """It was being written when another one replaced the log."""
+    driven = Driven(snapshots_at(10))
+    driven.settle()
+    driven.core.on_snapshot_generated(StoredSnapshot(SnapshotId(7, 4), 100, 0), driven.bench.now)
+    ready = driven.do()
+    assert (ready.log, ready.must_sync) == ((Trim(SnapshotId(10, 4)),), True)
+    assert driven.core.log_start_offset == 10
+
+
+def test_no_snapshot_is_made_that_stands_for_less_than_the_newest() -> None:
+    """The voters of that time may be forgotten."""
+    driven = Driven(snapshots_at(10, 20)).follow(epoch=4)
+    driven.answered_fetch(from_leader(b"", committed=25, epoch=4))
+    assert [driven.core.can_snapshot_at(end) for end in (0, 10, 15, 20, 26)] == [None] * 5
+    assert driven.core.can_snapshot_at(25) == SnapshotId(25, 4)
+
+
+def test_a_page_that_was_not_asked_for_is_asked_for_again() -> None:
+    """Those before it are kept; unless the snapshot is shorter than they are."""
+    driven = Driven().follow()
+    snapshot_id = SnapshotId(10, 1)
+    driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
+
+    asked: list[int] = []
+    for position, content, size in ((0, b"abc", 9), (0, b"abc", 9), (3, b"", 9), (3, b"def", 4)):
+        sent = next(send for send in driven.do().sends if send.to_id == 2)
+        assert isinstance(sent.request, FetchSnapshotRequest)
+        asked.append(sent.request.position)
+        page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, size, position, 3, content)
+        driven.core.on_response(sent.serial, page, driven.bench.now)
+        driven.at(driven.bench.now.monotonic_ms + 200).tick()
+    assert (asked, driven.core.oddities) == ([0, 3, 3, 3], 3)
+    assert isinstance(next(send.request for send in driven.do().sends if send.to_id == 2), FetchRequest)
 
 
 def test_describe_is_for_leaders() -> None:

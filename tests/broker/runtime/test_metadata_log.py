@@ -250,6 +250,17 @@ def test_a_fetched_snapshot_that_is_not_whole_leaves_nothing() -> None:
     assert names(fs, ".part") == names(fs, ".checkpoint") == []
 
 
+def test_a_fetched_snapshot_whose_voters_cannot_be_is_never_in_place() -> None:
+    """There it would outlive this process, and no other could start with it."""
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    id = SnapshotId(500, 4)
+    data = snapshot_bytes(id, 1, 1)
+    log.perform(WritePart(id, 0, data), NOW)
+    assert log.perform(FinishPart(id, len(data)), NOW) is None
+    assert names(fs, ".part") == names(fs, ".checkpoint") == []
+
+
 def test_the_log_does_not_start_at_a_snapshot_that_is_not_there() -> None:
     with pytest.raises(AssertionError, match="which is not there"):
         opened(MemoryFileSystem()).perform(StartAt(SnapshotId(5, 1)), NOW)
@@ -473,6 +484,14 @@ def test_a_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
     place(fs, SnapshotId(40, 1), b"damaged")
     with pytest.raises(UnusableMetadataLog):
         opened(fs)
+
+
+def test_a_damaged_snapshot_is_also_one_whose_voters_cannot_be() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 6, 1)
+    generate(log, SnapshotId(5, 1), 1, 1)
+    assert opened(fs).recovered.snapshots == ()
 
 
 def test_the_log_starts_at_the_oldest_snapshot_that_it_has() -> None:
