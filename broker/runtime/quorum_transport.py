@@ -15,9 +15,21 @@ from broker.quorum.identity import Endpoint
 from broker.quorum.messages import FetchRequest, FetchSnapshotRequest, Request, Response, SendFailure
 from broker.quorum.wire.outgoing import Outgoing, outgoing
 from broker.quorum.wire.shape import MalformedResponse
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 
 _log: Final = EventLog("broker.quorum")
+
+_NEEDS_AN_OPERATOR: Final = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_VOTER_KEY,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""Two clusters, two nodes of one id, a wrong address, an old program: no other attempt will end differently."""
 
 
 class Connections(Protocol):
@@ -37,6 +49,7 @@ class NetworkTransport:
         self._fetches = fetches
         self._others = others
         self._listener = listener
+        self._refused: dict[tuple[Endpoint, ApiKey], ErrorCode] = {}
 
     def send(
         self,
@@ -52,7 +65,7 @@ class NetworkTransport:
         connections.send(
             to,
             Versioned(out.key, out.build),
-            lambda outcome: done(self._read(to_id, out, outcome)),
+            lambda outcome: done(self._received(to_id, to, out, outcome)),
             timeout_ms=timeout_ms,
             versions=(out.lowest_version, versions_of(out.key).high),
         )
@@ -61,6 +74,21 @@ class NetworkTransport:
         """Hang up; what is under way fails."""
         self._fetches.close()
         self._others.close()
+
+    def _received(self, to_id: int, to: Endpoint, out: Outgoing, outcome: Outcome) -> Response | SendFailure:
+        response = self._read(to_id, out, outcome)
+        self._tell(to_id, to, out.key, response.error)
+        return response
+
+    def _tell(self, to_id: int, to: Endpoint, api: ApiKey, error: ErrorCode) -> None:
+        """Once for a row of refusals: without the line a quorum that cannot be looks like one that is just slow."""
+        if error not in _NEEDS_AN_OPERATOR:
+            self._refused.pop((to, api), None)
+        elif self._refused.get((to, api)) is not error:
+            self._refused[to, api] = error
+            _log.warning(
+                "A node refuses this one", node=to_id, address=f"{to.host}:{to.port}", api=api.name, error=error.name
+            )
 
     def _read(self, to_id: int, out: Outgoing, outcome: Outcome) -> Response | SendFailure:
         if isinstance(outcome, VersionMismatch):

@@ -6,7 +6,7 @@ from broker.net.peer import Done, PeerError, PeerTimedOut, PeerUnavailable, Vers
 from broker.quorum import messages as core
 from broker.quorum.identity import Endpoint, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
 from broker.quorum.messages import LeaderHint, Response, SendFailure
-from broker.quorum.wire import elections
+from broker.quorum.wire import elections, replication
 from broker.runtime.quorum_transport import NetworkTransport
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -92,6 +92,26 @@ def test_nonsense_is_no_answer() -> None:
     stage.send(VOTE)
     stage.others.done[0](vote_messages.VoteResponse())
     assert stage.outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
+
+
+def test_a_refusal_that_only_an_operator_can_end_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As of two nodes that were formatted for different clusters."""
+    stage = Stage()
+    refused = core.VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, LeaderHint())
+    granted = core.VoteResponse(ErrorCode.NONE, LeaderHint(), granted=True)
+    for answer in (refused, refused, granted, refused):
+        stage.send(VOTE)
+        stage.others.done[-1](elections.encode_vote_response(answer, "CONTROLLER"))
+    assert stage.outcomes == [refused, refused, granted, refused]
+    assert [record.message for record in caplog.records] == ["A node refuses this one"] * 2
+
+
+def test_a_refusal_that_the_next_attempt_may_not_meet_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    stage.send(FETCH)
+    answer = core.FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint())
+    stage.fetches.done[0](replication.encode_fetch_response(answer, "CONTROLLER"))
+    assert not caplog.records
 
 
 def test_closing_hangs_up() -> None:
