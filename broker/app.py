@@ -1,9 +1,10 @@
 """The composition root: builds a node from its parts, starts them in order, and stops them in the order reversed.
 
-Order of a start, and why. Ports are taken first, so that a mistake in them costs nothing. Directories are locked and
-checked before anything is read. The metadata log is replayed before partition logs are opened, because it says which of
-them belong here. Then the broker registers; requests are served once the controller lets it (KIP-631). Health is served
-from the beginning, since a long recovery is when people look.
+Order of a start, and why. Directories are locked and checked, then ports are taken, so that a mistake in either costs
+nothing. The replica of the metadata log is opened and, on a controller, serves the others from then on, since no quorum
+comes about otherwise. Metadata is replayed before partition logs are opened, because it says which of them belong here.
+Then the broker registers; requests are served once the controller lets it (KIP-631). Health is served from the
+beginning, since a long recovery is when people look.
 
 Everything that runs is a task of one group: when one fails, the node stops, and `run` raises what it failed with.
 """
@@ -185,6 +186,7 @@ class Node:
             self._fail,
         )
         self._undo.callback(metadata.close)
+        self._undo.push_async_callback(self._end_background)
         return metadata
 
     def _serve_controllers(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> None:
@@ -382,11 +384,15 @@ class Node:
     async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:
         """End what lives on the logs, then flush and close them, with the marker of a clean shutdown."""
         data.groups.close()
+        await self._end_background()
+        data.deadlines.close()
+        await asyncio.to_thread(data.log_dirs.close, broker_epoch=lifecycle.epoch)
+
+    async def _end_background(self) -> None:
+        """Without this the group of tasks would wait for those that never end by themselves."""
         for task in tuple(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        data.deadlines.close()
-        await asyncio.to_thread(data.log_dirs.close, broker_epoch=lifecycle.epoch)
 
     async def _leave_quorum(self, metadata: MetadataPart) -> None:
         is_released = self._lifecycle is not None and self._lifecycle.is_released

@@ -10,6 +10,11 @@ from broker.config.errors import ConfigError
 
 _MIB = 1024 * 1024
 _HIGHEST_CODEC = 4
+_QUORUM_TIMES = (
+    "controller.quorum.election.timeout.ms",
+    "controller.quorum.fetch.timeout.ms",
+    "controller.quorum.request.timeout.ms",
+)
 
 
 def check_together(config: BrokerConfig) -> None:
@@ -25,6 +30,9 @@ def _check_quorum(config: BrokerConfig) -> None:
             "controller.quorum.voters",
             "controller.quorum.voters or controller.quorum.bootstrap.servers must be set, or the quorum is nowhere.",
         )
+    for name in _QUORUM_TIMES:  # Kafka takes 0 and fails at the first election, or asks as fast as it can
+        if config.value(name) == 0:
+            raise ConfigError(name, f"{name} is 0 but must be at least 1.")
     if not voters:
         return
     if config.is_controller and config.node_id not in voters:

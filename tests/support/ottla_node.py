@@ -57,6 +57,15 @@ class OttlaNode:
 
     def start(self) -> "OttlaNode":
         """Start the process and wait until it says that it is ready."""
+        self.start_unready()
+        try:
+            self._wait_until_ready()
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_text[-4000:]}") from None
+        return self
+
+    def start_unready(self) -> None:
+        """Start the process and wait until it says how it is."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "ottla.log").open("ab") as output:
             self.process = subprocess.Popen(
@@ -64,10 +73,8 @@ class OttlaNode:
             )
         try:
             wait_for_port(self.http_port, self.process, START_TIMEOUT_S)
-            self._wait_until_ready()
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log_text[-4000:]}") from None
-        return self
 
     def _wait_until_ready(self) -> None:
         assert self.process is not None
@@ -98,6 +105,12 @@ class OttlaNode:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of the process so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_anon_bytes(self) -> int:
         """Anonymous resident memory of the process."""
