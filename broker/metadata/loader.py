@@ -6,13 +6,15 @@ controller's view and the published image the same object; on all others, what t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.metadata.delta import MetadataDelta
 from broker.metadata.features import SUPPORTED_FEATURES, VersionRange
 from broker.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metadata.records import InvalidMetadata, MetadataRecord
 from protocol.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+
+_MARKERS: Final = frozenset({BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord})
 
 
 class RecordBatch(NamedTuple):
@@ -91,8 +93,11 @@ class MetadataLoader:
         for batch in batches:
             if last_offset >= 0 and batch.base_offset != last_offset + 1:
                 raise InvalidMetadata(f"a batch begins at {batch.base_offset} after offset {last_offset}")
-            for offset, record in enumerate(batch.records, batch.base_offset):
-                begun = _route(record, offset, begun, delta, pending)
+            if begun < 0 and not any(type(record) in _MARKERS for record in batch.records):
+                delta.replay_all(batch.records)
+            else:
+                for offset, record in enumerate(batch.records, batch.base_offset):
+                    begun = _route(record, offset, begun, delta, pending)
             has_records = has_records or bool(batch.records)
             last_offset = batch.last_offset
             stable_offset = batch.last_offset if begun < 0 else begun - 1

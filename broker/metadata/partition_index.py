@@ -55,11 +55,12 @@ class PartitionIndex:
         for topic in delta.deleted.values():
             self._remove_topic(topic)
         for topic_id, change in delta.changed.items():
-            if change.is_new:
-                self._add_name(change.name)
+            if change.before is None:
+                self._add(change.name, topic_id, change.changed_partitions.items())
+                continue
+            known = change.before.partitions
             for partition, after in change.changed_partitions.items():
-                before = None if change.before is None else change.before.partitions.get(partition)
-                self._change(topic_id, partition, before, after)
+                self._change(topic_id, partition, known.get(partition), after)
 
     def revert(self, delta: TopicsDelta) -> None:
         """Undo `apply` of the same delta; deltas must be undone last first."""
@@ -109,11 +110,14 @@ class PartitionIndex:
         return next((other for other in others if other != name), None)
 
     def _add_topic(self, topic: TopicImage) -> None:
+        self._add(topic.name, topic.id, topic.in_order())
+
+    def _add(self, name: str, topic_id: Uuid, partitions: Iterable[tuple[int, PartitionRegistration]]) -> None:
         """What `_change` would do for each partition, in a third of the time: a snapshot may hold a million."""
-        self._add_name(topic.name)
-        topic_id, leader_counts = topic.id, self._leader_counts
+        self._add_name(name)
+        leader_counts = self._leader_counts
         held: dict[int, int] = {}
-        for partition, registration in topic.in_order():
+        for partition, registration in partitions:
             replicas, leader, bit = registration.replicas, registration.leader, 1 << partition
             for broker in replicas:
                 held[broker] = held.get(broker, 0) | bit
@@ -153,14 +157,20 @@ class PartitionIndex:
         old, new = (() if side is None else side.replicas for side in (before, after))
         if old != new:
             self._change_replicas(topic_id, partition, old, new)
-        if before is not None and before.has_leader:
-            self._leader_counts[before.leader] -= 1
-        if after is not None and after.has_leader:
-            self._leader_counts[after.leader] = self._leader_counts.get(after.leader, 0) + 1
+        leader_before = NO_LEADER if before is None else before.leader
+        leader_after = NO_LEADER if after is None else after.leader
+        if leader_before != leader_after:
+            self._change_leader(leader_before, leader_after)
         here = TopicPartition(topic_id, partition)
         _keep(self._leaderless, here, after is not None and not after.has_leader)
         _keep(self._imbalanced, here, after is not None and not after.has_preferred_leader)
         _keep(self._reassigning, here, after is not None and after.is_reassigning)
+
+    def _change_leader(self, old: int, new: int) -> None:
+        if old >= 0:
+            self._leader_counts[old] -= 1
+        if new >= 0:
+            self._leader_counts[new] = self._leader_counts.get(new, 0) + 1
 
     def _change_replicas(self, topic_id: Uuid, partition: int, old: Iterable[int], new: Iterable[int]) -> None:
         bit = 1 << partition

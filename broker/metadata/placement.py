@@ -7,7 +7,7 @@ place on.
 After one leader per unfenced broker everything is shuffled, so that patterns do not repeat.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -32,21 +32,46 @@ class PlacementImpossible(Exception):
     """There are not enough brokers; the text says what is missing."""
 
 
+class Placer:
+    """Places topic after topic on the same brokers; each begins anew at random places."""
+
+    def __init__(self, brokers: Sequence[UsableBroker], random: RandomSource) -> None:
+        self._count = len(brokers)
+        self._unfenced_count = sum(not broker.fenced for broker in brokers)
+        self._random = random
+        by_rack: dict[str, _RackMembers] = {}
+        for broker in sorted(brokers):
+            members = by_rack.setdefault(broker.rack or "", _RackMembers([], []))
+            (members.fenced if broker.fenced else members.unfenced).append(broker.id)
+        self._racks = [by_rack[name] for name in sorted(by_rack)]
+
+    def place(self, partition_count: int, replication_factor: int) -> list[list[int]]:
+        """Replica lists for `partition_count` partitions, leader first.
+
+        Raises PlacementImpossible without an unfenced broker or with fewer brokers than the factor asks for.
+        """
+        if not self._unfenced_count:
+            raise PlacementImpossible("all brokers are currently fenced")
+        if replication_factor > self._count:
+            raise PlacementImpossible(
+                f"a replication factor of {replication_factor} needs as many brokers; {self._count} can be used"
+            )
+        racks = _Racks(self._racks, self._unfenced_count, self._random)
+        return [racks.place(replication_factor) for _ in range(partition_count)]
+
+
 def place(
     brokers: Sequence[UsableBroker], partition_count: int, replication_factor: int, random: RandomSource
 ) -> list[list[int]]:
-    """Replica lists for `partition_count` partitions, leader first.
+    """One topic, as `Placer` does it."""
+    return Placer(brokers, random).place(partition_count, replication_factor)
 
-    Raises PlacementImpossible without an unfenced broker or with fewer brokers than the factor asks for.
-    """
-    if not any(not broker.fenced for broker in brokers):
-        raise PlacementImpossible("all brokers are currently fenced")
-    if replication_factor > len(brokers):
-        raise PlacementImpossible(
-            f"a replication factor of {replication_factor} needs as many brokers; {len(brokers)} can be used"
-        )
-    racks = _Racks(brokers, random)
-    return [racks.place(replication_factor) for _ in range(partition_count)]
+
+class _RackMembers(NamedTuple):
+    """The brokers of a rack by id."""
+
+    unfenced: list[int]
+    fenced: list[int]
 
 
 @dataclass(slots=True)
@@ -65,8 +90,13 @@ class _Ring:
         self.taken += 1
         return broker
 
+    def shuffle(self, random: RandomSource) -> None:
+        """The members are those of other topics as well: theirs keep their order."""
+        self.members = list(self.members)
+        random.shuffle(self.members)
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Rack:
     unfenced: _Ring
     fenced: _Ring
@@ -85,11 +115,10 @@ class _Rack:
 
 
 class _Racks:
-    def __init__(self, brokers: Sequence[UsableBroker], random: RandomSource) -> None:
+    def __init__(self, racks: Sequence[_RackMembers], unfenced_count: int, random: RandomSource) -> None:
         self._random = random
-        names = sorted({broker.rack or "" for broker in brokers})
-        self._racks = [self._rack([b for b in brokers if (b.rack or "") == name]) for name in names]
-        self._unfenced_count = sum(not broker.fenced for broker in brokers)
+        self._racks = [_Rack(self._ring(members.unfenced), self._ring(members.fenced)) for members in racks]
+        self._unfenced_count = unfenced_count
         self._start = random.randrange(len(self._racks))
         self._round = 0
 
@@ -98,41 +127,35 @@ class _Racks:
             self._shuffle()
         for rack in self._racks:
             rack.begin(self._round)
-        leader_rack, leader = self._leader()
+        lap = self._lap()
+        leader_rack, leader = self._leader(lap)
         replicas = [leader]
-        for rack in self._walk(leader_rack):
-            if len(replicas) == replication_factor:
-                break
-            follower = rack.next()
-            if follower is not None:
-                replicas.append(follower)
+        walk = [rack for rack in lap if rack is not leader_rack]
+        while len(replicas) < replication_factor:
+            for rack in walk:
+                follower = rack.next()
+                if follower is not None:
+                    replicas.append(follower)
+                    if len(replicas) == replication_factor:
+                        break
+            walk = lap  # the leader's rack has its turn from the second lap on
         self._round += 1
         self._start = (self._start + 1) % len(self._racks)
         return replicas
 
-    def _leader(self) -> tuple[int, int]:
+    @staticmethod
+    def _leader(lap: list[_Rack]) -> tuple[_Rack, int]:
         """The first rack from the start on that has an unfenced broker, and that broker."""
-        for index in self._lap():
-            broker = self._racks[index].next_unfenced()
+        for rack in lap:
+            broker = rack.next_unfenced()
             if broker is not None:
-                return index, broker
+                return rack, broker
         raise AssertionError("it was checked that a broker is unfenced")
 
-    def _walk(self, leader_rack: int) -> Iterator[_Rack]:
-        """Where followers are looked for: one lap without the leader's rack, then laps without end."""
-        yield from (self._racks[index] for index in self._lap() if index != leader_rack)
-        while True:
-            yield from (self._racks[index] for index in self._lap())
+    def _lap(self) -> list[_Rack]:
+        return [*self._racks[self._start :], *self._racks[: self._start]]
 
-    def _lap(self) -> list[int]:
-        count = len(self._racks)
-        return [(self._start + step) % count for step in range(count)]
-
-    def _rack(self, brokers: Sequence[UsableBroker]) -> _Rack:
-        return _Rack(self._ring(brokers, fenced=False), self._ring(brokers, fenced=True))
-
-    def _ring(self, brokers: Sequence[UsableBroker], *, fenced: bool) -> _Ring:
-        members = sorted(broker.id for broker in brokers if broker.fenced is fenced)
+    def _ring(self, members: list[int]) -> _Ring:
         return _Ring(members, self._random.randrange(len(members)) if members else 0)
 
     def _shuffle(self) -> None:
@@ -140,6 +163,6 @@ class _Racks:
         self._random.shuffle(order)
         self._racks = [self._racks[index] for index in order]
         for rack in self._racks:
-            self._random.shuffle(rack.unfenced.members)
-            self._random.shuffle(rack.fenced.members)
+            rack.unfenced.shuffle(self._random)
+            rack.fenced.shuffle(self._random)
         self._round = 0

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 from broker.metadata.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.leadership import Leadership
 from broker.metadata.mutation_quota import UNLIMITED, MutationQuota
-from broker.metadata.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.partition import PartitionRegistration
 from broker.metadata.partition_index import metric_name
-from broker.metadata.placement import PlacementImpossible, UsableBroker, place
+from broker.metadata.placement import PlacementImpossible, Placer, UsableBroker
 from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_assignments import (
     bad_assignment,
@@ -43,6 +43,77 @@ _RESERVED_IDS: Final = frozenset({ZERO_UUID, ONE_UUID})
 _MAX_ID_DRAWS: Final = 1_000
 
 
+class _Circumstances:
+    """What is the same for all topics of a command, looked up once."""
+
+    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+        self._state = state
+        self._leadership = leadership
+        self._directories: dict[int, Uuid] = {}
+        self._configs: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+        brokers = state.image.brokers.all()
+        self._active = frozenset(broker.id for broker in brokers if state.is_active(broker.id))
+        candidates = [
+            UsableBroker(broker.id, broker.rack, broker.fenced or broker.id in state.leaving)
+            for broker in brokers
+            if not broker.in_controlled_shutdown
+        ]
+        self._placer = Placer(candidates, state.random)
+
+    def place(self, count: int, factor: int) -> list[PartitionRegistration]:
+        """New partitions where there is room. Raises KafkaError INVALID_REPLICATION_FACTOR."""
+        check_replication_factor(factor, self._state.settings.max_replication_factor)
+        try:
+            placed = self._placer.place(count, factor)
+        except PlacementImpossible as error:
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"the replicas cannot be placed: {error}") from None
+        return [self.registration(replicas, manual=False) for replicas in placed]
+
+    def registration(self, replicas: Sequence[int], *, manual: bool) -> PartitionRegistration:
+        """A new partition on these brokers. Raises KafkaError where none of them is active."""
+        isr = tuple([broker for broker in replicas if broker in self._active])
+        if not isr:
+            code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if manual else ErrorCode.INVALID_REPLICATION_FACTOR
+            raise KafkaError(code, f"none of the brokers {list(replicas)} is active")
+        supports_directories = self._state.version.supports_directories
+        return PartitionRegistration(
+            replicas=tuple(replicas),
+            isr=isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=tuple([self._directory(broker) for broker in replicas]) if supports_directories else (),
+        )
+
+    def configs(self, topic: str, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Every key in effect for a new topic with these overrides; topics that have the same share the list."""
+        key = tuple(overrides.items())
+        known = self._configs.get(key)
+        if known is None:
+            known = self._configs[key] = self._effective(topic, overrides)
+        return known
+
+    def _effective(self, topic: str, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        layers = self._state.layers(topic)
+        effective = self._state.schema.effective_topic_configs(ConfigLayers(overrides, layers.node, layers.cluster))
+        return [
+            CreatableTopicConfigs(
+                name=each.name,
+                value=None if each.sensitive else each.value,
+                read_only=each.read_only,
+                config_source=each.source,
+                is_sensitive=each.sensitive,
+            )
+            for each in effective
+        ]
+
+    def _directory(self, broker: int) -> Uuid:
+        known = self._directories.get(broker)
+        if known is None:
+            known = self._directories[broker] = self._leadership.default_directory(broker)
+        return known
+
+
 class _Plan(NamedTuple):
     """One topic that can be created."""
 
@@ -75,10 +146,11 @@ class Topics:
         _check_partition_count(sum(_asked_count(topic, default_count) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = CreateTopicsResponse()
+        circumstances = _Circumstances(self._state, self._leadership)
         created: dict[str, str] = {}  # by their names as metrics show them
         for topic in request.topics:
             try:
-                plan = self._plan(topic, created, may_describe(topic.name))
+                plan = self._plan(topic, created, circumstances, may_describe(topic.name))
                 quota.charge(plan.partition_count)
             except KafkaError as error:
                 response.topics.append(_refusal(topic.name, error))
@@ -90,17 +162,19 @@ class Topics:
             raise _too_much(f"the request would write {len(records)} records")
         return Result(() if request.validate_only else records, response)
 
-    def _plan(self, topic: CreatableTopic, siblings: Mapping[str, str], may_describe: bool) -> _Plan:
+    def _plan(
+        self, topic: CreatableTopic, siblings: Mapping[str, str], circumstances: _Circumstances, may_describe: bool
+    ) -> _Plan:
         self._check_name(topic.name, siblings)
         overrides = self._check_configs(topic)
-        registrations = self._assigned(topic) if topic.assignments else self._placed(topic)
+        registrations = (self._assigned if topic.assignments else self._placed)(topic, circumstances)
         topic_id = self._new_topic_id()
         records = [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id), 0)]
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
         records += [config_record(resource, key, value) for key, value in overrides.items()]
         version = self._state.version
         records += [each.to_record(topic_id, index, version) for index, each in enumerate(registrations)]
-        result = self._success(topic.name, topic_id, registrations, overrides, may_describe)
+        result = self._success(topic.name, topic_id, registrations, overrides, circumstances, may_describe)
         return _Plan(records, result, len(registrations))
 
     def _check_name(self, name: str, siblings: Mapping[str, str]) -> None:
@@ -126,7 +200,7 @@ class Topics:
             self._state.schema.validate(resource, overrides, {}, self._state.layers(topic.name))
         return overrides
 
-    def _assigned(self, topic: CreatableTopic) -> list[PartitionRegistration]:
+    def _assigned(self, topic: CreatableTopic, circumstances: _Circumstances) -> list[PartitionRegistration]:
         if topic.replication_factor != UNSET:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a replication factor cannot be given along with assignments")
         if topic.num_partitions != UNSET:
@@ -140,9 +214,9 @@ class Topics:
             assignments[assignment.partition_index] = assignment.broker_ids
         if sorted(assignments) != list(range(len(assignments))):
             raise bad_assignment("the assigned partitions are not numbered from 0 without gaps")
-        return [self._registration(assignments[index], manual=True) for index in range(len(assignments))]
+        return [circumstances.registration(assignments[index], manual=True) for index in range(len(assignments))]
 
-    def _placed(self, topic: CreatableTopic) -> list[PartitionRegistration]:
+    def _placed(self, topic: CreatableTopic, circumstances: _Circumstances) -> list[PartitionRegistration]:
         factor, count = topic.replication_factor, topic.num_partitions
         if factor < UNSET or factor == 0:
             raise KafkaError(
@@ -156,7 +230,7 @@ class Topics:
         settings = self._state.settings
         factor = settings.default_replication_factor if factor == UNSET else factor
         count = settings.default_partition_count if count == UNSET else count
-        return [self._registration(replicas, manual=False) for replicas in self._place(count, factor)]
+        return circumstances.place(count, factor)
 
     def _success(
         self,
@@ -164,6 +238,7 @@ class Topics:
         topic_id: Uuid,
         registrations: Sequence[PartitionRegistration],
         overrides: Mapping[str, str],
+        circumstances: _Circumstances,
         may_describe: bool,
     ) -> CreatableTopicResult:
         result = CreatableTopicResult(name=name, topic_id=topic_id, error_message=None)
@@ -173,18 +248,7 @@ class Topics:
             return result
         result.num_partitions = len(registrations)
         result.replication_factor = len(registrations[0].replicas)
-        layers = self._state.layers(name)
-        effective = self._state.schema.effective_topic_configs(ConfigLayers(overrides, layers.node, layers.cluster))
-        result.configs = [
-            CreatableTopicConfigs(
-                name=each.name,
-                value=None if each.sensitive else each.value,
-                read_only=each.read_only,
-                config_source=each.source,
-                is_sensitive=each.sensitive,
-            )
-            for each in effective
-        ]
+        result.configs = circumstances.configs(name, overrides)
         return result
 
     def _new_topic_id(self) -> Uuid:
@@ -204,16 +268,19 @@ class Topics:
         """Add partitions; one answer per topic, in the request's order."""
         records: list[VersionedRecord] = []
         response = CreatePartitionsResponse()
+        circumstances = _Circumstances(self._state, self._leadership)
         for topic in request.topics:
             result = CreatePartitionsTopicResult(name=topic.name)
             try:
-                records += self._new_partitions(topic, quota)
+                records += self._new_partitions(topic, circumstances, quota)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
             response.results.append(result)
         return Result(() if request.validate_only else records, response)
 
-    def _new_partitions(self, request: CreatePartitionsTopic, quota: MutationQuota) -> list[VersionedRecord]:
+    def _new_partitions(
+        self, request: CreatePartitionsTopic, circumstances: _Circumstances, quota: MutationQuota
+    ) -> list[VersionedRecord]:
         topic = self._state.image.topics.by_name(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -228,22 +295,22 @@ class Topics:
             )
         factor = len(topic.partitions[min(topic.partitions)].replicas)
         if request.assignments is None:
-            registrations = [self._registration(each, manual=False) for each in self._place(added, factor)]
+            registrations = circumstances.place(added, factor)
         else:
-            registrations = self._assigned_partitions(request, added, factor)
+            registrations = self._assigned_partitions(request, added, factor, circumstances)
         quota.charge(added)
         version = self._state.version
         return [each.to_record(topic.id, index, version) for index, each in enumerate(registrations, present)]
 
     def _assigned_partitions(
-        self, request: CreatePartitionsTopic, added: int, factor: int
+        self, request: CreatePartitionsTopic, added: int, factor: int, circumstances: _Circumstances
     ) -> list[PartitionRegistration]:
         assignments = request.assignments or []
         if len(assignments) != added:
             raise bad_assignment(f"{added} partitions would be added, but {len(assignments)} assignments are given")
         for assignment in assignments:
             self._check_assignment(assignment.broker_ids, factor)
-        return [self._registration(assignment.broker_ids, manual=True) for assignment in assignments]
+        return [circumstances.registration(assignment.broker_ids, manual=True) for assignment in assignments]
 
     # DeleteTopics
 
@@ -271,40 +338,11 @@ class Topics:
 
     # Replicas
 
-    def _place(self, count: int, factor: int) -> list[list[int]]:
-        check_replication_factor(factor, self._state.settings.max_replication_factor)
-        candidates = [
-            UsableBroker(broker.id, broker.rack, broker.fenced or broker.id in self._state.leaving)
-            for broker in self._state.image.brokers.all()
-            if not broker.in_controlled_shutdown
-        ]
-        try:
-            return place(candidates, count, factor, self._state.random)
-        except PlacementImpossible as error:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"the replicas cannot be placed: {error}") from None
-
     def _check_assignment(self, replicas: Sequence[int], factor: int | None) -> None:
         check_assignment(replicas, self._state.image.brokers)
         check_replication_factor(len(replicas), self._state.settings.max_replication_factor)
         if factor is not None:
             check_same_factor(replicas, factor)
-
-    def _registration(self, replicas: Sequence[int], *, manual: bool) -> PartitionRegistration:
-        isr = tuple(broker for broker in replicas if self._state.is_active(broker))
-        if not isr:
-            code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if manual else ErrorCode.INVALID_REPLICATION_FACTOR
-            raise KafkaError(code, f"none of the brokers {list(replicas)} is active")
-        supports_directories = self._state.version.supports_directories
-        return PartitionRegistration(
-            replicas=tuple(replicas),
-            isr=isr,
-            leader=isr[0] if isr else NO_LEADER,
-            leader_epoch=0,
-            partition_epoch=0,
-            directories=(
-                tuple(self._leadership.default_directory(broker) for broker in replicas) if supports_directories else ()
-            ),
-        )
 
 
 def _asked_count(topic: CreatableTopic, default: int) -> int:

@@ -4,7 +4,8 @@ A full collection looks at every container there is: a second for a million part
 nobody. Images hold no cycles, so looking at them finds nothing. While a snapshot is loaded the collector is off; and
 whenever an image has grown by `SETTLED_PARTITIONS`, what is alive then is collected once more and set aside for good
 (`gc.freeze`). Reference counts free it all the same when an image is replaced; what they cannot free, cycles that were
-alive at that moment and end later, stays, which is why nothing is set aside for small images.
+alive at that moment and end later, stays, which is why nothing is set aside for small images. From then on the
+collector also looks less often: what changes in a big image is young at first, and would be looked at again and again.
 """
 
 import gc
@@ -16,6 +17,8 @@ from broker.metadata.image import MetadataImage
 
 SETTLED_PARTITIONS: Final = 20_000
 """Looking at so many once more takes some 20 ms."""
+SPARING_THRESHOLDS: Final = (10_000, 20, 50)
+"""When the collector looks, once there is a big image: a thousand changed partitions are six thousand new objects."""
 
 
 class CollectorPauses:
@@ -35,8 +38,7 @@ class CollectorPauses:
         it would look at everything that was made meanwhile.
         """
         if image is not None and image.topics.partition_count >= SETTLED_PARTITIONS:
-            gc.freeze()
-            self._settled = image.topics.partition_count
+            self._set_aside(image.topics.partition_count)
         if self._was_enabled:
             gc.enable()
 
@@ -56,6 +58,11 @@ class CollectorPauses:
         count = image.topics.partition_count
         self._settled = min(self._settled, count)
         if count - self._settled >= SETTLED_PARTITIONS:
-            self._settled = count
             gc.collect()
-            gc.freeze()
+            self._set_aside(count)
+
+    def _set_aside(self, partition_count: int) -> None:
+        self._settled = partition_count
+        gc.freeze()
+        if gc.get_threshold()[0]:  # 0: somebody wants no collections at all
+            gc.set_threshold(*SPARING_THRESHOLDS)
