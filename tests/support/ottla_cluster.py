@@ -79,6 +79,11 @@ class OttlaCluster:
     def metadata_directory(self, index: int) -> Path:
         return self.node_directory(index) / "data" / "__cluster_metadata-0"
 
+    def directory_id(self, index: int) -> str:
+        """Of a node's disk as it is now."""
+        lines = (self.node_directory(index) / "data" / "meta.properties").read_text().splitlines()
+        return next(line for line in lines if line.startswith("directory.id=")).partition("=")[2].replace("\\", "")
+
     def log_text(self, index: int) -> str:
         """What a node has printed (the end of it, if it was much)."""
         path = self.node_directory(index) / "ottla.log"

@@ -1,0 +1,139 @@
+"""Quorums whose members change: voters added and removed under load, and configured voters that become dynamic."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.kraft_nodes import KraftNode, KraftNodes, Make, until
+from tests.support.ottla_cluster import OttlaCluster
+from tests.support.ottla_node import json_of, run_ottla
+from tests.support.topic_load import TopicLoad
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 60
+DEFAULT_TIMES = {"controller.quorum.election.timeout.ms": "1000", "controller.quorum.fetch.timeout.ms": "2000"}
+
+
+def test_voters_are_added_and_the_first_removed_under_load(tmp_path: Path) -> None:
+    alone = {"controller.quorum.auto.join.enable": "false"}
+    with OttlaCluster(tmp_path / "cluster", settings=alone) as cluster:
+        cluster_id = str(cluster.quorum()["clusterId"])
+        servers = ",".join(cluster.controller_address(index) for index in range(3))
+        extra = [KraftNode(tmp_path / f"extra-{number}", Make.OTTLA, number, "broker,controller") for number in (4, 5)]
+        load = TopicLoad(cluster.bootstrap)
+        try:
+            with load.under_way():
+                for node in extra:
+                    node.write_properties({"controller.quorum.bootstrap.servers": servers})
+                    node.format(cluster_id, "--no-initial-controllers")
+                    node.start()
+                    assert node.id in ids(cluster.quorum()["currentObservers"])
+                    add(cluster.bootstrap, node)
+                    assert node.id in ids(cluster.quorum()["currentVoters"])
+                voters = cluster.quorum()["currentVoters"]
+                first = next(voter["directoryId"] for voter in voters if voter["id"] == 1)
+                at = ("--bootstrap-server", cluster.bootstrap)
+                run_ottla(
+                    "metadata-quorum", *at, "remove-controller", "--controller-id", "1",
+                    "--controller-directory-id", str(first),
+                )  # fmt: skip
+                told = until(lambda: without_first(cluster.quorum()), PATIENCE_S)
+                assert ids(told["currentVoters"]) == {2, 3, 4, 5}
+                made = len(load.topics)
+                until(lambda: len(load.topics) > made + 20, PATIENCE_S)
+            assert load.records
+            load.check()
+            # Four voters, and the first, which is none any more, is needed by nobody for a majority.
+            cluster.kill(0)
+            AdminClient({"bootstrap.servers": extra[0].address}).list_topics(timeout=20)
+            for node in extra:
+                assert node.terminate() == 0
+        finally:
+            for node in extra:
+                node.end()
+
+
+def add(bootstrap: str, node: KraftNode) -> None:
+    run_ottla(
+        "metadata-quorum", "--bootstrap-server", bootstrap, "--command-config", str(node.properties), "add-controller"
+    )
+
+
+def ids(voters: list[dict[str, Any]]) -> set[int]:
+    return {int(voter["id"]) for voter in voters}
+
+
+def without_first(told: dict[str, Any]) -> dict[str, Any] | None:
+    """What the quorum tells, once it is led by somebody else than the first node."""
+    return told if told["leaderId"] != 1 and 1 not in ids(told["currentVoters"]) else None
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[KraftNodes]:
+    """Three controllers and two brokers, each a process; neither formatted nor started."""
+    numbers = (11, 12, 13)
+    controllers = [KraftNode(tmp_path / str(each), Make.OTTLA, each, "controller", DEFAULT_TIMES) for each in numbers]
+    brokers = [KraftNode(tmp_path / str(number), Make.OTTLA, number, "broker") for number in (1, 2)]
+    with KraftNodes([*controllers, *brokers]) as nodes:
+        yield nodes
+
+
+def test_configured_voters_become_dynamic(apart: KraftNodes) -> None:
+    apart.format_static("--feature", "kraft.version=0")
+    apart.start()
+    create(apart[1], "before")
+    assert kraft_version(apart) == 0
+
+    until(lambda: upgrade(apart), PATIENCE_S)  # refused until every voter has said that it can
+    until(lambda: kraft_version(apart) == 1, PATIENCE_S)
+    create(apart[2], "upgraded")
+
+    for node in reversed(apart.nodes):
+        assert node.terminate() == 0
+        node.write_properties(apart.bootstrap_servers)  # instead of the static voters
+    apart.start()
+    assert ids(voters_of(apart)) == {11, 12, 13}
+    assert all("directoryId" in voter for voter in voters_of(apart))
+    for node in (apart[1], apart[2]):
+        assert {"before", "upgraded"} <= topics_of(node)
+
+    apart.leader().kill()
+    create(apart[1], "after")
+    (away,) = [node for node in apart.controllers if not node.running]
+    away.start()
+    fourth = apart.join(KraftNode(away.directory.parent / "14", Make.OTTLA, 14, "controller"))
+    add(apart[1].address, fourth)
+    assert ids(voters_of(apart)) == {11, 12, 13, 14}
+    assert {"before", "upgraded", "after"} <= topics_of(apart[2])
+
+
+def voters_of(nodes: KraftNodes) -> list[dict[str, Any]]:
+    told = json_of("metadata-quorum", "--bootstrap-server", nodes[1].address, "describe", "--status")
+    assert isinstance(told, dict)
+    return list(told["currentVoters"])
+
+
+def upgrade(nodes: KraftNodes) -> bool:
+    asked = ("--bootstrap-server", nodes[2].address, "upgrade", "--feature", "kraft.version=1")
+    return run_ottla("features", *asked, check=False).returncode == 0
+
+
+def kraft_version(nodes: KraftNodes) -> int:
+    told = run_ottla("features", "--bootstrap-server", nodes[1].address, "describe").stdout
+    found = re.search(r"^Feature: kraft\.version.*FinalizedVersionLevel: (\d+)", told, re.MULTILINE)
+    assert found is not None, told
+    return int(found[1])
+
+
+def create(node: KraftNode, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": node.address})
+    admin.create_topics([NewTopic(name, 1)])[name].result(30)
+
+
+def topics_of(node: KraftNode) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": node.address}).list_topics(timeout=20).topics)
