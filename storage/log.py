@@ -17,7 +17,7 @@ import contextlib
 import functools
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from protocol.primitives import Buffer, Uuid, uuid_to_text
@@ -30,8 +30,9 @@ from protocol.records.batch import (
     patch,
 )
 from protocol.records.errors import MalformedBatch, MalformedRecords
-from storage.checkpoints import TopicPartition, read_topic_id, write_topic_id
+from storage.checkpoints import read_topic_id, write_topic_id
 from storage.config import LogConfig
+from storage.directory_names import parse_directory_name
 from storage.epochs import EpochEnd
 from storage.errors import (
     CorruptBatch,
@@ -44,13 +45,15 @@ from storage.errors import (
 )
 from storage.files import FileSystem, base_name, parent
 from storage.index.transaction import AbortedTxn
+from storage.lookups import aborted_between, first_at_or_after, first_of_the_latest
+from storage.open_segments import OpenSegments
 from storage.producer_state import CachedBatch, Marker, Origin, ProducerState
 from storage.recovery import LogLoader
+from storage.replacement import replace_segments
 from storage.replay import apply_to_producers, marker_of, replay_segment
 from storage.segment import (
     DELETED_SUFFIX,
     MMAP_FROM_BYTES,
-    SWAP_SUFFIX,
     FoundTimestamp,
     LogSegment,
     Slice,
@@ -59,8 +62,6 @@ from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
 
 NO_APPEND_TIME = -1
-MAX_OPEN_SEGMENTS = 4
-"""Files kept open per log beside the active segment's: readers far apart, without a descriptor for every segment."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,17 +94,6 @@ class LogSlice(NamedTuple):
     cold: bool
     segment_base: int
     position: int
-
-
-def parse_directory_name(name: str) -> TopicPartition:
-    """`topic-3`, or that with an id and `-delete`, `-future` or `-stray` behind a dot. Raises ValueError."""
-    stem, dot, suffix = name.rpartition(".")
-    if dot and suffix.endswith(("-delete", "-future", "-stray")):
-        name = stem
-    topic, dash, partition = name.rpartition("-")
-    if not topic or not dash or not partition.isdigit():
-        raise ValueError(f"{name!r} is not the name of a topic partition")
-    return TopicPartition(topic, int(partition))
 
 
 def _check_topic_id(directory: str, expected: Uuid | None, found: Uuid | None) -> None:
@@ -156,7 +146,7 @@ class Log:
         self._flushed_messages = 0
         self.last_flush_ms = now_ms
         self._verifications = Verifications()
-        self._open_segments: dict[int, LogSegment] = {}
+        self._open_segments = OpenSegments()
         self.verify_transactions = False
         """Whether a client's transaction may begin here only with a guard (KIP-890)."""
         loaded = LogLoader(
@@ -404,25 +394,6 @@ class Log:
             self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
         return self._append_assigned(admitted, now_ms)
 
-    def append_prepared(self, batches: Buffer, leader_epoch: int, *, now_ms: int) -> AppendInfo:
-        """Appends batches whose offsets and epoch the caller assigned (the metadata log's leader).
-
-        Raises UnexpectedOffset unless they begin at the log's end, InvalidRecords if one bears another epoch,
-        CorruptBatch, LogDirFailure.
-        """
-        admitted = verify_replicated(batches)
-        if not admitted:
-            raise InvalidRecords(Rejection.INVALID_RECORD, "there is no record batch")
-        if admitted[0].header.base_offset != self.log_end_offset:
-            raise UnexpectedOffset(self.log_end_offset, admitted[0].header.base_offset)
-        for header, _ in admitted:
-            if header.leader_epoch != leader_epoch:
-                raise InvalidRecords(
-                    Rejection.INVALID_RECORD,
-                    f"a batch bears epoch {header.leader_epoch}, the leader's is {leader_epoch}",
-                )
-        return self._append_assigned(admitted, now_ms)
-
     def _append_assigned(self, admitted: Sequence[Admitted], now_ms: int) -> AppendInfo:
         """One write per segment; what a batch means is noted before the next segment is begun."""
         marked = [(batch, marker_of(*batch)) for batch in admitted]
@@ -481,7 +452,7 @@ class Log:
         finished.finish()
         self.snapshots.take(self.producers)
         self._add_segment(self.log_end_offset, now_ms)
-        self._keep_open(finished)
+        self._open_segments.use(finished)
 
     def _add_segment(self, base: int, now_ms: int) -> None:
         segment = LogSegment.create(
@@ -526,7 +497,7 @@ class Log:
 
     def _load(self, segment: LogSegment, found: Slice) -> LogSlice:
         if segment is not self._active:
-            self._keep_open(segment)
+            self._open_segments.use(segment)
         start, end, next_offset = found
         file = segment.file
         if end - start < MMAP_FROM_BYTES:
@@ -535,14 +506,6 @@ class Log:
                 return LogSlice(data, next_offset, False, segment.base_offset, start)
         cold = not file.is_cached(start, end)
         return LogSlice(file.view(start, end), next_offset, cold, segment.base_offset, start)
-
-    def _keep_open(self, segment: LogSegment) -> None:
-        """Of the segments that are written no more, the files of those used last stay open."""
-        self._open_segments.pop(segment.base_offset, None)
-        self._open_segments[segment.base_offset] = segment
-        if len(self._open_segments) > MAX_OPEN_SEGMENTS:
-            oldest = next(iter(self._open_segments))
-            self._open_segments.pop(oldest).close()
 
     def warm(self, found: LogSlice) -> None:
         """Brings a cold slice into memory. Blocks; meant for another thread than the log's.
@@ -556,14 +519,7 @@ class Log:
 
     def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTxn]:
         """The aborted transactions with records in [fetch_offset, upper), for a read_committed reader to leave out."""
-        found: list[AbortedTxn] = []
-        for segment in self.segments.from_offset(fetch_offset):
-            for txn in segment.txn_index.entries:
-                if txn.last_offset >= fetch_offset and txn.first_offset < upper:
-                    found.append(txn)
-                if txn.last_stable_offset >= upper:
-                    return found
-        return found
+        return aborted_between(self.segments, fetch_offset, upper)
 
     # -- lookups ---------------------------------------------------------------------------------------------------
 
@@ -573,28 +529,21 @@ class Log:
 
         Raises CorruptBatch if the batch in question does not open.
         """
-        for segment in self.segments.from_offset(self.log_start_offset):
-            if segment.max_timestamp_so_far.timestamp < timestamp:
-                continue
-            found = self._find_timestamp(segment, timestamp)
-            if found is not None:
-                return found
-        return None
+        with self._opening():
+            return first_at_or_after(self.segments, timestamp, self.log_start_offset)
 
     @_fatal
     def offset_of_max_timestamp(self) -> FoundTimestamp | None:
         """The first record that carries the greatest timestamp of the log; None in an empty log. Raises
         CorruptBatch.
         """
-        candidates = [segment for segment in self.segments if segment.size]
-        if not candidates:
-            return None
-        newest = max(candidates, key=lambda segment: segment.max_timestamp_so_far.timestamp)
-        return self._find_timestamp(newest, newest.max_timestamp_so_far.timestamp)
+        with self._opening():
+            return first_of_the_latest(self.segments, self.log_start_offset)
 
-    def _find_timestamp(self, segment: LogSegment, timestamp: int) -> FoundTimestamp | None:
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[None]:
         try:
-            return segment.find_timestamp(timestamp, self.log_start_offset)
+            yield
         except (MalformedBatch, MalformedRecords) as error:
             raise CorruptBatch(f"{self.name}: {error}") from error
 
@@ -767,18 +716,7 @@ class Log:
         point leaves either side whole. Returns the replaced ones, renamed `.deleted`, for the caller to remove.
         """
         with self._flushing:
-            cleaned.sync(indexes=True)
-            cleaned.change_suffix(SWAP_SUFFIX)
-            self._fs.sync_directory(self.directory)
-            for segment in replaced:
-                self.segments.remove(segment)
-                segment.change_suffix(DELETED_SUFFIX)
-                if segment.base_offset != cleaned.base_offset:
-                    self.snapshots.remove(segment.base_offset)
-            self._fs.sync_directory(self.directory)
-            cleaned.change_suffix("")
-            self._fs.sync_directory(self.directory)
-            self.segments.add(cleaned)
+            replace_segments(self._fs, self.directory, self.segments, self.snapshots, cleaned, replaced)
             cleaned.next_offset = self.segments.end_of(cleaned, self.log_end_offset)
         return list(replaced)
 

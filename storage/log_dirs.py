@@ -33,9 +33,10 @@ from storage.checkpoints import (
 )
 from storage.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
 from storage.config import LogConfig
+from storage.directory_names import parse_directory_name
 from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
 from storage.files import FileLock, FileSystem, base_name, join, parent
-from storage.log import Log, parse_directory_name
+from storage.log import Log
 from storage.meta_properties import MetaProperties, check_together, read_meta_properties, write_meta_properties
 
 T = TypeVar("T")

@@ -23,7 +23,8 @@ from storage.errors import (
     UnexpectedOffset,
 )
 from storage.files import FileSystem, OsFileSystem, read_file
-from storage.log import MAX_OPEN_SEGMENTS, Log, parse_directory_name
+from storage.log import Log
+from storage.open_segments import MAX_OPEN_SEGMENTS
 from storage.producer_state import Origin
 from tests.support.memory_files import MemoryFileSystem
 
@@ -163,17 +164,6 @@ def test_followers_roll_within_one_append(fs: MemoryFileSystem) -> None:
     log.append_as_follower(b"".join(replicated(n, epoch=n // 4) for n in range(10)), now_ms=NOW)
     assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
     assert log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
-
-
-def test_prepared_batches_go_on_at_the_end_with_the_leaders_epoch(log: Log) -> None:
-    log.append_prepared(replicated(0, 2, 3) + replicated(2, 1, 3), 3, now_ms=NOW)
-    assert log.log_end_offset == 3
-    with pytest.raises(UnexpectedOffset):
-        log.append_prepared(replicated(4, epoch=3), 3, now_ms=NOW)
-    with pytest.raises(InvalidRecords):
-        log.append_prepared(replicated(3, epoch=2), 3, now_ms=NOW)
-    with pytest.raises(InvalidRecords):
-        log.append_prepared(b"", 3, now_ms=NOW)
 
 
 # -- roll ----------------------------------------------------------------------------------------------------------
@@ -686,27 +676,6 @@ def test_the_topic_id_is_kept_and_another_refused(fs: MemoryFileSystem) -> None:
     assert opened(fs).topic_id == one
     with pytest.raises(InconsistentTopicId):
         Log.open(fs, "t-0", LogConfig(), now_ms=NOW, clean_shutdown=True, topic_id=two)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("t-0", ("t", 0)),
-        ("a.b-c_d-17", ("a.b-c_d", 17)),
-        ("t-3.0123456789abcdef0123456789abcdef-delete", ("t", 3)),
-        ("t-3.0123456789abcdef0123456789abcdef-future", ("t", 3)),
-        ("a.b-3.0123456789abcdef0123456789abcdef-stray", ("a.b", 3)),
-        ("__cluster_metadata-0", ("__cluster_metadata", 0)),
-    ],
-)
-def test_directory_names_give_topic_and_partition(name: str, expected: tuple[str, int]) -> None:
-    assert parse_directory_name(name) == expected
-
-
-@pytest.mark.parametrize("name", ["t", "-0", "t-", "t-x", "t-3-delete", "", "t-3.x-deleted"])
-def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="not the name"):
-        parse_directory_name(name)
 
 
 def test_the_configuration_can_be_replaced_while_open(log: Log) -> None:

@@ -91,7 +91,7 @@ class Stage:
         """A batch of records, not committed yet."""
         base, now_ms = self.log.log_end_offset, self.node.clock.now_ms()
         records = [Record(now_ms, None, b"record") for _ in range(count)]
-        self.log.append_prepared(build_batch(records, base_offset=base, leader_epoch=epoch), epoch, now_ms=now_ms)
+        self.log.append_as_follower(build_batch(records, base_offset=base, leader_epoch=epoch), now_ms=now_ms)
 
     def commit(self) -> None:
         self.quorum.high_watermark = self.log.log_end_offset

@@ -1,0 +1,43 @@
+"""Finding something in the segments of a log: a moment, the latest moment, the transactions to leave out.
+
+Reads indexes first and opens the one batch in question; knows nothing of appending.
+"""
+
+from storage.index.transaction import AbortedTxn
+from storage.segment import FoundTimestamp
+from storage.segments import Segments
+
+
+def first_at_or_after(segments: Segments, timestamp: int, log_start_offset: int) -> FoundTimestamp | None:
+    """The first record at or after the log's start with a timestamp of at least `timestamp`; None if there is none.
+
+    Raises MalformedBatch and MalformedRecords if the batch in question does not open; OSError.
+    """
+    for segment in segments.from_offset(log_start_offset):
+        if segment.max_timestamp_so_far.timestamp < timestamp:
+            continue
+        found = segment.find_timestamp(timestamp, log_start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def first_of_the_latest(segments: Segments, log_start_offset: int) -> FoundTimestamp | None:
+    """The first record that carries the greatest timestamp; None in an empty log. Raises as `first_at_or_after`."""
+    candidates = [segment for segment in segments if segment.size]
+    if not candidates:
+        return None
+    newest = max(candidates, key=lambda segment: segment.max_timestamp_so_far.timestamp)
+    return newest.find_timestamp(newest.max_timestamp_so_far.timestamp, log_start_offset)
+
+
+def aborted_between(segments: Segments, fetch_offset: int, upper: int) -> list[AbortedTxn]:
+    """The aborted transactions with records in [fetch_offset, upper)."""
+    found: list[AbortedTxn] = []
+    for segment in segments.from_offset(fetch_offset):
+        for txn in segment.txn_index.entries:
+            if txn.last_offset >= fetch_offset and txn.first_offset < upper:
+                found.append(txn)
+            if txn.last_stable_offset >= upper:
+                return found
+    return found
