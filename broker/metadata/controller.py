@@ -98,7 +98,8 @@ class Controller:
 
     `now_ms` is monotonic everywhere. `new_id` draws random topic ids, `random` places replicas: both are injected, so
     that the same inputs give the same records. `quorum` tells who votes; without it this node is a quorum of one at
-    `settings.kraft_version`.
+    `settings.kraft_version`. One that may never lead (`may_lead`), as on a node that is only a broker, does without the
+    index of partitions, which is a tenth of what a large cluster costs.
     """
 
     def __init__(
@@ -110,10 +111,13 @@ class Controller:
         new_id: Callable[[], Uuid],
         log: LoaderState = LoaderState(),  # noqa: B008  immutable
         quorum: QuorumView | None = None,
+        may_lead: bool = True,
     ) -> None:
+        self.may_lead = may_lead
         quorum = quorum or LoneVoter(settings.kraft_version, (settings.node_id,))
         self._state = ControllerState(settings, schema, random, new_id, MetadataLoader(log), quorum)
-        self._state.index = PartitionIndex.of(log.image.topics)
+        if may_lead:
+            self._state.index = PartitionIndex.of(log.image.topics)
         self._uncommitted: deque[_Uncommitted] = deque()
         leadership = Leadership(self._state)
         self._brokers = Brokers(self._state, leadership)
@@ -147,7 +151,7 @@ class Controller:
 
     @property
     def leaderless_count(self) -> int:
-        """Partitions without a leader, by the latest image."""
+        """Partitions without a leader, by the latest image; 0 on a node that may never lead."""
         return self._state.index.leaderless_count
 
     @property
@@ -209,7 +213,7 @@ class Controller:
 
     def _take(self, batches: Sequence[RecordBatch]) -> Publication:
         publication = self._state.loader.load(batches)
-        if publication.delta.topics is not None:
+        if publication.delta.topics is not None and self.may_lead:
             self._state.index.apply(publication.delta.topics)
         for batch in batches:
             for offset, record in enumerate(batch.records, batch.base_offset):
@@ -236,6 +240,7 @@ class Controller:
         Every unfenced broker gets a full session. Not the one of this process's former life: that it ended is certain,
         and its successor must not wait for it.
         """
+        assert self.may_lead, "only a controller's node can be elected"
         self._state.sessions.clear()
         self._state.leaving.clear()
         self._mutations.clear()

@@ -31,14 +31,18 @@ class LoadedSnapshot(NamedTuple):
 class SnapshotLoad:
     """Takes in the snapshot that stands for the records below `end_offset`, the last of which has `epoch`.
 
-    `base` is the image before, which publishers have seen if the new one is to be compared with it.
+    `base` is the image before, which publishers have seen if the new one is to be compared with it. Without
+    `is_indexed` the partitions' index stays empty.
     """
 
-    def __init__(self, end_offset: int, epoch: int, base: MetadataImage, *, is_compared: bool = True) -> None:
+    def __init__(
+        self, end_offset: int, epoch: int, base: MetadataImage, *, is_compared: bool = True, is_indexed: bool = True
+    ) -> None:
         self._end_offset = end_offset
         self._epoch = epoch
         self._base = base
         self._is_compared = is_compared
+        self._is_indexed = is_indexed
         self._reading = SnapshotReading()
         self._fold = SnapshotFold(base)
         self._record_count = 0
@@ -58,6 +62,6 @@ class SnapshotLoad:
         if reading.epoch != self._epoch:
             raise InvalidSnapshot(f"the snapshot's batches have epoch {reading.epoch}, its name says {self._epoch}")
         image = self._fold.finish(Provenance(self._end_offset - 1, self._epoch, reading.last_timestamp_ms))
-        partitions = yield from PartitionIndex.of_in_steps(image.topics)
+        partitions = (yield from PartitionIndex.of_in_steps(image.topics)) if self._is_indexed else PartitionIndex()
         delta = (yield from difference(self._base, image)) if self._is_compared else MetadataDelta(self._base)
         return LoadedSnapshot(image, delta, partitions, self._record_count)

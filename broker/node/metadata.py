@@ -137,6 +137,7 @@ def build_metadata(
         random=random.Random(),
         new_id=random_id,
         quorum=QuorumFacts(quorum),
+        may_lead=config.is_controller,
     )
     driver = ControllerDriver(
         controller,

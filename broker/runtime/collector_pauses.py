@@ -9,8 +9,6 @@ collector also looks less often: what changes in a big image is young at first, 
 """
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from broker.metadata.image import MetadataImage
@@ -27,11 +25,14 @@ class CollectorPauses:
     def __init__(self) -> None:
         self._settled = 0
         self._was_enabled = False
+        self._loads = 0
 
     def begin_load(self) -> None:
-        """Many objects are about to be made, none of them garbage."""
-        self._was_enabled = gc.isenabled()
-        gc.disable()
+        """Many objects are about to be made, none of them garbage. Loads may overlap; each is ended."""
+        if not self._loads:
+            self._was_enabled = gc.isenabled()
+            gc.disable()
+        self._loads += 1
 
     def end_load(self, image: MetadataImage | None) -> None:
         """The image is there, or, None, will not come. It is set aside unlooked at, before the collector is on again:
@@ -39,19 +40,9 @@ class CollectorPauses:
         """
         if image is not None and image.topics.partition_count >= SETTLED_PARTITIONS:
             self._set_aside(image.topics.partition_count)
-        if self._was_enabled:
+        self._loads = max(0, self._loads - 1)
+        if self._was_enabled and not self._loads:
             gc.enable()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Many objects are made and given up again, none of them garbage that counting would not free."""
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            yield
-        finally:
-            if was_enabled:
-                gc.enable()
 
     def on_image(self, image: MetadataImage) -> None:
         """Records led to an image. If it has grown by enough, what is new is looked at once more and set aside."""

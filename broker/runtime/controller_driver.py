@@ -32,6 +32,7 @@ from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.collector_pauses import CollectorPauses
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.quorum import BatchTooLarge, CommittedBatch, NotLeader, Quorum, SnapshotReader
+from broker.runtime.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.snapshot_loading import load_in_slices
 from broker.runtime.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
@@ -41,6 +42,8 @@ from storage.errors import LogDirFailure
 R = TypeVar("R")
 Command = Callable[[Controller, int], Outcome[R]]
 
+LARGE_IMAGE_PARTITIONS: Final = 20_000
+"""The delta that leads to so many from nothing takes some 20 ms to make."""
 _RECORD_OVERHEAD: Final = 8  # bytes of a record in a batch beside its frame, give or take a few
 
 _log: Final = EventLog("broker.controller")
@@ -99,7 +102,9 @@ class ControllerDriver:
         io: BlockingIo,
         bootstrap: Sequence[VersionedRecord],
         own_broker: OwnBroker | None,
+        large_image_partitions: int = LARGE_IMAGE_PARTITIONS,
     ) -> None:
+        self._large_image_partitions = large_image_partitions
         self._controller = controller
         self._quorum = quorum
         self._loop = loop
@@ -112,6 +117,8 @@ class ControllerDriver:
         self._pauses = CollectorPauses()
         self._loading: asyncio.Future[LoadedSnapshot] | None = None
         self._published: MetadataImage | None = None
+        self._introducing: asyncio.Future[MetadataDelta] | None = None
+        self._after_first: deque[Publication] = deque()
         self._claimed_epoch = -1  # -1 while this node is not the active controller
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -266,7 +273,12 @@ class ControllerDriver:
         done: asyncio.Future[None] = self._loop.create_future()
         began_ms, size, base = self._clock.monotonic_ms(), reader.size, self._controller.committed_image
         self._pauses.begin_load()
-        load = SnapshotLoad(*snapshot_id, base, is_compared=self._published is not None)
+        load = SnapshotLoad(
+            *snapshot_id,
+            base,
+            is_compared=self._published is not None or self._introducing is not None,
+            is_indexed=self._controller.may_lead,
+        )
         loading = load_in_slices(load, reader, loop=self._loop, clock=self._clock, io=self._io)
         self._loading = loading
 
@@ -305,8 +317,9 @@ class ControllerDriver:
     def close(self) -> None:
         """Stop deciding, for the node stops: whoever waits is told that another must answer."""
         self._renounce()
-        if self._loading is not None:
-            self._loading.cancel()
+        for under_way in (self._loading, self._introducing):
+            if under_way is not None:
+                under_way.cancel()
 
     def _claim(self, epoch: int) -> None:
         _log.info("This node is the active controller", epoch=epoch)
@@ -346,14 +359,39 @@ class ControllerDriver:
         delta, image = publication
         for follower in self._log_followers:
             follower.on_delta(delta)
-        if self._published is None:
-            high_watermark = self._quorum.high_watermark
-            if high_watermark is None or self._controller.last_offset + 1 < high_watermark or image.is_empty:
-                return
-            with self._pauses.paused():
-                self._tell(delta if delta.image.is_empty else _whole(image), image)
-        else:
+        if self._introducing is not None:
+            self._after_first.append(publication)
+        elif self._published is not None:
             self._tell(delta, image)
+        elif self._is_up_to_date and not image.is_empty:
+            if delta.image.is_empty:
+                self._tell(delta, image)
+            elif image.topics.partition_count < self._large_image_partitions:
+                self._tell(_whole(image), image)
+            else:
+                self._introduce(image)
+
+    @property
+    def _is_up_to_date(self) -> bool:
+        """Whether everything that is known to be committed was replayed."""
+        high_watermark = self._quorum.high_watermark
+        return high_watermark is not None and self._controller.last_offset + 1 >= high_watermark
+
+    def _introduce(self, image: MetadataImage) -> None:
+        """The first image is a large one: what publishers are told is put together in slices; the rest waits."""
+        self._pauses.begin_load()
+        work = SlicedWork(_steps_to(image), self._loop, self._clock, rests=False)
+        self._introducing = work.done
+
+        def introduced(done: "asyncio.Future[MetadataDelta]") -> None:
+            self._introducing = None
+            if not done.cancelled():
+                self._tell(done.result(), image)
+                while self._after_first:
+                    self._tell(*self._after_first.popleft())
+            self._pauses.end_load(None)
+
+        self._introducing.add_done_callback(introduced)
 
     def _tell(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._published = image
@@ -392,6 +430,10 @@ def _decoded(batch: CommittedBatch) -> RecordBatch:
     """Raises DecodeError: a committed record that cannot be read ends the node."""
     records = [decode_record(frame) for frame in batch.frames]
     return RecordBatch(batch.base_offset, batch.last_offset, batch.epoch, batch.timestamp_ms, records)
+
+
+def _steps_to(image: MetadataImage) -> SlicedSteps[MetadataDelta]:
+    return (yield from difference(EMPTY_IMAGE, image))
 
 
 def _whole(image: MetadataImage) -> MetadataDelta:

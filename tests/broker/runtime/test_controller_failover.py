@@ -1,5 +1,6 @@
 """The controller's driver among others: leaders come and go, own batches commit late or never, snapshots arrive."""
 
+import gc
 from collections.abc import Sequence
 from random import Random
 
@@ -88,7 +89,7 @@ class ScriptedQuorum:
 
 
 class Node:
-    def __init__(self) -> None:
+    def __init__(self, large_image_partitions: int = 20_000) -> None:
         self.quorum, self.loop, self.publisher = ScriptedQuorum(), ManualLoop(), RecordingPublisher()
         ids = iter(range(1, 1_000))
         controller = Controller(
@@ -105,6 +106,7 @@ class Node:
             io=InlineIo(self.loop),
             bootstrap=bootstrap_records(),
             own_broker=None,
+            large_image_partitions=large_image_partitions,
         )
         self.driver.add_publisher(self.publisher)
         self.quorum.add_listener(self.driver)
@@ -357,3 +359,34 @@ def test_a_rest_that_is_refused_tells_who_waits() -> None:
     error = long.exception()
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_large_first_image_is_introduced_in_slices_and_what_follows_waits_for_it() -> None:
+    node = Node(large_image_partitions=0)
+    for epoch, name in enumerate(("a", "b"), 1):
+        node.quorum.write(epoch, [topic_frame(name, epoch)])
+    first, second = node.quorum.tail
+    node.quorum.tail = []
+    node.quorum.high_watermark = node.quorum.log_end_offset
+    node.driver.on_commit([first])
+    node.driver.on_commit([second])
+    node.quorum.write(2, [topic_frame("c", 3)])
+    node.quorum.commit()
+    assert node.publisher.images == []
+    node.loop.run_soon()
+    assert [image.topics.names() for image in node.publisher.images] == [["a", "b"], ["a", "b", "c"]]
+    assert node.publisher.deltas[0].image.is_empty
+    assert gc.isenabled()
+
+
+def test_closing_while_the_first_image_is_introduced() -> None:
+    node = Node(large_image_partitions=0)
+    node.quorum.write(1, [topic_frame("a", 1)])
+    node.quorum.write(1, [topic_frame("b", 2)])
+    batches, node.quorum.high_watermark = node.quorum.tail, node.quorum.log_end_offset
+    for batch in batches:
+        node.driver.on_commit([batch])
+    node.driver.close()
+    node.loop.run_soon()
+    assert node.publisher.images == []
+    assert gc.isenabled()
