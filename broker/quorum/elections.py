@@ -155,9 +155,10 @@ class Elections:
             return False
         if isinstance(replica.role, Leader | Resigned) and epoch == term.epoch:
             return leader_id == term.leader_id
-        if epoch > term.epoch or term.leader_id is None or not replica.leader_listeners:
+        is_new = epoch > term.epoch or term.leader_id is None
+        if is_new or (not replica.leader_listeners and replica.can_locate(leader_id, listeners)):
             replica.become_follower(epoch, leader_id, listeners, now)
-        else:
+        elif replica.leader_listeners:  # else it can be found no better than before; who waits or stands goes on
             replica.locate_leader(listeners, now, by_leader=by_leader)
         return True
 

@@ -211,7 +211,7 @@ class Replica:
         """
         before = self.role
         deadline = self.election_deadline(now)
-        if isinstance(before, Unattached | Prospective | Candidate) and epoch > self.term.epoch:
+        if isinstance(before, Unattached) or (isinstance(before, Prospective | Candidate) and epoch > self.term.epoch):
             deadline = min(deadline, before.election_deadline)
         role = Unattached(deadline) if self.may_stand else Observer(self.fetch_deadline(now), self.report_deadline(now))
         self._become(role, self._term_of(epoch, leader_id))
@@ -225,6 +225,10 @@ class Replica:
         kind = Follower if self.may_stand else Observer
         role = kind(self.fetch_deadline(now), self.report_deadline(now))
         self._become(role, self._term_of(epoch, leader_id), listeners)
+
+    def can_locate(self, leader_id: int, listeners: Listeners) -> bool:
+        """Whether a leader that is said to listen there, or nowhere, can be asked."""
+        return bool(listeners or self._listeners_of(leader_id))
 
     def locate_leader(self, listeners: Listeners, now: Instant, *, by_leader: bool) -> None:
         """Somebody says where the leader of this epoch listens.

@@ -617,3 +617,23 @@ def test_an_observer_goes_on_asking_a_leader_that_was_silent_for_long() -> None:
                 outcome = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE) if at_leader else answer
                 driven.core.on_response(send.serial, outcome, driven.bench.now)
     assert len([ms for ms in asked if ms > 5_000]) >= 10
+
+
+def test_a_leader_that_nobody_can_find_keeps_no_voter_from_standing() -> None:
+    """It removed itself and lost its disk: its id is all that is known, and all that the others can say."""
+    driven = Driven(Recovered(ElectionState(4, leader_id=9), 0, 2, (EpochStart(4, 0),), (), ()))
+    answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(9, 4))
+    deadline = driven.core.next_deadline_ms
+    assert deadline is not None
+    asked = 0
+    for ms in range(int(deadline)):
+        driven.at(ms).tick()
+        while (ready := driven.core.take_ready()) is not None:
+            driven.persist(ready)
+            asked += len(ready.sends)
+            for send in ready.sends:
+                driven.core.on_response(send.serial, answer, driven.bench.now)
+    assert 2 <= asked <= 2 * deadline / 20
+    assert driven.core.role == "unattached"
+    driven.at(deadline).tick()
+    assert driven.core.role == "prospective"
