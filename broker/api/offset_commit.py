@@ -8,9 +8,11 @@ goes to the group.
 from collections.abc import Callable
 
 from broker.api.context import RequestContext
+from broker.api.offset_topics import OffsetTopics
 from broker.metadata.image import MetadataImage
 from broker.metadata.topic_image import TopicImage
 from broker.runtime.group_coordinator import GroupCoordinator
+from broker.runtime.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -26,9 +28,14 @@ TOPIC_IDS_FROM = 10
 class OffsetCommitHandler:
     """Answers OffsetCommit."""
 
-    def __init__(self, groups: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        image: Callable[[], MetadataImage],
+        metadata_topic: MetadataTopic | None = None,
+    ) -> None:
         self._groups = groups
-        self._image = image
+        self._topics = OffsetTopics(image, metadata_topic)
 
     async def __call__(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
         known, refused = self._sort_out(request.topics, context.api_version)
@@ -47,7 +54,7 @@ class OffsetCommitHandler:
         known: list[OffsetCommitRequestTopic] = []
         refused: list[OffsetCommitResponseTopic] = []
         for topic in topics:
-            found = self._image().topics.by_id(topic.topic_id) if by_id else self._image().topics.by_name(topic.name)
+            found = self._topics.by_id(topic.topic_id) if by_id else self._topics.by_name(topic.name)
             error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             name = topic.name if found is None else found.name
             existing = [each for each in topic.partitions if _exists(found, each.partition_index)]

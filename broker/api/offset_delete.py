@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 from broker.api.context import RequestContext
+from broker.api.offset_topics import OffsetTopics
 from broker.metadata.image import MetadataImage
 from broker.runtime.group_coordinator import GroupCoordinator
+from broker.runtime.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -21,9 +23,14 @@ class OffsetDeleteHandler:
     left.
     """
 
-    def __init__(self, groups: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        image: Callable[[], MetadataImage],
+        metadata_topic: MetadataTopic | None = None,
+    ) -> None:
         self._groups = groups
-        self._image = image
+        self._topics = OffsetTopics(image, metadata_topic)
 
     async def __call__(self, request: OffsetDeleteRequest, _context: RequestContext) -> OffsetDeleteResponse:
         missing: dict[str, set[int]] = {}
@@ -37,7 +44,7 @@ class OffsetDeleteHandler:
         return response
 
     def _missing(self, topic: OffsetDeleteRequestTopic) -> set[int]:
-        found = self._image().topics.by_name(topic.name)
+        found = self._topics.by_name(topic.name)
         asked = {each.partition_index for each in topic.partitions}
         return asked if found is None else {each for each in asked if found.partition(each) is None}
 

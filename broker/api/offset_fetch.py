@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Callable
 
 from broker.api.context import RequestContext
+from broker.api.offset_topics import OffsetTopics
 from broker.metadata.image import MetadataImage
 from broker.runtime.group_coordinator import GroupCoordinator
+from broker.runtime.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -31,9 +33,14 @@ TOPIC_IDS_FROM = 10
 class OffsetFetchHandler:
     """Answers OffsetFetch."""
 
-    def __init__(self, groups: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        image: Callable[[], MetadataImage],
+        metadata_topic: MetadataTopic | None = None,
+    ) -> None:
         self._groups = groups
-        self._image = image
+        self._topics = OffsetTopics(image, metadata_topic)
 
     async def __call__(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version < GROUPS_FROM:
@@ -58,14 +65,14 @@ class OffsetFetchHandler:
     def _name(self, topics: list[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
         """Give the topics the names that their ids stand for; those for which there is none are returned."""
         for topic in topics:
-            found = self._image().topics.by_id(topic.topic_id)
+            found = self._topics.by_id(topic.topic_id)
             topic.name = "" if found is None else found.name
         return [topic for topic in topics if not topic.name]
 
     def _with_ids(self, response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
         """Give the topics their ids; those that no longer exist cannot be named in this version, and are left out."""
         for topic in response.topics:
-            found = self._image().topics.by_name(topic.name)
+            found = self._topics.by_name(topic.name)
             if found is not None:
                 topic.topic_id = found.id
         response.topics = [topic for topic in response.topics if any(topic.topic_id)]
