@@ -97,20 +97,18 @@ class PartitionRegistration(NamedTuple):
             directories = tuple(self.directory_of(r) if r in self.replicas else UNASSIGNED_DIRECTORY for r in replicas)
         elects = change.leader != NO_LEADER_CHANGE
         recovery = change.leader_recovery_state
-        return PartitionRegistration(
-            replicas=replicas,
-            isr=_replaced(self.isr, change.isr),
-            leader=change.leader if elects else self.leader,
-            leader_epoch=self.leader_epoch + elects,
-            partition_epoch=self.partition_epoch + 1,
-            directories=directories,
-            removing_replicas=_replaced(self.removing_replicas, change.removing_replicas),
-            adding_replicas=_replaced(self.adding_replicas, change.adding_replicas),
-            elr=_replaced(self.elr, change.eligible_leader_replicas),
-            last_known_elr=_replaced(self.last_known_elr, change.last_known_elr),
-            leader_recovery_state=(
-                self.leader_recovery_state if recovery == NO_RECOVERY_STATE_CHANGE else LeaderRecoveryState(recovery)
-            ),
+        return PartitionRegistration(  # by position: a broker that leaves changes tens of thousands
+            replicas,
+            _replaced(self.isr, change.isr),
+            change.leader if elects else self.leader,
+            self.leader_epoch + elects,
+            self.partition_epoch + 1,
+            directories,
+            _replaced(self.removing_replicas, change.removing_replicas),
+            _replaced(self.adding_replicas, change.adding_replicas),
+            _replaced(self.elr, change.eligible_leader_replicas),
+            _replaced(self.last_known_elr, change.last_known_elr),
+            self.leader_recovery_state if recovery == NO_RECOVERY_STATE_CHANGE else LeaderRecoveryState(recovery),
         )
 
     def without_elr(self) -> "PartitionRegistration":
