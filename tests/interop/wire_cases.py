@@ -567,6 +567,7 @@ def delete_topics(stage: WireStage, version: int) -> Story:
         both = dt.DeleteTopicsRequest([dt.DeleteTopicState("plain", stage.topic_ids["plain"])], timeout_ms=WAIT_MS)
         yield "name and id in one row", both
         yield "by id", request(ids=[stage.topic_ids["two-replicas"]])
+        stage.wait_gone("two-replicas")
         yield "what is left of it", produce_request(stage, 13, [("two-replicas", 0, batch())])
         yield "a fetch of what is left of it", read_request(stage, 13, [("two-replicas", 0)])
         yield "a fetch by name", read_request(stage, 12, [("two-replicas", 0)])

@@ -154,6 +154,11 @@ class WireStage:
         assert isinstance(answer, ListOffsetsResponse)
         return all(partition.error_code == 0 for topic in answer.topics for partition in topic.partitions)
 
+    def wait_gone(self, name: str) -> None:
+        """Block until the broker hosts partition 0 of the topic no more: a deletion is answered before it knows."""
+        asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, -1)])])
+        self._until_zero(lambda: self._all_led(asked))
+
     def name_of(self, topic_id: bytes) -> str:
         if topic_id == ZERO_UUID:
             return "no id"

@@ -6,6 +6,7 @@ sentence, so that a caller can skip with a printed reason instead of failing.
 
 import base64
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -29,13 +30,21 @@ def unavailable_reason() -> str | None:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             return f"{program} is not on PATH"
+    JARS.mkdir(parents=True, exist_ok=True)
+    with (JARS / ".lock").open("w") as lock:  # Maven's repository breaks if two test processes fill it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _resolve()
+
+
+def _resolve() -> str | None:
     stamp = JARS / ".resolved"
     if stamp.exists() and stamp.stat().st_mtime >= POM.stat().st_mtime:
         return None
     command = ["mvn", "--batch-mode", "--quiet", "--file", str(POM), "dependency:copy-dependencies"]
     resolved = subprocess.run([*command, f"-DoutputDirectory={JARS}"], capture_output=True, text=True, check=False)
     if resolved.returncode != 0:
-        return f"Maven could not resolve Apache Kafka's jars: {resolved.stdout.strip()[-300:]}"
+        errors = [line for line in resolved.stdout.splitlines() if "ERROR" in line]
+        return f"Maven could not resolve Apache Kafka's jars: {' '.join(errors)[:500]}"
     stamp.touch()
     return None
 

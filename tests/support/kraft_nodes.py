@@ -187,6 +187,7 @@ class KraftNode:
             raise AssertionError(f"node {self.id} ({self.make}): {error}\n{self.log_text[-4000:]}") from None
 
     def _is_let_in(self) -> bool:
+        assert self.running, "the process ended"
         answer = _asked(self.client_port, MetadataRequest([]), MetadataResponse)
         return answer is not None and self.id in [broker.node_id for broker in answer.brokers]
 
