@@ -1,0 +1,286 @@
+"""Every anomaly, planted into a small history, is found; and histories without one are clean."""
+
+import pytest
+
+from tests.chaos.checker import Anomaly, Checker, Findings, Rules
+from tests.chaos.events import Acked, Ended, Failed, Polled, Strange, Truncated
+
+STRICT = Rules()
+LOSSY = Rules(lossy=True, zombie_ms=1000)
+
+
+class History:
+    """One partition, two producers, two consumers; times are given where they matter."""
+
+    def __init__(self, rules: Rules = STRICT) -> None:
+        self.checker = Checker(partitions=1, producers=2, consumers=2, rules=rules)
+
+    def ack(self, sequence: int, offset: int, count: int = 1, producer: int = 0, at_ms: int = 0) -> "History":
+        self.checker.acked(producer, Acked(at_ms, 0, offset, count, sequence))
+        return self
+
+    def fail(self, sequence: int, count: int = 1, producer: int = 0) -> "History":
+        self.checker.failed(producer, Failed(0, 0, count, sequence, "timed out"))
+        return self
+
+    def poll(
+        self,
+        offset: int,
+        count: int,
+        sequence: int,
+        *,
+        producer: int = 0,
+        epoch: int = 1,
+        consumers: tuple[int, ...] = (0, 1),
+        at_ms: int = 0,
+    ) -> "History":
+        for consumer in consumers:
+            self.checker.polled(consumer, Polled(at_ms, 0, offset, count, producer, sequence, epoch))
+        return self
+
+    def cut(self, position: int, resumed_at: int, consumers: tuple[int, ...] = (0, 1)) -> "History":
+        for consumer in consumers:
+            self.checker.truncated(consumer, Truncated(0, 0, position, resumed_at))
+        return self
+
+    def final(self, *runs: tuple[int, int, int, int, int], end: int | None = None) -> Findings:
+        """Runs of (offset, count, producer, sequence, epoch); the verdict after them."""
+        for offset, count, producer, sequence, epoch in runs:
+            self.checker.final(Polled(0, 0, offset, count, producer, sequence, epoch))
+        last = max((offset + count for offset, count, *_ in runs), default=0)
+        self.checker.final(Ended(0, 0, last if end is None else end))
+        return self.checker.verdict()
+
+
+def only(anomaly: Anomaly, count: int = 1) -> dict[Anomaly, int]:
+    return {anomaly: count}
+
+
+def found(findings: Findings) -> dict[Anomaly, int]:
+    assert findings.is_clean == (not findings.counts)
+    assert all(findings.examples[anomaly] for anomaly in findings.counts)
+    return dict(findings.counts)
+
+
+# Nothing promised is lost
+
+
+def test_a_clean_history() -> None:
+    history = History().ack(0, 0, 3).ack(0, 3, 2, producer=1).poll(0, 3, 0).poll(3, 2, 0, producer=1)
+    findings = history.final((0, 3, 0, 0, 1), (3, 2, 1, 0, 1))
+    assert found(findings) == {}
+    assert findings.acknowledged == 5
+
+
+def test_polls_may_come_before_acknowledgements_and_in_other_runs() -> None:
+    history = History().poll(0, 4, 0).poll(4, 2, 4).ack(0, 0).ack(1, 1, 3).ack(4, 4, 2)
+    assert found(history.final((0, 2, 0, 0, 1), (2, 4, 0, 2, 1))) == {}
+
+
+def test_an_acknowledgement_without_an_offset_counts() -> None:
+    assert found(History().ack(0, -1).poll(0, 1, 0).final((0, 1, 0, 0, 1))) == {}
+    assert found(History().ack(0, -1).final()) == only(Anomaly.LOST_WRITE)
+
+
+def test_a_record_that_was_given_up_may_be_there_or_not() -> None:
+    history = History().fail(0, 2).ack(2, 1).poll(0, 1, 1).poll(1, 1, 2)
+    findings = history.final((0, 1, 0, 1, 1), (1, 1, 0, 2, 1))
+    assert found(findings) == {}
+    assert (findings.failed, findings.failures) == (2, {"timed out": 2})
+
+
+# The six
+
+
+def test_a_lost_write_that_somebody_saw() -> None:
+    history = History().ack(0, 0, 3).poll(0, 3, 0)
+    assert found(history.final((0, 1, 0, 0, 1), (2, 1, 0, 2, 1))) == only(Anomaly.LOST_WRITE)
+
+
+def test_a_lost_write_that_nobody_saw() -> None:
+    history = History().ack(0, 0, 2).poll(0, 1, 0)
+    assert found(history.final((0, 1, 0, 0, 1))) == only(Anomaly.LOST_WRITE)
+
+
+def test_a_duplicate() -> None:
+    history = History().ack(0, 0).poll(0, 1, 0).poll(1, 1, 0)
+    assert found(history.final((0, 1, 0, 0, 1), (1, 1, 0, 0, 1)))[Anomaly.DUPLICATE] == 3  # each reader finds it
+
+
+def test_a_duplicate_between_the_acknowledgement_and_the_log() -> None:
+    history = History().ack(0, 1).poll(0, 1, 0)
+    assert Anomaly.DUPLICATE in found(history.final((0, 1, 0, 0, 1)))
+
+
+def test_two_acknowledgements_of_one_offset() -> None:
+    history = History().ack(0, 0).ack(0, 0, producer=1).poll(0, 1, 0)
+    assert found(history.final((0, 1, 0, 0, 1))) == {Anomaly.INCONSISTENT_OFFSETS: 1, Anomaly.LOST_WRITE: 1}
+
+
+def test_two_consumers_that_see_different_records_at_one_offset() -> None:
+    history = History().ack(0, 0).fail(1).poll(0, 1, 0, consumers=(0,)).poll(0, 1, 1, consumers=(1,))
+    findings = history.final((0, 1, 0, 0, 1))
+    assert found(findings) == {Anomaly.INCONSISTENT_OFFSETS: 1, Anomaly.UNSEEN: 1}
+
+
+def test_a_record_that_changes_its_epoch() -> None:
+    history = History().ack(0, 0).poll(0, 1, 0, epoch=1)
+    assert found(history.final((0, 1, 0, 0, 2))) == only(Anomaly.INCONSISTENT_OFFSETS)
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_poll_that_does_not_go_on(again: int) -> None:
+    history = History().ack(0, 0, 2).poll(0, 2, 0).poll(again, 1, again, consumers=(1,))
+    assert found(history.final((0, 2, 0, 0, 1))) == only(Anomaly.NONMONOTONIC_POLL)
+
+
+def test_a_poll_that_skips() -> None:
+    history = History().ack(0, 0, 3).poll(0, 3, 0, consumers=(0,))
+    history.poll(0, 1, 0, consumers=(1,)).poll(2, 1, 2, consumers=(1,))
+    assert found(history.final((0, 3, 0, 0, 1))) == {Anomaly.POLL_SKIP: 1, Anomaly.UNSEEN: 1}
+
+
+def test_a_poll_that_skips_the_beginning() -> None:
+    history = History().fail(0).ack(1, 1).poll(1, 1, 1)
+    assert found(history.final((0, 1, 0, 0, 1), (1, 1, 0, 1, 1))) == only(Anomaly.POLL_SKIP, 2)
+
+
+def test_offsets_that_nobody_has_are_no_skip() -> None:
+    history = History().ack(0, 0).ack(1, 2).poll(0, 1, 0).poll(2, 1, 1)
+    assert found(history.final((0, 1, 0, 0, 1), (2, 1, 0, 1, 1))) == {}
+
+
+def test_an_unseen_record() -> None:
+    history = History().ack(0, 0, 2).poll(0, 2, 0, consumers=(0,)).poll(0, 1, 0, consumers=(1,))
+    assert found(history.final((0, 2, 0, 0, 1))) == only(Anomaly.UNSEEN)
+
+
+def test_without_a_whole_final_reading_nothing_is_seen() -> None:
+    history = History().ack(0, 0).poll(0, 1, 0)
+    assert found(history.checker.verdict()) == only(Anomaly.UNSEEN)
+
+
+# The others
+
+
+def test_records_in_another_order_than_they_were_sent() -> None:
+    history = History().ack(1, 0).ack(0, 1).poll(0, 1, 1).poll(1, 1, 0)
+    assert found(history.final((0, 1, 0, 1, 1), (1, 1, 0, 0, 1))) == only(Anomaly.REORDERED)
+
+
+def test_a_record_that_nobody_sent() -> None:
+    history = History().ack(0, 0).poll(0, 2, 0)
+    assert found(history.final((0, 2, 0, 0, 1))) == only(Anomaly.UNKNOWN_RECORD)
+
+
+def test_a_record_of_nobody_at_all() -> None:
+    history = History().poll(0, 1, 0, producer=7, consumers=(0,))
+    history.checker.strange(Strange(0, 0, 1, "a value of 3 bytes"))
+    assert found(history.final()) == only(Anomaly.UNKNOWN_RECORD, 2)
+
+
+def test_while_a_producer_has_not_told_all_nothing_is_unknown() -> None:
+    history = History().poll(0, 1, 0)
+    history.checker.final(Polled(0, 0, 0, 1, 0, 0, 1))
+    assert history.checker.verdict(all_sent=False).is_clean
+
+
+def test_epochs_that_sink_along_the_log() -> None:
+    history = History().ack(0, 0, 2).poll(0, 1, 0, epoch=2).poll(1, 1, 1, epoch=1)
+    assert found(history.final((0, 1, 0, 0, 2), (1, 1, 0, 1, 1))) == only(Anomaly.EPOCH_REGRESSION)
+
+
+def test_a_truncation_where_nothing_may_be_lost() -> None:
+    history = History().ack(0, 0).poll(0, 1, 0).cut(1, 0, consumers=(1,)).poll(0, 1, 0, consumers=(1,))
+    assert found(history.final((0, 1, 0, 0, 1))) == only(Anomaly.TRUNCATION)
+
+
+# Where losses are permitted
+
+
+def test_a_suffix_that_a_later_epoch_overwrote() -> None:
+    history = History(LOSSY).ack(0, 0, 4).poll(0, 3, 0, epoch=1)  # 3 was acknowledged and never polled
+    history.cut(3, 2).ack(0, 2, 2, producer=1).poll(2, 2, 0, producer=1, epoch=2)
+    findings = history.final((0, 2, 0, 0, 1), (2, 2, 1, 0, 2))
+    assert found(findings) == {}
+    assert (findings.permitted_losses, findings.loss_windows, findings.truncations) == (2, 1, {0: 1, 1: 1})
+
+
+def test_a_suffix_beyond_the_end_of_a_later_epoch() -> None:
+    history = (
+        History(LOSSY).ack(0, 0, 5).poll(0, 1, 0, epoch=1).ack(0, 1, producer=1).poll(1, 1, 0, producer=1, epoch=2)
+    )
+    findings = history.final((0, 1, 0, 0, 1), (1, 1, 1, 0, 2))
+    assert found(findings) == {}
+    assert findings.permitted_losses == 4
+
+
+def test_a_hole_in_an_epoch_is_no_suffix() -> None:
+    history = History(LOSSY).ack(0, 0, 3).poll(0, 3, 0, epoch=1).cut(3, 1).ack(0, 1, producer=1)
+    findings = history.final((0, 1, 0, 0, 1), (1, 1, 1, 0, 1), (2, 1, 0, 2, 1))
+    assert found(findings)[Anomaly.LOST_WRITE] == 1
+    assert found(findings)[Anomaly.INCONSISTENT_OFFSETS] >= 1
+
+
+def test_a_record_of_the_epoch_that_remains_may_not_be_lost() -> None:
+    history = History(LOSSY).ack(0, 0, 2).poll(0, 2, 0, epoch=1).cut(2, 1)
+    assert found(history.final((0, 1, 0, 0, 1)))[Anomaly.LOST_WRITE] == 1
+
+
+def test_everything_lost_without_a_later_epoch() -> None:
+    assert found(History(LOSSY).ack(0, 0).final()) == only(Anomaly.LOST_WRITE)
+
+
+@pytest.mark.parametrize(("acked_ms", "expected"), [(1500, {}), (2500, only(Anomaly.LOST_WRITE))])
+def test_how_long_an_old_leader_may_acknowledge(acked_ms: int, expected: dict[Anomaly, int]) -> None:
+    history = History(LOSSY).ack(0, 0, producer=1).poll(0, 1, 0, producer=1, epoch=2, at_ms=1000)
+    history.ack(0, 0, at_ms=acked_ms)
+    assert found(history.final((0, 1, 1, 0, 2))) == expected
+
+
+def test_a_consumer_that_was_not_told_of_a_truncation() -> None:
+    history = History(LOSSY).ack(0, 0, 2).poll(0, 2, 0, epoch=1).cut(2, 1, consumers=(0,))
+    history.ack(0, 1, 2, producer=1).poll(1, 2, 0, producer=1, epoch=2, consumers=(0,))
+    history.poll(2, 1, 1, producer=1, epoch=2, consumers=(1,))
+    findings = history.final((0, 1, 0, 0, 1), (1, 2, 1, 0, 2))
+    assert found(findings) == {Anomaly.UNDETECTED_TRUNCATION: 1, Anomaly.UNSEEN: 1}
+
+
+def test_a_consumer_that_was_sent_back_too_little() -> None:
+    history = History(LOSSY).ack(0, 0, 3).poll(0, 3, 0, epoch=1).cut(3, 1, consumers=(0,)).cut(3, 2, consumers=(1,))
+    history.ack(0, 1, 2, producer=1).poll(1, 1, 0, producer=1, epoch=2, consumers=(0,)).poll(
+        2, 1, 1, producer=1, epoch=2
+    )
+    findings = history.final((0, 1, 0, 0, 1), (1, 2, 1, 0, 2))
+    assert found(findings) == {Anomaly.UNDETECTED_TRUNCATION: 1, Anomaly.UNSEEN: 1}
+
+
+def test_a_poll_from_an_old_leader_is_a_permitted_loss() -> None:
+    history = History(LOSSY).ack(0, 0, producer=1).poll(0, 1, 0, producer=1, epoch=2, consumers=(0,))
+    history.ack(0, 0).poll(0, 1, 0, epoch=1, consumers=(1,)).cut(1, 0, consumers=(1,))
+    history.poll(0, 1, 0, producer=1, epoch=2, consumers=(1,))
+    findings = history.final((0, 1, 1, 0, 2))
+    assert found(findings) == {}
+    assert findings.permitted_losses == 1
+
+
+def test_a_duplicate_is_one_even_where_losses_are_permitted() -> None:
+    history = History(LOSSY).ack(0, 0).poll(0, 1, 0).poll(1, 1, 0, epoch=2)
+    assert Anomaly.DUPLICATE in found(history.final((0, 1, 0, 0, 1), (1, 1, 0, 0, 2)))
+
+
+def test_every_anomaly_is_planted_here() -> None:
+    with open(__file__) as source:
+        text = source.read()
+    assert [anomaly for anomaly in Anomaly if f"Anomaly.{anomaly.name}" not in text] == []
+
+
+def test_it_holds_a_million_records_in_little_memory() -> None:
+    checker = Checker(partitions=1, producers=1, consumers=1, rules=Rules())
+    for at in range(0, 1_000_000, 1000):
+        checker.acked(0, Acked(0, 0, at, 1000, at))
+        checker.polled(0, Polled(0, 0, at, 1000, 0, at, 1))
+        checker.final(Polled(0, 0, at, 1000, 0, at, 1))
+    checker.final(Ended(0, 0, 1_000_000))
+    assert checker.verdict().is_clean
+    assert checker.records == 1_000_000
