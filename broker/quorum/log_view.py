@@ -100,7 +100,11 @@ class LogView:
         return LogPosition(epoch, self._starts[0])
 
     def validate(self, offset: int, epoch: int) -> Validation:
-        """Whether a log that ends at `offset` with a record of `epoch` is a prefix of this one (KIP-595, KIP-630)."""
+        """Whether a log that ends at `offset` with a record of `epoch` is a prefix of this one (KIP-595, KIP-630).
+
+        A log may end before the start of this one with records that never counted, of a later epoch than any snapshot.
+        Its replica would take no snapshot for newer, and Kafka's dies of it; so these records are cut first.
+        """
         newest, oldest = self.newest_snapshot, self.oldest_snapshot
         if offset == 0 and newest is not None:
             return NeedsSnapshot(newest)
@@ -109,11 +113,20 @@ class LogView:
         if newest is not None and oldest is not None:
             is_stranger = offset == self.start and epoch != oldest.epoch
             if offset < self.start or is_stranger or epoch < oldest.epoch:
-                return NeedsSnapshot(newest)
+                is_newer = newest.position > LogPosition(epoch, offset)
+                return NeedsSnapshot(newest) if is_newer else Diverging(oldest.position)
         position = self.end_offset_for_epoch(epoch)
         if position.epoch != epoch or position.end_offset < offset:
             return Diverging(position)
         return VALID
+
+    def lacks(self, snapshot_id: SnapshotId) -> bool:
+        """Whether a snapshot stands for records that this log has not, or has others in place of."""
+        offset, epoch = snapshot_id
+        known = self.newest_snapshot or SnapshotId(self.start, 0)
+        if offset < known.end_offset or epoch < known.epoch:
+            return False
+        return self.epoch_before(offset) != epoch
 
     def truncation_offset(self, diverging: LogPosition) -> int:
         """Where to cut when the leader says that records beyond `diverging` differ."""

@@ -45,9 +45,12 @@ class SnapshotFetch:
         return self.is_being_checked or now.monotonic_ms < self._resume_at
 
     def begin(self, snapshot_id: SnapshotId) -> bool:
-        """The leader has this in place of the log. False if it is nothing newer: then something is wrong."""
+        """The leader has this in place of the log. False if it is nothing that is missing: then something is wrong.
+
+        It may be of an earlier epoch than the own last records, which then never counted.
+        """
         replica = self._replica
-        if snapshot_id.end_offset < max(1, replica.high_watermark or 0) or snapshot_id.position <= replica.position:
+        if snapshot_id.end_offset < max(1, replica.high_watermark or 0) or not replica.log.lacks(snapshot_id):
             return False
         if self._wanted != snapshot_id:
             self._discard()
@@ -121,7 +124,7 @@ class SnapshotFetch:
         replica.leader_answered(now)
         if stored is None:
             self._reject(now)
-        elif not isinstance(role, Leader) and stored.id.position > replica.position:
+        elif not isinstance(role, Leader) and replica.log.lacks(stored.id):
             self._start_at(stored, control, now)
 
     def _start_at(self, stored: StoredSnapshot, control: tuple[ControlRecord, ...], now: Instant) -> None:

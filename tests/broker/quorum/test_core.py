@@ -503,6 +503,21 @@ def test_a_fetched_snapshot_replaces_the_log() -> None:
     assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (10, 1)
 
 
+def test_a_snapshot_of_an_earlier_epoch_replaces_records_that_never_counted() -> None:
+    """Apache Kafka's leader names it at once; ours has the records cut first."""
+    recovered = Recovered(ElectionState(2), 0, 5, (EpochStart(1, 0), EpochStart(2, 4)), (), ())
+    driven = Driven(recovered).follow(3)
+    snapshot_id = SnapshotId(7, 1)
+    driven.answered_fetch(replace(from_leader(b"", epoch=3), snapshot_id=snapshot_id))
+    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 3), snapshot_id, 3, 0, 3, b"abc")
+    driven.core.on_response(sent.serial, page, driven.bench.now)
+    driven.do()
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    assert driven.do().log == (StartAt(snapshot_id),)
+    assert driven.core.log_end_offset == 7
+
+
 def test_an_answer_that_names_this_node_as_leader_is_no_news() -> None:
     """Somebody has not heard that it leads no more."""
     driven = Driven()

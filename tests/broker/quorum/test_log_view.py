@@ -81,6 +81,9 @@ def test_an_epoch_without_records_goes_too() -> None:
         (110, 5, VALID),
         (130, 6, VALID),
         (110, 4, Diverging(LogPosition(4, 100))),
+        (99, 6, NeedsSnapshot(SnapshotId(120, 6))),
+        (99, 7, Diverging(LogPosition(4, 100))),  # records that never counted, of a later epoch than any snapshot
+        (100, 7, Diverging(LogPosition(4, 100))),
     ],
 )
 def test_what_is_not_in_the_log_is_in_a_snapshot(offset: int, epoch: int, expected: Validation) -> None:
@@ -90,6 +93,27 @@ def test_what_is_not_in_the_log_is_in_a_snapshot(offset: int, epoch: int, expect
 
 def test_an_empty_log_is_sent_a_snapshot_even_if_the_log_begins_at_0() -> None:
     assert log(30, LEADER, snapshots=((25, 4),)).validate(0, 0) == NeedsSnapshot(SnapshotId(25, 4))
+
+
+@pytest.mark.parametrize(
+    ("snapshot_id", "expected"),
+    [
+        ((31, 4), True),  # beyond the end
+        ((31, 5), True),
+        ((30, 4), False),
+        ((25, 4), False),
+        ((25, 3), True),  # another history, although of an earlier epoch than the last record here
+        ((25, 5), True),
+        ((10, 1), False),  # the newest here
+        ((9, 9), False),
+        ((12, 0), False),
+        ((12, -1), False),
+    ],
+)
+def test_a_snapshot_is_lacked_if_the_log_has_not_what_it_stands_for(
+    snapshot_id: tuple[int, int], expected: bool
+) -> None:
+    assert log(30, LEADER, snapshots=((10, 1),)).lacks(SnapshotId(*snapshot_id)) is expected
 
 
 def test_a_log_that_is_nothing_but_a_snapshot_has_its_epoch() -> None:
