@@ -15,6 +15,7 @@ then and at every later call; the offsets in memory are those before the failed 
 
 import contextlib
 import functools
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -378,13 +379,16 @@ class Log:
             except OSError as error:
                 raise self.fail(error) from error
 
-    def append_as_follower(self, batches: Buffer, *, now_ms: int) -> AppendInfo | None:
+    def append_as_follower(self, batches: Buffer, *, now_ms: int, max_epoch: int | None = None) -> AppendInfo | None:
         """Appends whole batches as the leader wrote them; None if there are none. Offsets may have gaps.
 
-        A log without any batch, given one that began below its end, starts again at that batch. Raises CorruptBatch,
-        UnexpectedOffset if the batches begin below the log's end, LogDirFailure.
+        Nothing is taken from the first batch on that is of a later epoch than `max_epoch`: its leader is one that the
+        follower has yet to hear of. A log without any batch, given one that began below its end, starts again at that
+        batch. Raises CorruptBatch, UnexpectedOffset if the batches begin below the log's end, LogDirFailure.
         """
         admitted = verify_replicated(batches)
+        if max_epoch is not None:
+            admitted = list(itertools.takewhile(lambda batch: batch.header.leader_epoch <= max_epoch, admitted))
         if not admitted:
             return None
         first = admitted[0].header
@@ -560,6 +564,16 @@ class Log:
             return False
         self.high_watermark = offset
         self.producers.on_high_watermark(offset)
+        return True
+
+    def follow_high_watermark(self, offset: int) -> bool:
+        """Takes over the high watermark of a leader, within this log's own bounds; it may go back. Says whether it
+        moved.
+        """
+        offset = max(self.log_start_offset, min(offset, self.log_end_offset))
+        if offset >= self.high_watermark:
+            return self.advance_high_watermark(offset)
+        self.high_watermark = offset
         return True
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:

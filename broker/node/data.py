@@ -11,6 +11,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.metadata.image import MetadataImage
 from broker.runtime.dynamic_config import DynamicConfig
+from broker.runtime.followings import Unfetched
 from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.hosted_shard import WriteLimits
 from broker.runtime.io_thread import BlockingIo
@@ -92,6 +93,8 @@ def build_data(
         clock,
         metadata,
         config.log_config,
+        loop,
+        Unfetched(),
         lag_time_max_ms=static.replica_lag_time_max_ms,
     )
     failures.listen(partitions.on_directory_failed)

@@ -129,6 +129,30 @@ class LogStore:
             _raise_unless_told
         )
 
+    def truncate(self, log: Log, offset: int) -> "asyncio.Future[bool]":
+        """Cut a log; the result says whether there was anything to cut. The caller keeps everybody else from the log
+        until then. Fails with LogDirFailure."""
+        return self._io.submit(partial(self._cut, log, partial(log.truncate_to, offset, now_ms=self._clock.now_ms())))
+
+    def restart(self, log: Log, offset: int) -> "asyncio.Future[bool]":
+        """Empty a log, which goes on from `offset`. As `truncate`."""
+
+        def restart() -> bool:
+            log.truncate_fully_and_start_at(offset, now_ms=self._clock.now_ms())
+            return True
+
+        return self._io.submit(partial(self._cut, log, restart))
+
+    def _cut(self, log: Log, cut: Callable[[], bool]) -> bool:
+        """On the IO thread. Compaction must not put back what is cut, nor take for clean what comes in its place."""
+        self._cleaner.abort(log)
+        was_cut = cut()
+        try:
+            self._cleaner.on_truncated(log)
+        except OSError as error:
+            raise log.fail(error) from error
+        return was_cut
+
     def fail(self, failure: LogDirFailure) -> None:
         """Take the directory offline in which this happened, and tell (see DirectoryFailures). Once."""
         self._log_dirs.fail_log(failure)

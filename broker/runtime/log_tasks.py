@@ -138,7 +138,7 @@ class LogTasks:
         slices = Slices(self._clock)
         for partition in self._in_service():
             await self._flusher.idle(partition)  # taking segments away would wait for a running flush
-            if not self._cleaner.is_in_progress(partition.log):
+            if not partition.is_being_cut and not self._cleaner.is_in_progress(partition.log):
                 self._delete_old_segments(partition)
             await slices.pause()
 
@@ -171,7 +171,8 @@ class LogTasks:
         """Forget producers that have been silent for long."""
         slices, expiration_ms = Slices(self._clock), self._settings().producer_expiration_ms
         for partition in self._in_service():
-            partition.log.expire_producers(self._clock.now_ms(), expiration_ms)
+            if not partition.is_being_cut:
+                partition.log.expire_producers(self._clock.now_ms(), expiration_ms)
             await slices.pause()
 
     def _in_service(self) -> Iterator[Partition]:
@@ -185,7 +186,7 @@ class LogTasks:
     async def compact(self) -> None:
         """Compact the logs that are worth it, the dirtiest first, one after another."""
         while (candidate := await self._next_candidate()) is not None:
-            if self._is_hosted(candidate.log):
+            if self._may_change(candidate.log):
                 await self._compact_log(candidate)
 
     async def _next_candidate(self) -> Candidate | None:
@@ -194,11 +195,12 @@ class LogTasks:
             return None
         return await self._io.submit(partial(self._cleaner.next_candidate, logs, self._clock.now_ms()))
 
-    def _is_hosted(self, log: Log) -> bool:
-        """Whether the log is still that of a partition here: it may have been deleted, or have lost its disk."""
+    def _may_change(self, log: Log) -> bool:
+        """Whether the log is still that of a partition here: it may have been deleted, or have lost its disk. And
+        whether it is ours to change: one that is being cut is not."""
         topic = self._partitions.by_name.get(log.topic)
         partition = None if topic is None else topic.partitions.get(log.partition)
-        return partition is not None and partition.log is log
+        return partition is not None and partition.log is log and not partition.is_being_cut
 
     async def _compact_log(self, candidate: Candidate) -> None:
         cleaning = self._cleaner.begin(candidate, self._clock.now_ms())
@@ -216,11 +218,11 @@ class LogTasks:
 
     async def _run_pass(self, cleaning: Cleaning) -> None:
         """Step by step on the IO thread, others' jobs in between; segments change places on the loop, which owns the
-        log. A deletion of the log ends the pass from outside."""
+        log. A deletion or a cut of the log ends the pass from outside."""
         moved_bytes = 0
         while not cleaning.is_done:
             swap = await self._io.submit(cleaning.step)
-            if not self._cleaner.is_in_progress(cleaning.log):
+            if not self._cleaner.is_in_progress(cleaning.log) or not self._may_change(cleaning.log):
                 return
             if swap is not None:
                 self._install(cleaning.log, swap)

@@ -9,24 +9,56 @@ An append counts once it is in the page cache. Where `flush.messages` asks for m
 
 An IO error of the log ends its directory: the error goes to the host, which takes the directory offline with all its
 partitions, and the client is told KAFKA_STORAGE_ERROR.
+
+A cut of the log reads and syncs more than the loop may wait for, so the IO thread does it. The log is that thread's
+until then: nobody appends, readers find what they knew before, below the cut, and a new role waits. So a reign begins
+with the log that it will have.
 """
 
-from typing import Protocol
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
 
+from broker.logs import EventLog
 from broker.metadata.topic_names import is_internal
 from broker.metrics.topics import TopicMeters
+from broker.replication.epochs import EpochEnd
+from broker.replication.follower import Follower
 from broker.replication.leader import CommitTerms, FollowerFetch, Leader
 from broker.replication.partition import Assignment, Role, next_role
 from broker.runtime.waiters import OffsetWaiter, OffsetWaiters, WaitCallback, Watches
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Buffer, Uuid
 from storage.config import MAX_LONG, LogConfig
-from storage.errors import CorruptBatch, InvalidRecords, LogDirFailure
+from storage.errors import CorruptBatch, InvalidRecords, LogDirFailure, UnexpectedOffset
 from storage.log import AppendInfo, Log
 from storage.producer_state import Origin
 
 ACKS_ALL = -1
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+_log = EventLog("broker.partitions")
+
+
+class FetchPosition(NamedTuple):
+    """Where a follower fetches on: at its log's end, after a record of `last_epoch` (-1 if unknown)."""
+
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+
+
+class FetchedOutOfOrder(Exception):
+    """A leader sent records that begin below this log's end, although it was asked for what follows."""
+
+
+class Marks(NamedTuple):
+    """What readers were last told while the log is being cut."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
 
 
 class RecordsRefused(KafkaError):
@@ -70,6 +102,19 @@ class Host(Protocol):
     def on_log_dir_failure(self, failure: LogDirFailure) -> None:
         """A disk failed; may be told several times."""
 
+    def on_role(self, partition: "Partition", *, is_new_reign: bool, was_deferred: bool) -> None:
+        """The partition has taken up the role that it has now, or kept it with other members; `was_deferred`: some time
+        after the metadata said so."""
+
+    def unsettled(self) -> "asyncio.Future[bool]":
+        """A new future."""
+
+    def truncate(self, log: Log, offset: int) -> "asyncio.Future[bool]":
+        """`Log.truncate_to`, off the loop."""
+
+    def restart(self, log: Log, offset: int) -> "asyncio.Future[bool]":
+        """`Log.truncate_fully_and_start_at`, off the loop."""
+
 
 class Partition:
     """A replica that this node hosts, with an open log.
@@ -80,10 +125,12 @@ class Partition:
     """
 
     __slots__ = (
+        "_after_cut",
         "_committed",
         "_flushed",
         "_held_from",
         "_host",
+        "_is_closed",
         "_is_flush_timed",
         "_segment",
         "_trimmed",
@@ -94,6 +141,7 @@ class Partition:
         "log",
         "log_end",
         "marks",
+        "marks_before_cut",
         "role",
         "topic",
         "topic_id",
@@ -116,6 +164,9 @@ class Partition:
         self._flushed = OffsetWaiters()
         self._held_from: int | None = None
         self._is_flush_timed = False
+        self._is_closed = False
+        self._after_cut: list[Callable[[], None]] = []
+        self.marks_before_cut: Marks | None = None
         self._segment = log.active_segment
         self.log_end = Watches()
         self.marks = Watches()
@@ -163,8 +214,37 @@ class Partition:
         """Whether what is committed here is all that any leader before may have told consumers of."""
         return not isinstance(self.role, Leader) or self.role.has_committed_own_epoch(self.log.high_watermark)
 
+    @property
+    def is_following(self) -> bool:
+        return isinstance(self.role, Follower)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.role.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        """The broker that leads; None while nobody does."""
+        return self.role.leader_id if isinstance(self.role, Follower) else self._host.broker_id
+
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether the log is the IO thread's for now: it must not be touched."""
+        return self.marks_before_cut is not None
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back when the log is not being cut, which may be now; never if the replica goes before that."""
+        if self.is_being_cut:
+            self._after_cut.append(callback)
+        else:
+            callback()
+
     def assign(self, assignment: Assignment) -> None:
-        """Follow the metadata. What waits for a reign that is over fails; readers look again."""
+        """Follow the metadata, as soon as the log is nobody else's. What waits for a reign that is over fails; readers
+        look again."""
+        self.when_settled(partial(self._take_role, assignment, was_deferred=self.is_being_cut))
+
+    def _take_role(self, assignment: Assignment, *, was_deferred: bool) -> None:
         change = next_role(
             self.role,
             assignment,
@@ -181,9 +261,12 @@ class Partition:
             self._begin_reign()
         else:
             self._move_high_watermark()
+        self._host.on_role(self, is_new_reign=change.is_new_reign, was_deferred=was_deferred)
 
     def close(self, error: ErrorCode) -> None:
         """This replica is hosted no longer: who waits is told `error`, readers look again and find it gone."""
+        self._is_closed = True
+        self._after_cut.clear()
         self._fail_writers(error)
         self._trimmed.fail(error)
         self.marks.fire()
@@ -234,6 +317,11 @@ class Partition:
         return info
 
     def _after_append(self, info: AppendInfo, log: Log) -> None:
+        self._see_to_flush(info, log)
+        self._move_high_watermark()
+        self.log_end.fire()
+
+    def _see_to_flush(self, info: AppendInfo, log: Log) -> None:
         if info.flush_due:
             if self._held_from is None:
                 self._held_from = info.first_offset
@@ -244,8 +332,6 @@ class Partition:
         elif log.config.flush_ms != MAX_LONG and not self._is_flush_timed:
             self._is_flush_timed = True
             self._host.flush_within(self, log.config.flush_ms)
-        self._move_high_watermark()
-        self.log_end.fire()
 
     def on_flushed(self) -> None:
         """Everything below the log's recovery point is on the disk."""
@@ -304,6 +390,131 @@ class Partition:
         """Take a new configuration; it may allow to commit what could not be before."""
         self.log.config = config
         self._move_high_watermark()
+
+    # ---- following
+
+    def fetch_position(self) -> FetchPosition:
+        """From where a follower fetches on. Means nothing while the log is being cut."""
+        log = self.log
+        return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, log.log_start_offset)
+
+    def end_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where an epoch, or the greatest below it, ends in this replica's own log."""
+        return EpochEnd(*self.log.end_offset_for_epoch(epoch))
+
+    def append_fetched(
+        self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int
+    ) -> bool:
+        """Append what the leader of `leader_epoch` answered to a fetch from `offset`, and take over its marks as far as
+        this log reaches. `records` may be empty, and may end within a batch, which is left out.
+
+        False, with nothing done, if this replica no longer follows that leader or stands elsewhere meanwhile. Raises
+        FetchedOutOfOrder, and KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR (of which the host knows then).
+        """
+        if not self._may_fetch(leader_epoch) or offset != self.log.log_end_offset:
+            return False
+        if len(records):
+            self._append_replicated(records, leader_epoch)
+        self._take_over_marks(leader_high_watermark, leader_log_start_offset)
+        if self.log.log_end_offset > offset:
+            self.log_end.fire()
+        return True
+
+    def _may_fetch(self, leader_epoch: int) -> bool:
+        role = self.role
+        is_same_reign = isinstance(role, Follower) and role.epoch == leader_epoch
+        return is_same_reign and not self.is_being_cut and not self._is_closed
+
+    def _append_replicated(self, records: Buffer, leader_epoch: int) -> None:
+        log = self.log
+        try:
+            info = log.append_as_follower(records, now_ms=self._host.now_ms(), max_epoch=leader_epoch)
+        except UnexpectedOffset as error:
+            raise FetchedOutOfOrder(f"{self}: {error}") from error
+        except CorruptBatch as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except LogDirFailure as failure:
+            raise self.offline(failure) from failure
+        if info is not None:
+            self._see_to_flush(info, log)
+
+    def _take_over_marks(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
+        """The leader's start comes after its high watermark, above which no log may start."""
+        log = self.log
+        before = log.high_watermark
+        moved = log.follow_high_watermark(leader_high_watermark)
+        if log.high_watermark < before:
+            _log.warning("the high watermark went back", partition=self, before=before, now=log.high_watermark)
+        started = log.maybe_increment_log_start_offset(min(leader_log_start_offset, log.high_watermark))
+        if moved or started:
+            self.marks.fire()
+
+    def truncate(self, leader_epoch: int, offset: int) -> "asyncio.Future[bool]":
+        """Forget everything from `offset` on, as the leader of `leader_epoch` made it necessary. Even without such
+        records, epochs that begin at the log's end or beyond are forgotten.
+
+        False if this replica no longer follows that leader, now or when it is done. Raises KafkaError, now or in the
+        future: KAFKA_STORAGE_ERROR (of which the host knows then).
+        """
+        if not self._may_fetch(leader_epoch):
+            return self._settled(result=False)
+        if offset < self.log.log_end_offset:
+            return self._cut(leader_epoch, offset, self._host.truncate)
+        try:
+            self.log.truncate_to(offset, now_ms=self._host.now_ms())
+        except LogDirFailure as failure:
+            raise self.offline(failure) from failure
+        return self._settled(result=True)
+
+    def restart_at(self, leader_epoch: int, offset: int) -> "asyncio.Future[bool]":
+        """Forget everything, and go on from `offset`. As `truncate`."""
+        if not self._may_fetch(leader_epoch):
+            return self._settled(result=False)
+        return self._cut(leader_epoch, offset, self._host.restart)
+
+    def _settled(self, *, result: bool) -> "asyncio.Future[bool]":
+        answer = self._host.unsettled()
+        answer.set_result(result)
+        return answer
+
+    def _cut(
+        self, leader_epoch: int, offset: int, on_disk: Callable[[Log, int], "asyncio.Future[bool]"]
+    ) -> "asyncio.Future[bool]":
+        """Leave the log to the IO thread until it is done."""
+        log = self.log
+        _log.info("cutting the log", partition=self, at=offset, end=log.log_end_offset, leader_epoch=leader_epoch)
+        committed, stable = min(log.high_watermark, offset), min(log.last_stable_offset, offset)
+        self.marks_before_cut = Marks(committed, stable, log.log_start_offset)
+        answer = self._host.unsettled()
+        on_disk(log, offset).add_done_callback(partial(self._on_cut, leader_epoch, answer))
+        return answer
+
+    def _on_cut(self, leader_epoch: int, answer: "asyncio.Future[bool]", done: "asyncio.Future[bool]") -> None:
+        """The log is ours again: what waited for it comes first, before whoever wanted the cut."""
+        self.marks_before_cut = None
+        error = done.exception()
+        if isinstance(error, LogDirFailure):
+            error = self.offline(error)
+        if error is None:
+            self._resume()
+        if answer.done():  # who wanted it waits no longer
+            if error is not None and not isinstance(error, KafkaError):
+                raise error
+        elif error is None:
+            answer.set_result(self._may_fetch(leader_epoch))
+        else:
+            answer.set_exception(error)
+
+    def _resume(self) -> None:
+        log = self.log
+        self._segment = log.active_segment
+        if self._held_from is not None and self._held_from >= log.log_end_offset:
+            self._held_from = None
+        waiting, self._after_cut = self._after_cut, []
+        for callback in waiting:
+            callback()
+        self.marks.fire()
+        self.log_end.fire()
 
     # ---- followers
 

@@ -63,7 +63,9 @@ def read(
 
 
 def _read(partition: Partition, target: FetchTarget, reader: Reader, limits: Limits) -> ReadResult:
-    check_reader(partition, target.current_leader_epoch, needs_leader=reader.needs_leader)
+    check_epoch(partition, target.current_leader_epoch, needs_leader=reader.needs_leader)
+    if partition.marks_before_cut is not None:
+        return ReadResult(ErrorCode.NONE, *partition.marks_before_cut, is_idle=True)
     if reader.is_follower:
         _check_replica(partition, target, reader)
     log = partition.log
@@ -76,6 +78,13 @@ def _read(partition: Partition, target: FetchTarget, reader: Reader, limits: Lim
 
 
 def check_reader(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
+    """Fence a reader by the epoch that it believes in, and keep it from a log that is being cut. Raises KafkaError."""
+    check_epoch(partition, current_leader_epoch, needs_leader=needs_leader)
+    if partition.is_being_cut:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def check_epoch(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
     """Fence a reader by the epoch that it believes in. Raises KafkaError."""
     role = partition.role
     error = check_leader_epoch(current_leader_epoch, role.epoch)

@@ -24,10 +24,12 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.partition import PartitionRegistration
 from broker.metadata.topic_image import TopicDelta, TopicImage, TopicsDelta
 from broker.metrics.topics import BrokerTopicMetrics
+from broker.runtime.followings import FollowerSource, Followings
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.log_store import LogStore
 from broker.runtime.metadata_cache import MetadataCache
 from broker.runtime.partition import Partition
+from broker.runtime.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 from storage.config import LogConfig
@@ -59,6 +61,7 @@ class Partitions:
 
     `config_of(image, topic)` gives a topic's log configuration. `on_directory_failed` is to be told of every log
     directory that goes offline (`DirectoryFailures.listen`); whether the node can go on is decided elsewhere.
+    `followers` fetches for the replicas that other brokers lead.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class Partitions:
         clock: Clock,
         metadata: MetadataCache,
         config_of: Callable[[MetadataImage, str], LogConfig],
+        loop: Loop,
+        followers: FollowerSource,
         *,
         lag_time_max_ms: int,
     ) -> None:
@@ -79,6 +84,8 @@ class Partitions:
         self._clock = clock
         self._metadata = metadata
         self._config_of = config_of
+        self._loop = loop
+        self._followings = Followings(broker_id, followers, metadata)
         self._lag_time_max_ms = lag_time_max_ms
         self._creating: set[tuple[str, int]] = set()
         """By name, since a topic that follows a deleted one of its name gets the same directory."""
@@ -128,6 +135,10 @@ class Partitions:
     def add_listener(self, listener: PartitionListener) -> None:
         self._listeners.append(listener)
 
+    def begin_leaving(self) -> None:
+        """This node is on its way out: where the controller takes it from an in-sync set, it stops to follow."""
+        self._followings.is_leaving = True
+
     # ---- following the metadata
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -136,6 +147,8 @@ class Partitions:
             self._delete_topics(delta.topics)
             for topic in delta.topics.changed.values():
                 self._change_topic(topic)
+        if delta.brokers is not None:
+            self._followings.on_brokers(delta.brokers)
         if delta.configs is not None:
             resources = delta.configs.changed_resources
             if any(resource.type == ResourceType.BROKER for resource in resources):
@@ -229,6 +242,7 @@ class Partitions:
         traffic = self.traffic.topic(name)
         partition = Partition.open(name, topic_id, index, log, registration, self, traffic)
         topic.partitions[index] = partition
+        self._followings.on_role(partition, is_new_reign=True)
         for listener in self._listeners:
             listener.on_hosted(partition)
 
@@ -243,6 +257,8 @@ class Partitions:
     def _remove(self, topic_id: Uuid, index: int) -> Partition | None:
         topic = self.by_id.get(topic_id)
         partition = None if topic is None else topic.partitions.pop(index, None)
+        if partition is not None:
+            self._followings.drop(partition)
         if topic is not None and not topic.partitions:
             del self.by_id[topic_id]
             if self.by_name.get(topic.name) is topic:
@@ -300,6 +316,22 @@ class Partitions:
 
     def on_log_dir_failure(self, failure: LogDirFailure) -> None:
         self._store.fail(failure)
+
+    def on_role(self, partition: Partition, *, is_new_reign: bool, was_deferred: bool) -> None:
+        """A coordinator that lives on a partition may have found it not to lead yet."""
+        self._followings.on_role(partition, is_new_reign=is_new_reign)
+        if was_deferred:
+            for listener in self._listeners:
+                listener.on_hosted(partition)
+
+    def unsettled(self) -> "asyncio.Future[bool]":
+        return self._loop.create_future()
+
+    def truncate(self, log: Log, offset: int) -> "asyncio.Future[bool]":
+        return self._store.truncate(log, offset)
+
+    def restart(self, log: Log, offset: int) -> "asyncio.Future[bool]":
+        return self._store.restart(log, offset)
 
     def flush(self, partition: Partition) -> None:
         self._flusher.flush(partition)

@@ -158,6 +158,27 @@ def test_an_empty_follower_starts_again_at_a_batch_that_straddles_its_end(fs: Me
     assert (log.log_start_offset, log.log_end_offset) == (100, 110)
 
 
+def test_followers_take_nothing_of_an_epoch_they_have_not_heard_of(log: Log) -> None:
+    info = log.append_as_follower(
+        replicated(0, epoch=1) + replicated(1, epoch=3) + replicated(2), now_ms=NOW, max_epoch=2
+    )
+    assert info is not None
+    assert (info.last_offset, log.log_end_offset) == (0, 1)
+    assert log.append_as_follower(replicated(1, epoch=3), now_ms=NOW, max_epoch=2) is None
+
+
+def test_a_followers_high_watermark_goes_where_its_leader_says_within_its_own_log(log: Log) -> None:
+    append(log, 10)
+    assert log.follow_high_watermark(12)
+    assert log.high_watermark == 10
+    assert not log.follow_high_watermark(11)
+    log.maybe_increment_log_start_offset(4)
+    assert log.follow_high_watermark(7)
+    assert log.high_watermark == 7
+    assert log.follow_high_watermark(1)
+    assert log.high_watermark == 4
+
+
 def test_followers_roll_within_one_append(fs: MemoryFileSystem) -> None:
     one = replicated(0)
     log = opened(fs, LogConfig(segment_bytes=3 * len(one)))

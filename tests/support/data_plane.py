@@ -81,6 +81,24 @@ def batch(
     )
 
 
+class RecordedFetchers:
+    """A FollowerSource that notes what it is told: (partition, leader, epoch), or (partition, None, None) to stop."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int | None, int | None]] = []
+
+    def follow(self, partition: Partition) -> None:
+        self.told.append((str(partition), partition.leader_id, partition.leader_epoch))
+
+    def unfollow(self, partition: Partition) -> None:
+        self.told.append((str(partition), None, None))
+
+    def take(self) -> list[tuple[str, int | None, int | None]]:
+        """What came since the last look."""
+        told, self.told = self.told, []
+        return told
+
+
 class DataPlane:
     """Broker 1 alone, or among others that exist in the metadata only.
 
@@ -113,6 +131,7 @@ class DataPlane:
         self.store = LogStore(self.log_dirs, self.cleaner, self.removals, self.io, self.clock, delete_delay_ms=60_000)
         self.flusher = LogFlusher(self.io, self.deadlines)
         self.metadata = MetadataCache()
+        self.fetchers = RecordedFetchers()
         self.partitions = Partitions(
             BROKER_ID,
             self.store,
@@ -120,6 +139,8 @@ class DataPlane:
             self.clock,
             self.metadata,
             lambda image, topic: self._config_of_topic(topic),
+            self.loop,
+            self.fetchers,
             lag_time_max_ms=30_000,
         )
         session_ids = count(1)
