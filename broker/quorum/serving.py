@@ -111,7 +111,7 @@ class Serving:
         if request.replica.id >= 0:
             role.progress.touched(request.replica, now)
             self._leadership.heard_of(request.replica, now)
-        most = max(1, min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes))
+        most = min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes)
         (max_bytes,) = distribute(most, [snapshot.size - request.position])
         page = FetchSnapshotResponse(
             ErrorCode.NONE, replica.hint, snapshot.id, snapshot.size, request.position, max_bytes

@@ -42,8 +42,8 @@ class QuorumSettings:
     request_timeout_ms: int = 2_000
     retry_backoff_ms: int = 20
     auto_join: bool = False
-    fetch_max_bytes: int = 8 * 1024 * 1024
-    fetch_snapshot_max_bytes: int = 8 * 1024 * 1024
+    fetch_max_bytes: int = 1024 * 1024
+    fetch_snapshot_max_bytes: int = 1024 * 1024
     fetch_max_wait_ms: int = 500
     observer_session_timeout_ms: int = 300_000
     start_offset_lag_time_max_ms: int = 604_800_000

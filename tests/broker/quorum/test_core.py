@@ -7,6 +7,7 @@ import pytest
 
 from broker.quorum.appends import BatchTooLarge, NotLeader
 from broker.quorum.core import QuorumCore
+from broker.quorum.following import MOST_BATCHES
 from broker.quorum.identity import Endpoint, LeaderAndEpoch, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
 from broker.quorum.messages import (
     NO_HURRY,
@@ -288,6 +289,7 @@ def test_pages_of_snapshots() -> None:
         return response
 
     assert (page(0).size, page(0).max_bytes, page(200).max_bytes) == (250, 100, 50)
+    assert [(page(0, max_bytes=most).size, page(0, max_bytes=most).max_bytes) for most in (0, -1)] == [(250, 0)] * 2
     assert page(250).error is page(-1).error is ErrorCode.POSITION_OUT_OF_RANGE
     assert page(0, SnapshotId(5, 3)).error is ErrorCode.SNAPSHOT_NOT_FOUND
     assert page(0, SnapshotId(0, 0)).error is ErrorCode.SNAPSHOT_NOT_FOUND
@@ -443,6 +445,18 @@ def test_good_batches_before_a_bad_one_are_appended() -> None:
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b") + data(2, 1) + data(4, 1), committed=9))
     assert driven.core.log_end_offset == 3
     assert driven.core.high_watermark == 3
+
+
+def test_of_very_many_batches_only_some_are_taken_at_once() -> None:
+    """The loop must not stand still for them; the rest is fetched again."""
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(b"".join(data(at, 1) for at in range(MOST_BATCHES + 10)), committed=5000))
+    ready = driven.do()
+    (append,) = ready.log
+    assert isinstance(append, Append)
+    assert append.end_offset == ready.high_watermark == driven.core.log_end_offset == MOST_BATCHES
+    (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
+    assert (fetch.fetch_offset, driven.core.oddities) == (MOST_BATCHES, 0)
 
 
 def test_epochs_are_written_one_by_one() -> None:
