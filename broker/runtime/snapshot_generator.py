@@ -4,6 +4,9 @@ Theory. An image is immutable, so one that is due is simply kept, and written do
 the node replays further records into newer images. The file is written on a thread of its own, aside and synced; when
 it is in place the quorum hears of it, and may cut the log. One snapshot at a time.
 
+Whether one is due is asked with every image, and when time alone makes it due: a log may rest after a change, and what
+was changed last must not wait for the next change to be in a snapshot.
+
 A snapshot ends where its image stands, so images that end inside a batch are passed over; the next one will do. What is
 counted towards the next snapshot is counted from the image of this one on, not from the end of its writing.
 
@@ -12,8 +15,9 @@ encoded is a fault of ours: this node then cuts no more snapshots, says so, and 
 have the same fault, and a cluster that stops is worth less than one whose log grows.
 """
 
-from asyncio import CancelledError, Future
+from asyncio import CancelledError, Future, TimerHandle
 from functools import partial
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from broker.clock import Clock
@@ -102,6 +106,8 @@ class SnapshotGenerator:
         self._latest: SnapshotId | None = None
         self._requests: list[Future[SnapshotId]] = []
         self._retry_at_ms = 0.0
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = inf
         self._stopped_because: str | None = None
 
     @property
@@ -127,6 +133,8 @@ class SnapshotGenerator:
     def close(self) -> None:
         """Stop; what is half written is abandoned."""
         self._stop("this node is stopping")
+        if self._timer is not None:
+            self._timer.cancel()
         if self._work is not None:
             self._work.done.cancel()
 
@@ -157,9 +165,27 @@ class SnapshotGenerator:
         image, now_ms = self._image, self._clock.monotonic_ms()
         if image is None or self._work is not None or self._stopped_because is not None:
             return
-        reason = self._trigger.reason(now_ms) if image.provenance.is_batch_aligned else None
+        if not image.provenance.is_batch_aligned:  # the rest of the batch brings the next image
+            return
+        reason = self._trigger.reason(now_ms)
         if reason is SnapshotReason.REQUEST or (reason is not None and now_ms >= self._retry_at_ms):
             self._begin(image, now_ms)
+        else:
+            due_at_ms = self._trigger.deadline if reason is None else now_ms
+            self._look_again(max(due_at_ms, self._retry_at_ms), now_ms)
+
+    def _look_again(self, at_ms: float, now_ms: float) -> None:
+        if at_ms == inf or at_ms >= self._timer_at_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        delay_ms = max(1.0, at_ms - now_ms)
+        self._timer = self._loop.call_at(self._loop.time() + delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at_ms = None, inf
+        self._consider()
 
     def _begin(self, image: MetadataImage, now_ms: float) -> None:
         self._trigger.begin(now_ms)

@@ -162,6 +162,29 @@ class TestByItself:
         node.node.settle()
         assert node.metrics.generation_ms.count == 1
 
+    def test_time_passes_although_nothing_else_happens(self) -> None:
+        node = populated(interval_ms=10_000)
+        node.pass_time(9_000)
+        assert node.metrics.generation_ms.count == 0
+        node.pass_time(1_100)
+        assert node.metrics.generation_ms.count == 1
+        node.pass_time(100_000)
+        assert node.metrics.generation_ms.count == 1  # nothing new
+
+    def test_a_full_disk_is_tried_again_although_nothing_else_happens(self) -> None:
+        node = populated(interval_ms=1_000)
+        node.node.fs.fail("write", errno.ENOSPC, path_part=".checkpoint")
+        node.pass_time(1_100)
+        assert (node.metrics.failures, node.metrics.generation_ms.count) == (1, 0)
+        node.pass_time(int(RETRY_MS))
+        assert (node.metrics.failures, node.metrics.generation_ms.count) == (1, 1)
+
+    def test_a_closed_generator_waits_for_no_time(self) -> None:
+        node = populated(interval_ms=10_000)
+        node.generator.close()
+        node.pass_time(20_000)
+        assert node.metrics.generation_ms.count == 0
+
     def test_a_full_disk_is_tried_again_later(self) -> None:
         node = populated(interval_ms=1_000)
         node.node.fs.fail("write", errno.ENOSPC, path_part=".checkpoint")
