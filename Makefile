@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ bench: $(BIN)/.installed-test  ## the benchmark table against Apache Kafka: buil
 
 sim: $(BIN)/.installed-test  ## simulate quorums on bad disks, clocks and networks (SEEDS=1000), or replay one (SEED=n)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+chaos: $(BIN)/.installed-test  ## kill, pause and partition three brokers under load, and check every record (MINUTES=10, ARGS=...)
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(ARGS)
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000

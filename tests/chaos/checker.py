@@ -204,9 +204,10 @@ class Checker:
             self._check_order(told)
             self._observe(told, _FINAL)
 
-    def position(self, consumer: int, partition: int) -> int:
-        """The offset after the last one that the consumer was given."""
-        return self._last[consumer][partition] + 1
+    def lag(self) -> int:
+        """How many offsets of the final reading lie before consumers, together."""
+        ends = [log.final_end or 0 for log in self._logs]
+        return sum(max(0, end - last - 1) for each in self._last for end, last in zip(ends, each, strict=True))
 
     @property
     def records(self) -> int:

@@ -1,0 +1,277 @@
+"""A client of the chaos run on librdkafka: a producer, a consumer, or one reading of the whole topic.
+
+What it is told and what it tells: tests/chaos/programs.py and events.py. Run as a program.
+"""
+
+import os
+import re
+import sys
+import threading
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+CHUNK = 16
+FLUSH_MS = 50
+QUIET_CODES = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
+COMMON = {
+    "socket.timeout.ms": 5000,
+    "socket.connection.setup.timeout.ms": 2000,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "topic.metadata.refresh.interval.ms": 3000,
+    "log_level": 0,
+}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class Orders:
+    """Standard input: "finish" asks for an orderly end; when it closes, the run is gone and so is this program."""
+
+    def __init__(self) -> None:
+        self.finish = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "finish":
+                self.finish.set()
+        os._exit(3)
+
+
+@dataclass
+class Run:
+    """Records side by side that were not told yet; of one producer and one epoch where they were polled."""
+
+    time_ms: int
+    offset: int
+    length: int
+    sequence: int
+    origin: tuple[int, int]
+
+    def takes(self, offset: int, sequence: int, origin: tuple[int, int]) -> bool:
+        ends = self.offset + self.length, self.sequence + self.length
+        return offset >= 0 and (offset, sequence) == ends and origin == self.origin
+
+
+@dataclass
+class Runs:
+    """Joins what stands side by side in each partition and tells it soon."""
+
+    verb: str
+    open: dict[int, Run] = field(default_factory=dict)
+    told_ms: int = field(default_factory=now_ms)
+
+    def add(self, partition: int, offset: int, sequence: int, producer: int = -1, epoch: int = -1) -> None:
+        run, origin = self.open.get(partition), (producer, epoch)
+        if run and run.takes(offset, sequence, origin):
+            run.length += 1
+            return
+        self._tell(partition)
+        self.open[partition] = Run(now_ms(), offset, 1, sequence, origin)
+
+    def _tell(self, partition: int) -> None:
+        run = self.open.pop(partition, None)
+        if run is None:
+            return
+        producer, epoch = run.origin
+        start = f"{self.verb} {run.time_ms} {partition} {run.offset} {run.length}"
+        tell(f"{start} {run.sequence}" if self.verb == "acked" else f"{start} {producer} {run.sequence} {epoch}")
+
+    def tell_all(self) -> None:
+        for partition in list(self.open):
+            self._tell(partition)
+        self.told_ms = now_ms()
+
+    def tell_due(self) -> None:
+        if now_ms() - self.told_ms >= FLUSH_MS:
+            self.tell_all()
+
+
+class Writer:
+    """Sends numbered records at a steady rate, some to each partition in turn."""
+
+    def __init__(self, arguments: Namespace) -> None:
+        self.arguments = arguments
+        self.orders = Orders()
+        self.runs = Runs("acked")
+        self.sequences = [0] * arguments.partitions
+        acks = {"enable.idempotence": True} if arguments.acks == "all" else {"acks": arguments.acks, "retries": 0}
+        self.producer = Producer(
+            {
+                **COMMON,
+                **acks,
+                "bootstrap.servers": arguments.bootstrap,
+                "request.timeout.ms": 5000,
+                "delivery.timeout.ms": 120_000,
+                "retry.backoff.ms": 50,
+                "linger.ms": 10,
+                "error_cb": self._on_error,
+            }
+        )
+        self.fatal = False
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.fatal = self.fatal or error.fatal()
+        if error.fatal() or error.code() not in QUIET_CODES:
+            tell(f"note {now_ms()} {error}")
+
+    def _on_delivery(self, sequence: int, error: KafkaError | None, message: Message) -> None:
+        partition = message.partition()
+        if error is None:
+            self.runs.add(partition, message.offset() if message.offset() is not None else -1, sequence)
+        else:
+            tell(f"failed {now_ms()} {partition} 1 {sequence} {error.name()}")
+
+    def write(self) -> int:
+        budget, before, partition = 0.0, time.monotonic(), 0
+        while not self.orders.finish.is_set() and not self.fatal:
+            now = time.monotonic()
+            budget = min(budget + (now - before) * self.arguments.rate, self.arguments.rate)
+            before = now
+            while budget >= CHUNK and self._send_some(partition):
+                budget -= CHUNK
+                partition = (partition + 1) % self.arguments.partitions
+            self.producer.poll(0.01)
+            self.runs.tell_due()
+        left = self.producer.flush(150)
+        self.runs.tell_all()
+        if self.fatal or left:
+            tell(f"note {now_ms()} {'fatal error' if self.fatal else 'still unsent'}: {left} records in the queue")
+        return 1 if self.fatal or left else 0
+
+    def _send_some(self, partition: int) -> bool:
+        """False when the queue is full: nothing, or less than all, was taken."""
+        for _ in range(CHUNK):
+            sequence = self.sequences[partition]
+            value = b"%d %d %d " % (self.arguments.producer, partition, sequence)
+            try:
+                self.producer.produce(
+                    self.arguments.topic,
+                    value.ljust(self.arguments.size, b"."),
+                    partition=partition,
+                    on_delivery=lambda error, message, sequence=sequence: self._on_delivery(sequence, error, message),
+                )
+            except BufferError:
+                return False
+            self.sequences[partition] += 1
+        return True
+
+
+class Reader:
+    """Polls all partitions from the beginning, without a group, and is told when the log was cut."""
+
+    def __init__(self, arguments: Namespace) -> None:
+        self.arguments = arguments
+        self.orders = Orders()
+        self.runs = Runs("polled")
+        self.positions = [0] * arguments.partitions
+        self.consumer = Consumer(
+            {
+                **COMMON,
+                "bootstrap.servers": arguments.bootstrap,
+                "group.id": "chaos",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "fetch.wait.max.ms": 100,
+                "fetch.error.backoff.ms": 50,
+                "retry.backoff.ms": 50,
+                "queued.max.messages.kbytes": 16384,
+            }
+        )
+        self.consumer.assign([self._at(partition, 0) for partition in range(arguments.partitions)])
+
+    def _at(self, partition: int, offset: int) -> TopicPartition:
+        return TopicPartition(self.arguments.topic, partition, offset)
+
+    def poll_until_told(self) -> int:
+        while not self.orders.finish.is_set():
+            self._poll()
+        self.runs.tell_all()
+        return 0
+
+    def read_all(self) -> int:
+        """Everything that is there now."""
+        ends = [self._end(partition) for partition in range(self.arguments.partitions)]
+        while any(position < end for position, end in zip(self.positions, ends, strict=True)):
+            self._poll()
+        self.runs.tell_all()
+        for partition, position in enumerate(self.positions):
+            tell(f"ended {now_ms()} {partition} {position}")
+        return 0
+
+    def _end(self, partition: int) -> int:
+        _low, high = self.consumer.get_watermark_offsets(self._at(partition, 0), timeout=30)
+        return int(high)
+
+    def _poll(self) -> None:
+        for message in self.consumer.consume(500, 0.05):
+            if message.error() is None:
+                self._on_record(message)
+            else:
+                self._on_error(message)
+        self.runs.tell_due()
+
+    def _on_record(self, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        self.positions[partition] = offset + 1
+        fields = (message.value() or b"").split(b" ", 3)
+        if len(fields) != 4 or fields[1] != b"%d" % partition or not (fields[0] + fields[2]).isdigit():
+            tell(f"strange {now_ms()} {partition} {offset} a value of {len(message)} bytes")
+            return
+        epoch = message.leader_epoch()
+        self.runs.add(partition, offset, int(fields[2]), int(fields[0]), -1 if epoch is None else epoch)
+
+    def _on_error(self, message: Message) -> None:
+        """The reset policy says "error", so that what happened is told before the position moves."""
+        error, partition = message.error(), message.partition()
+        if error.code() not in QUIET_CODES:
+            tell(f"note {now_ms()} partition {partition} at {self.positions[partition]}: {error}")
+        diverged = re.search(r"broker end offset is (\d+)", error.str())
+        if diverged:
+            self._resume(partition, min(self.positions[partition], int(diverged[1])))
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._resume(partition, min(self.positions[partition], self._end(partition)))
+
+    def _resume(self, partition: int, offset: int) -> None:
+        self.runs.tell_all()
+        tell(f"truncated {now_ms()} {partition} {self.positions[partition]} {offset}")
+        self.positions[partition] = offset
+        self.consumer.incremental_unassign([self._at(partition, offset)])
+        self.consumer.incremental_assign([self._at(partition, offset)])
+
+
+def main() -> int:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=("produce", "consume", "read"))
+    parser.add_argument("bootstrap")
+    parser.add_argument("topic")
+    parser.add_argument("partitions", type=int)
+    parser.add_argument("producer", type=int, nargs="?")
+    parser.add_argument("rate", type=int, nargs="?")
+    parser.add_argument("size", type=int, nargs="?")
+    parser.add_argument("acks", nargs="?")
+    arguments = parser.parse_args()
+    if arguments.role == "produce":
+        return Writer(arguments).write()
+    reader = Reader(arguments)
+    try:
+        return reader.read_all() if arguments.role == "read" else reader.poll_until_told()
+    except KafkaException as error:
+        tell(f"note {now_ms()} {error}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

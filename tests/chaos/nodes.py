@@ -1,0 +1,211 @@
+"""The three nodes of a chaos run, of either make, each on a host of its own; started, killed, paused and asked."""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from broker.client import ClientConfig, ClientError, Connection, Endpoint
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.chaos.network import Network
+from tests.support.apache_kafka import JARS, random_uuid_text, run_tool
+from tests.support.kraft_nodes import Make
+from tests.support.ottla_node import clean_environment, run_ottla
+
+READY_TIMEOUT_S = 60.0
+TERMINATE_TIMEOUT_S = 40.0
+POLL_S = 0.1
+# Short, so that a run of ten minutes sees many elections; the same for both makes.
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+    "controller.quorum.request.timeout.ms": "2000",
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
+    "replica.socket.timeout.ms": "5000",
+    "controller.socket.timeout.ms": "5000",
+    "leader.imbalance.check.interval.seconds": "15",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "ottla.http.listener": "127.0.0.1:0",
+}
+
+
+class ChaosNode:
+    """One node, broker and controller, on the host of the same number."""
+
+    def __init__(self, directory: Path, make: Make, node_id: int, network: Network) -> None:
+        self.directory = directory
+        self.make = make
+        self.id = node_id
+        self.client_address, self.controller_address = network.addresses(node_id)
+        self._network = network
+        self._process: subprocess.Popen[bytes] | None = None
+
+    # Files
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def log_text(self) -> str:
+        path = self.directory / "node.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def format(self, cluster_id: str, voters: str) -> None:
+        self.directory.mkdir(parents=True)
+        own = {
+            "node.id": str(self.id),
+            "listeners": f"PLAINTEXT://{self.client_address},CONTROLLER://{self.controller_address}",
+            "controller.quorum.voters": voters,
+            "log.dirs": str(self.data),
+        }
+        properties = self.directory / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in {**SETTINGS, **own}.items()))
+        arguments = ("format", "-t", cluster_id, "-c", str(properties))
+        if self.make is Make.APACHE:
+            run_tool("kafka.tools.StorageTool", *arguments)
+        else:
+            run_ottla("storage", *arguments)
+
+    # Life
+
+    def launch(self) -> None:
+        """Start the process; it is ready later."""
+        properties = str(self.directory / "server.properties")
+        if self.make is Make.APACHE:
+            tuning = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            logging = "-Dorg.apache.logging.log4j.level=INFO"
+            command = ["java", *tuning, logging, "-cp", f"{JARS}/*", "kafka.Kafka", properties]
+        else:
+            command = [sys.executable, "-m", "broker", "start", properties]
+        with (self.directory / "node.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                self._network.command(self.id, command),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=clean_environment(),
+            )
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Until it serves clients and knows itself as alive, which takes a controller that let it in."""
+        deadline = time.monotonic() + timeout_s
+        while self.id not in self.known_brokers():
+            assert self._process is not None, f"node {self.id} was not started"
+            code = self._process.poll()
+            assert code is None, f"node {self.id} ended with {code}:\n{self.log_text[-3000:]}"
+            assert time.monotonic() < deadline, f"node {self.id} is not ready in time:\n{self.log_text[-3000:]}"
+            time.sleep(POLL_S)
+
+    def known_brokers(self) -> list[int]:
+        """The brokers that are alive as far as this node knows; none where it cannot be asked."""
+        host, _, port = self.client_address.rpartition(":")
+        endpoint = Endpoint(host, int(port))
+        config = ClientConfig((endpoint,), connect_timeout_ms=1000, request_timeout_ms=2000)
+        try:
+            with contextlib.closing(Connection.open(endpoint, config)) as connection:
+                answer = connection.call(MetadataRequest([]), MetadataResponse)
+        except ClientError:
+            return []
+        return [broker.node_id for broker in answer.brokers]
+
+    def kill(self) -> None:
+        """`kill -9`, also when it is paused."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def terminate(self) -> bool:
+        """Ask it to stop; False where it had to be killed because it did not come to an end."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(TERMINATE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+        return True
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+
+class ChaosCluster:
+    """Nodes 1 to n in `directory`, which is emptied first; a context manager that starts them and kills them."""
+
+    def __init__(self, directory: Path, make: Make, nodes: int, network: Network) -> None:
+        self.directory = directory
+        self.nodes = [ChaosNode(directory / f"node-{each}", make, each, network) for each in range(1, nodes + 1)]
+
+    def __enter__(self) -> "ChaosCluster":
+        shutil.rmtree(self.directory, ignore_errors=True)
+        cluster_id = random_uuid_text()
+        voters = ",".join(f"{node.id}@{node.controller_address}" for node in self.nodes)
+        try:
+            for node in self.nodes:
+                node.format(cluster_id, voters)
+                node.launch()
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def __getitem__(self, node_id: int) -> ChaosNode:
+        return self.nodes[node_id - 1]
+
+    @property
+    def ids(self) -> list[int]:
+        return [node.id for node in self.nodes]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.client_address for node in self.nodes)
+
+    def wait_ready(self) -> None:
+        for node in self.nodes:
+            node.wait_ready()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+
+def topic_settings(*, acks: str, unclean: bool) -> Mapping[str, str]:
+    """Of the topic that the run writes: small segments, kept for ever."""
+    return {
+        "min.insync.replicas": "2" if acks == "all" else "1",
+        "unclean.leader.election.enable": str(unclean).lower(),
+        "segment.bytes": str(8 << 20),
+        "retention.ms": "-1",
+    }
+
+
+def partition_directories(nodes: Sequence[ChaosNode], topic: str, partition: int) -> list[Path]:
+    return [node.data / f"{topic}-{partition}" for node in nodes]

@@ -1,0 +1,122 @@
+"""Client programs as processes: how each is started, and a thread for each that reads what it tells.
+
+A program is called with a role, the bootstrap servers, the topic and its number of partitions; a producer also with
+its number, records a second, bytes a record, and "all" or "1". It prints lines of events.py. When "finish" comes on its
+standard input it ends as soon as all that it sent is acknowledged or given up; when that closes it ends at once.
+"""
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from tests.chaos.events import Event, parse
+from tests.chaos.network import CLIENTS, Network
+from tests.support.apache_kafka import REPOSITORY, java_command, unavailable_reason
+from tests.support.ottla_node import clean_environment
+
+SOURCES = Path(__file__).parent / "clients"
+GO_PROGRAM = REPOSITORY / "build" / "chaos" / "franz-go"
+
+
+class Client(StrEnum):
+    """A client library."""
+
+    LIBRDKAFKA = "librdkafka"
+    JAVA = "java"
+    FRANZ_GO = "franz-go"
+
+    @property
+    def command(self) -> list[str]:
+        match self:
+            case Client.LIBRDKAFKA:
+                return [sys.executable, "-m", "tests.chaos.clients.librdkafka"]
+            case Client.JAVA:
+                return java_command(str(SOURCES / "ChaosClient.java"), heap="192m")
+            case Client.FRANZ_GO:
+                return [str(GO_PROGRAM)]
+
+    def refusal(self) -> str | None:
+        """Why it cannot take part on this machine; None once it is built, for which it may ask a registry."""
+        match self:
+            case Client.LIBRDKAFKA:
+                return None
+            case Client.JAVA:
+                return unavailable_reason()
+            case Client.FRANZ_GO:
+                return _build_go()
+
+
+def _build_go() -> str | None:
+    if shutil.which("go") is None:
+        return "go is not on PATH"
+    GO_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+    command = ["go", "build", "-buildvcs=false", "-o", str(GO_PROGRAM), "."]
+    built = subprocess.run(command, cwd=SOURCES / "go", capture_output=True, text=True, check=False)
+    return None if built.returncode == 0 else f"go build failed: {built.stderr.strip()[-500:]}"
+
+
+class Program(threading.Thread):
+    """One running client; every event goes to `heard`, in the program's order, under `lock`."""
+
+    def __init__(
+        self,
+        network: Network,
+        client: Client,
+        arguments: Sequence[str],
+        log: Path,
+        lock: threading.Lock,
+        heard: Callable[[Event], None],
+    ) -> None:
+        super().__init__(daemon=True)
+        self.title = f"{client} {arguments[0]}"
+        self._lock = lock
+        self._heard = heard
+        self.error: str | None = None
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                network.command(CLIENTS, [*client.command, *arguments]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=clean_environment(),
+                cwd=REPOSITORY,
+            )
+        self.start()
+
+    def run(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                event = parse(line.rstrip("\n"))
+            except (ValueError, TypeError) as error:
+                self.error = f"told nonsense: {error}"
+                continue
+            with self._lock:
+                self._heard(event)
+        code = self._process.wait()
+        if code:
+            self.error = f"ended with {code}"
+
+    def ask_to_finish(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write("finish\n")
+            self._process.stdin.flush()
+
+    def wait_finished(self, timeout_s: float) -> None:
+        """Until it ended and all it told was heard; kills it when that takes too long, which is an error of its."""
+        self.join(timeout_s)
+        if self.is_alive():
+            self.error = f"did not finish within {timeout_s:.0f} s"
+            self._process.kill()
+            self.join()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.join()
