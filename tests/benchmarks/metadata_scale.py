@@ -63,6 +63,7 @@ FIGURES: dict[str, tuple[str, str, str]] = {
 """Row name, unit and better direction of what both sides measure."""
 
 # What Apache Kafka finalizes in a new cluster beyond what we know of; a broker must support it to register.
+START_TIMEOUT_S = 300  # with a million partitions to replay, on a busy machine
 _KAFKAS_FEATURES = {"share.version": (0, 1), "streams.version": (0, 1), "transaction.version": (0, 2)}
 
 
@@ -152,7 +153,7 @@ class KafkaController:
         with (self._directory / "kafka.log").open("ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            wait_for_port(self._port, process)
+            wait_for_port(self._port, process, START_TIMEOUT_S)
             yield process
         finally:
             stop(process)
