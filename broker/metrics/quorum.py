@@ -11,8 +11,8 @@ _RAFT = "kafka_server_raftmetrics_"
 class QuorumFigures(NamedTuple):
     """A replica at one moment; -1 stands for unknown and nobody.
 
-    `state` is leader, candidate, prospective, follower, unattached, observer or resigned. `voters` and `observers` are
-    known to the leader alone.
+    `state` is leader, candidate, prospective, follower, unattached, observer or resigned. `voters`, `observers` and
+    `is_changing_voters` are known to the leader alone.
     """
 
     state: str
@@ -21,8 +21,11 @@ class QuorumFigures(NamedTuple):
     voted_id: int
     high_watermark: int
     log_end_offset: int
+    log_end_epoch: int
+    ignores_static_voters: bool
     voters: int = -1
     observers: int = -1
+    is_changing_voters: bool = False
 
 
 class Durations(Protocol):
@@ -58,8 +61,19 @@ def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) 
         gauge(f"{_RAFT}current_vote", "For whom this node voted in the epoch; -1: nobody", lambda: figures().voted_id),
         gauge(f"{_RAFT}high_watermark", "The end of what is committed", lambda: figures().high_watermark),
         gauge(f"{_RAFT}log_end_offset", "The end of the log", lambda: figures().log_end_offset),
+        gauge(f"{_RAFT}log_end_epoch", "The epoch of the last record", lambda: figures().log_end_epoch),
         gauge(f"{_RAFT}number_of_voters", "Voters, on the leader; else -1", lambda: figures().voters),
         gauge(f"{_RAFT}number_of_observers", "Observers, on the leader; else -1", lambda: figures().observers),
+        gauge(
+            f"{_RAFT}uncommitted_voter_change",
+            "1 while a change of the voters is not committed, on the leader",
+            lambda: int(figures().is_changing_voters),
+        ),
+        gauge(
+            f"{_RAFT}ignored_static_voters",
+            "1 if voters are configured, and others or the same are in the log and count",
+            lambda: int(figures().ignores_static_voters),
+        ),
         *_latency("commit_latency", "Time from an append to its commit in ms", counts.commit),
         *_latency("election_latency", "Time from standing for election to a leader in ms", counts.election),
         counter(f"{_RAFT}append_records_total", "Records appended here as leader", lambda: counts.appended_records),

@@ -313,6 +313,11 @@ class QuorumCore:
         return self._leadership.next_offset if is_leader else self._replica.log.end
 
     @property
+    def log_end_epoch(self) -> int:
+        """The epoch of the last record, maybe one that only a snapshot stands for; 0 if there never was one."""
+        return self._replica.log.last_epoch
+
+    @property
     def log_bytes(self) -> int:
         """About how large the log is."""
         return self._replica.log.bytes
@@ -326,6 +331,12 @@ class QuorumCore:
     def voters(self) -> VoterSet:
         """As the log has them, committed or not."""
         return self._replica.voters
+
+    @property
+    def ignores_static_voters(self) -> bool:
+        """Whether voters are configured and a record says who they are instead: the configuration may go (KIP-853)."""
+        replica = self._replica
+        return bool(replica.settings.static_voters) and replica.control.voters_offset is not None
 
     @property
     def is_voter(self) -> bool:

@@ -219,8 +219,11 @@ class QuorumDriver:
             election.voted_id,
             UNKNOWN_OFFSET if self._high_watermark is None else self._high_watermark,
             self._log.log_end_offset,
+            self._core.log_end_epoch,
+            self._core.ignores_static_voters,
             len(described.voters) if leads else -1,
             len(described.observers) if leads else -1,
+            self._core.is_changing_voters,
         )
 
     # Using

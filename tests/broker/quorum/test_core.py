@@ -390,6 +390,23 @@ def test_a_leader_that_leaves_waits_for_the_next_only_while_anybody_answers() ->
     assert driven.core.is_shut_down
 
 
+def test_configured_voters_count_until_the_log_names_them() -> None:
+    bench = QuorumBench()
+    bench.static([1, 2, 3])
+    for node in bench.nodes.values():
+        node.start()
+    bench.advance(9000)
+    leader = bench.leader()
+    assert (leader.up.ignores_static_voters, leader.up.is_changing_voters) == (False, False)
+    bench.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, bench.now))
+    leader.work()
+    assert (leader.up.ignores_static_voters, leader.up.is_changing_voters) == (True, True)
+    bench.advance(50)
+    assert not leader.up.is_changing_voters
+    assert all(node.up.ignores_static_voters for node in bench.nodes.values())
+    assert leader.up.log_end_epoch == leader.up.epoch
+
+
 def test_a_silent_observer_is_forgotten_in_time() -> None:
     driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
     driven.fetch_of(9, 0, last=0)

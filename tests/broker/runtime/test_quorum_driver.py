@@ -342,7 +342,9 @@ class TestFigures:
         assert (value("current_leader"), value("current_vote")) == (leader.id, leader.id)
         assert value("current_epoch") == leader.driver.leader.epoch
         assert value("high_watermark") == value("log_end_offset") == leader.driver.high_watermark
+        assert value("log_end_epoch") == leader.driver.leader.epoch
         assert (value("number_of_voters"), value("number_of_observers")) == (3, 0)
+        assert (value("uncommitted_voter_change"), value("ignored_static_voters")) == (0, 0)
         assert (value("append_records_total"), value("commit_latency")) == (1, 1)
         assert value("commit_latency_max") > value("commit_latency_max") == 0
         other = trio.others(leader)[0].driver.figures()
