@@ -205,8 +205,8 @@ class Node:
     ) -> None:
         self._not_ready = "the cluster's metadata is not known yet"
         await self._unless_ended(metadata.first_image.wait())
-        data = await self._start_data(directories, metadata)
-        lifecycle = self._join(directories, metadata, server, data)
+        data, lifecycle = await self._start_data(directories, metadata, server)
+        self._join(directories, metadata, data, lifecycle)
         self._exposition = Exposition(
             node_families([server, controllers], metadata, data, lifecycle, self._requests, self._lag, self._clock)
         )
@@ -218,24 +218,35 @@ class Node:
         self._undo.push_async_callback(self._withdraw, lifecycle)
         self._undo.callback(data.store.stop_creating)
 
-    async def _start_data(self, directories: NodeDirectories, metadata: MetadataPart) -> DataPart:
+    async def _start_data(
+        self, directories: NodeDirectories, metadata: MetadataPart, server: Server
+    ) -> tuple[DataPart, BrokerLifecycle]:
         self._not_ready = "logs are being loaded"
         log_dirs, image = directories.log_dirs, metadata.cache.image
         await asyncio.to_thread(load_logs, log_dirs, metadata.config, image, self._clock.now_ms())
+        lifecycle = self._build_lifecycle(directories, metadata, server)
         data = build_data(
-            self._fs, metadata.config, log_dirs, self._failures, metadata.cache, self._clock, self._io, self._loop
+            self._fs,
+            metadata.config,
+            log_dirs,
+            self._failures,
+            metadata.cache,
+            metadata.errand_channel,
+            lifecycle,
+            self._clock,
+            self._io,
+            self._loop,
         )
         metadata.driver.add_publisher(data.partitions)
         metadata.driver.add_publisher(data.groups)
         self._spawn(data.tasks.run())
         self._spawn(data.groups.run())
-        return data
+        return data, lifecycle
 
-    def _join(
-        self, directories: NodeDirectories, metadata: MetadataPart, server: Server, data: DataPart
-    ) -> BrokerLifecycle:
+    def _build_lifecycle(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> BrokerLifecycle:
+        """Once the logs are loaded, since the registration says whether all of them were closed well."""
         config = self._config
-        lifecycle = BrokerLifecycle(
+        return BrokerLifecycle(
             self._identity(directories, server),
             metadata.channel,
             clock=self._clock,
@@ -245,6 +256,11 @@ class Node:
                 config.initial_broker_registration_timeout_ms,
             ),
         )
+
+    def _join(
+        self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
+    ) -> None:
+        config = self._config
         self._client_dispatch_to = build_dispatcher(
             config,
             directories,
@@ -271,7 +287,6 @@ class Node:
         self._undo.callback(assignments.close)
         self._spawn(lifecycle.run())
         self._undo.push_async_callback(self._leave, data, lifecycle)
-        return lifecycle
 
     def _identity(self, directories: NodeDirectories, server: Server) -> BrokerIdentity:
         return BrokerIdentity(
@@ -384,8 +399,10 @@ class Node:
     async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:
         """End what lives on the logs, then flush and close them, with the marker of a clean shutdown."""
         data.groups.close()
+        data.close_replication()
         await self._end_background()
         data.deadlines.close()
+        await self._io.submit(_nothing)  # whatever the IO thread still does to a log is over then
         await asyncio.to_thread(data.log_dirs.close, broker_epoch=lifecycle.epoch)
 
     async def _end_background(self) -> None:
@@ -404,6 +421,10 @@ class Node:
         await self._undo.aclose()
         if not self._failure.done():
             self._failure.cancel()
+
+
+def _nothing() -> None:
+    """Comes after everything before it."""
 
 
 def _home_of(log_dirs: LogDirs, topic: str, index: int) -> Uuid | None:

@@ -7,7 +7,6 @@ from broker.metrics.family import Family, Sample, gauge
 
 Number: TypeAlias = Callable[[], float]
 
-_REPLICAS = "kafka_server_replicamanager_"
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
@@ -25,38 +24,6 @@ class LogFigures(NamedTuple):
 def broker_families(*, broker_state: Number) -> list[Family]:
     """The node as a whole; `broker_state` as in KIP-631: 1 starting, 2 recovery, 3 running, 6 shutting down."""
     return [gauge("kafka_server_kafkaserver_brokerstate", "State of the broker by KIP-631", broker_state)]
-
-
-def replica_families(
-    *,
-    partition_count: Number,
-    leader_count: Number,
-    under_replicated_partitions: Number,
-    under_min_isr_partition_count: Number,
-    at_min_isr_partition_count: Number,
-    offline_replica_count: Number,
-) -> list[Family]:
-    """ReplicaManager: the replicas on this node."""
-    return [
-        gauge(f"{_REPLICAS}partitioncount", "Partitions with a replica here", partition_count),
-        gauge(f"{_REPLICAS}leadercount", "Partitions led from here", leader_count),
-        gauge(
-            f"{_REPLICAS}underreplicatedpartitions",
-            "Partitions led from here that lack an in-sync replica",
-            under_replicated_partitions,
-        ),
-        gauge(
-            f"{_REPLICAS}underminisrpartitioncount",
-            "Partitions led from here with fewer in-sync replicas than min.insync.replicas",
-            under_min_isr_partition_count,
-        ),
-        gauge(
-            f"{_REPLICAS}atminisrpartitioncount",
-            "Partitions led from here with exactly min.insync.replicas in-sync replicas",
-            at_min_isr_partition_count,
-        ),
-        gauge(f"{_REPLICAS}offlinereplicacount", "Replicas here that are offline", offline_replica_count),
-    ]
 
 
 def controller_families(

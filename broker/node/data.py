@@ -10,11 +10,15 @@ from broker.config.broker_config import BrokerConfig
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.metadata.image import MetadataImage
+from broker.runtime.broker_lifecycle import RegisteredBroker
+from broker.runtime.controller_channel import ControllerChannel
 from broker.runtime.dynamic_config import DynamicConfig
 from broker.runtime.followings import Unfetched
 from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.hosted_shard import WriteLimits
 from broker.runtime.io_thread import BlockingIo
+from broker.runtime.isr_shrinking import IsrShrinking
+from broker.runtime.isr_updates import IsrUpdates
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.log_store import DirectoryFailures, LogStore
 from broker.runtime.log_tasks import LogTasks, LogTaskSettings
@@ -43,6 +47,13 @@ class DataPart:
     tasks: LogTasks
     groups: GroupCoordinator
     deadlines: Deadlines
+    isr_updates: IsrUpdates
+    isr_shrinking: IsrShrinking
+
+    def close_replication(self) -> None:
+        """Change no in-sync sets any more."""
+        self.isr_shrinking.close()
+        self.isr_updates.close()
 
 
 def load_logs(log_dirs: LogDirs, config: DynamicConfig, image: MetadataImage, now_ms: int) -> None:
@@ -68,6 +79,8 @@ def build_data(
     log_dirs: LogDirs,
     failures: DirectoryFailures,
     metadata: MetadataCache,
+    channel: ControllerChannel,
+    broker: RegisteredBroker,
     clock: Clock,
     io: BlockingIo,
     loop: asyncio.AbstractEventLoop,
@@ -86,6 +99,7 @@ def build_data(
     store = LogStore(log_dirs, cleaner, removals, io, clock, delete_delay_ms=static.log_segment_delete_delay_ms)
     store.discard_leftovers()
     flusher = LogFlusher(io, deadlines)
+    isr_updates = IsrUpdates(static.node_id, channel, broker, loop)
     partitions = Partitions(
         static.node_id,
         store,
@@ -95,15 +109,20 @@ def build_data(
         config.log_config,
         loop,
         Unfetched(),
+        isr_updates,
         lag_time_max_ms=static.replica_lag_time_max_ms,
     )
+    isr_shrinking = IsrShrinking(
+        lambda: partitions.replicated, loop, deadlines, lag_time_max_ms=static.replica_lag_time_max_ms
+    )
+    isr_shrinking.start()
     failures.listen(partitions.on_directory_failed)
     tasks = LogTasks(
         partitions, log_dirs, cleaner, removals, flusher, io, clock, lambda: _task_settings(config.current)
     )
     groups = _build_groups(static, partitions, metadata, clock, io, loop, deadlines)
     partitions.add_listener(groups)
-    return DataPart(log_dirs, store, partitions, tasks, groups, deadlines)
+    return DataPart(log_dirs, store, partitions, tasks, groups, deadlines, isr_updates, isr_shrinking)
 
 
 def _build_groups(

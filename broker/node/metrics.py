@@ -13,7 +13,6 @@ from broker.metrics.node import (
     controller_families,
     group_families,
     log_families,
-    replica_families,
 )
 from broker.metrics.quorum import quorum_families
 from broker.metrics.requests import RequestMetrics
@@ -21,10 +20,7 @@ from broker.metrics.snapshots import snapshot_families
 from broker.net.server import Server
 from broker.node.data import DataPart
 from broker.node.metadata import MetadataPart
-from broker.replication.isr import effective_min_isr
-from broker.replication.leader import Leader
 from broker.runtime.broker_lifecycle import BrokerLifecycle
-from broker.runtime.partitions import Partitions
 
 
 def node_families(
@@ -94,29 +90,7 @@ def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
 
 def _replicas(data: DataPart) -> list[Family]:
     partitions = data.partitions
-    return replica_families(
-        partition_count=lambda: sum(1 for _ in partitions.all()),
-        leader_count=lambda: sum(1 for _ in _led(partitions)),
-        under_replicated_partitions=lambda: sum(_lacks_replicas(role) for role, _ in _led(partitions)),
-        under_min_isr_partition_count=lambda: sum(_isr_surplus(*each) < 0 for each in _led(partitions)),
-        at_min_isr_partition_count=lambda: sum(_isr_surplus(*each) == 0 for each in _led(partitions)),
-        offline_replica_count=lambda: partitions.offline_count,
-    )
-
-
-def _led(partitions: Partitions) -> Iterator[tuple[Leader, int]]:
-    """The partitions led here: the leader's state, and `min.insync.replicas`."""
-    for partition in partitions.all():
-        if partition.is_leader:
-            yield partition.leader_role, partition.log.config.min_insync_replicas
-
-
-def _lacks_replicas(role: Leader) -> bool:
-    return len(role.isr.committed) < len(role.replicas)
-
-
-def _isr_surplus(role: Leader, min_insync_replicas: int) -> int:
-    return len(role.isr.committed) - effective_min_isr(min_insync_replicas, len(role.replicas))
+    return partitions.figures.families(offline_replica_count=lambda: partitions.offline_count)
 
 
 def _controller(metadata: MetadataPart) -> list[Family]:

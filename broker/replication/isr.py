@@ -66,6 +66,19 @@ PendingIsr = PendingExpand | PendingShrink
 IsrState = CommittedIsr | PendingExpand | PendingShrink
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class IsrProposal:
+    """What the controller is asked for, on top of the state with these epochs.
+
+    `members` are (broker id, broker epoch), with -1 for an epoch that is not known. `pending` waits for the answer.
+    """
+
+    pending: PendingIsr
+    leader_epoch: int
+    partition_epoch: int
+    members: tuple[tuple[int, int], ...]
+
+
 def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
     """`min.insync.replicas`, but never more than there are replicas: otherwise nothing could ever be written."""
     return min(min_insync_replicas, replica_count)

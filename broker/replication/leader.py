@@ -14,13 +14,16 @@ moment. `caught_up_ms` is the last such moment.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.replication.epochs import UNKNOWN_EPOCH
-from broker.replication.isr import CommittedIsr, IsrState, PendingIsr, effective_min_isr
+from broker.replication.isr import CommittedIsr, IsrProposal, IsrState, PendingIsr, effective_min_isr
 from protocol.errors import ErrorCode
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
+NEVER_MS = -(2**62)
+"""Long before any moment: the clock of these rules is monotonic, and may have begun a second ago."""
 
 # (broker id, broker epoch it fetched with, or -1 from followers that do not tell) -> may it join the ISR?
 # True for a registered, unfenced broker that is not shutting down and whose registration has that epoch.
@@ -29,12 +32,13 @@ IsrEligibility = Callable[[int, int], bool]
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What this leader knows of one follower. Times are milliseconds of the leader's clock, 0 = never."""
+    """What this leader knows of one follower. Times are milliseconds of the leader's monotonic clock: a wall clock that
+    is set must not drop members, or keep them."""
 
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
-    caught_up_ms: int = 0
-    last_fetch_ms: int = 0
+    caught_up_ms: int = NEVER_MS
+    last_fetch_ms: int = NEVER_MS
     leader_end_at_last_fetch: int = 0
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
 
@@ -175,6 +179,13 @@ class Leader:
         self.isr = self.isr.propose_shrink(lagging)
         return self.isr
 
+    def proposal(self, pending: PendingIsr, own_broker_epoch: int) -> IsrProposal:
+        """What to tell the controller of a change: the members wanted, each in the life in which it was seen."""
+        epochs = {broker_id: follower.broker_epoch for broker_id, follower in self.followers.items()}
+        epochs[self.broker_id] = own_broker_epoch
+        members = tuple((broker_id, epochs[broker_id]) for broker_id in self.replicas if broker_id in pending.proposed)
+        return IsrProposal(pending, self.epoch, self.partition_epoch, members)
+
     def on_isr_confirmed(self, leader_epoch: int, partition_epoch: int, isr: frozenset[int]) -> bool:
         """The controller's answer to a proposal; false if it speaks of another reign or of an older state."""
         if leader_epoch != self.epoch or partition_epoch < self.partition_epoch:
@@ -186,6 +197,22 @@ class Leader:
     def on_isr_refused(self) -> None:
         """The controller did not attempt the change or found the replica ineligible: as if it was never asked."""
         self.isr = CommittedIsr(self.isr.committed)
+
+    # ---- standing
+
+    def standing(self, min_insync_replicas: int) -> "Standing":
+        """How the partition fares, by what the controller has confirmed."""
+        members = len(self.isr.committed)
+        needed = effective_min_isr(min_insync_replicas, len(self.replicas))
+        return Standing(members < len(self.replicas), members < needed, members == needed)
+
+
+class Standing(NamedTuple):
+    """What operators watch of a led partition."""
+
+    is_under_replicated: bool
+    is_under_min_isr: bool
+    is_at_min_isr: bool
 
 
 @dataclass(frozen=True, slots=True)

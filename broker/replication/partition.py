@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.replication.follower import Follower
-from broker.replication.isr import CommittedIsr
-from broker.replication.leader import FollowerProgress, Leader
+from broker.replication.isr import CommittedIsr, IsrState
+from broker.replication.leader import NEVER_MS, FollowerProgress, Leader
 
 NO_LEADER = -1
 
@@ -66,7 +66,7 @@ def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_
         partition_epoch=assignment.partition_epoch,
         epoch_start_offset=log_end_offset if is_new_reign else _epoch_start(present),
         replicas=assignment.replicas,
-        isr=CommittedIsr(frozenset(assignment.isr)),
+        isr=_isr(present, assignment, is_new_reign=is_new_reign),
         followers=_followers(present, assignment, broker_id, now_ms, is_new_reign=is_new_reign),
     )
     return RoleChange(leader, is_new_reign)
@@ -75,6 +75,17 @@ def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_
 def _epoch_start(present: Role | None) -> int:
     assert isinstance(present, Leader)
     return present.epoch_start_offset
+
+
+def _isr(present: Role | None, assignment: Assignment, *, is_new_reign: bool) -> IsrState:
+    """The in-sync set of the metadata; but where that is only what the controller has answered us already, a proposal
+    made since then stands. It may have been accepted, and then whoever it adds could be elected: to forget it would let
+    the high watermark pass that replica by. (Kafka forgets it.)"""
+    if isinstance(present, Leader) and not is_new_reign and not isinstance(present.isr, CommittedIsr):
+        is_known = assignment.partition_epoch == present.partition_epoch
+        if is_known and present.isr.maximal.issubset(assignment.replicas):
+            return present.isr
+    return CommittedIsr(frozenset(assignment.isr))
 
 
 def _followers(
@@ -87,8 +98,8 @@ def _followers(
     followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
     if is_new_reign:
         for replica, progress in followers.items():
-            progress.caught_up_ms = now_ms if replica in assignment.isr else 0
-            progress.last_fetch_ms = progress.leader_end_at_last_fetch = 0
+            progress.caught_up_ms = now_ms if replica in assignment.isr else NEVER_MS
+            progress.last_fetch_ms, progress.leader_end_at_last_fetch = NEVER_MS, 0
     return followers
 
 

@@ -22,9 +22,12 @@ from typing import NamedTuple, Protocol
 
 from broker.logs import EventLog
 from broker.metadata.topic_names import is_internal
+from broker.metrics.replicas import NOT_HOSTED, ReplicaFigures, ReplicaStanding
 from broker.metrics.topics import TopicMeters
 from broker.replication.epochs import EpochEnd
 from broker.replication.follower import Follower
+from broker.replication.isr import IsrProposal, PendingExpand, PendingIsr
+from broker.replication.isr_changes import Confirmed, Outcome, Refused
 from broker.replication.leader import CommitTerms, FollowerFetch, Leader
 from broker.replication.partition import Assignment, Role, next_role
 from broker.runtime.waiters import OffsetWaiter, OffsetWaiters, WaitCallback, Watches
@@ -83,7 +86,11 @@ class Host(Protocol):
     def lag_time_max_ms(self) -> int:
         """`replica.lag.time.max.ms`."""
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """The wall clock's time, for what is stored."""
+
+    def monotonic_ms(self) -> int:
+        """For how long something takes."""
 
     def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a broker may join an in-sync set: active, and registered with that epoch (-1: any)."""
@@ -92,6 +99,15 @@ class Host(Protocol):
 
     def registered_epoch(self, broker_id: int) -> int:
         """The broker's epoch, -1 if it is not registered."""
+
+    @property
+    def figures(self) -> ReplicaFigures: ...
+
+    def propose_isr(self, partition: "Partition", proposal: IsrProposal) -> None:
+        """Ask the controller; `partition.on_isr_outcome` follows."""
+
+    def withdraw_isr(self, partition: "Partition") -> None:
+        """What was asked for is void."""
 
     def flush(self, partition: "Partition") -> None:
         """Sync the log soon, off the loop, and call `partition.on_flushed`."""
@@ -133,6 +149,7 @@ class Partition:
         "_is_closed",
         "_is_flush_timed",
         "_segment",
+        "_standing",
         "_trimmed",
         "consumer_bounds",
         "follower_bounds",
@@ -167,6 +184,7 @@ class Partition:
         self._is_closed = False
         self._after_cut: list[Callable[[], None]] = []
         self.marks_before_cut: Marks | None = None
+        self._standing = NOT_HOSTED
         self._segment = log.active_segment
         self.log_end = Watches()
         self.marks = Watches()
@@ -186,11 +204,12 @@ class Partition:
     ) -> "Partition":
         """Take up the role that the metadata assigns."""
         change = next_role(
-            None, assignment, broker_id=host.broker_id, log_end_offset=log.log_end_offset, now_ms=host.now_ms()
+            None, assignment, broker_id=host.broker_id, log_end_offset=log.log_end_offset, now_ms=host.monotonic_ms()
         )
         assert change is not None
         partition = cls(topic, topic_id, index, log, change.role, host, traffic)
         partition._begin_reign()
+        partition._note_standing()
         return partition
 
     def __str__(self) -> str:
@@ -250,23 +269,35 @@ class Partition:
             assignment,
             broker_id=self._host.broker_id,
             log_end_offset=self.log.log_end_offset,
-            now_ms=self._host.now_ms(),
+            now_ms=self._host.monotonic_ms(),
         )
         if change is None:
             return
-        was_leader, self.role = self.is_leader, change.role
-        if was_leader and not self.is_leader:
-            self._fail_writers(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        before, self.role = self.role, change.role
+        if isinstance(before, Leader):
+            self._leave_behind(before)
         if change.is_new_reign:
             self._begin_reign()
         else:
             self._move_high_watermark()
+        self._note_standing()
         self._host.on_role(self, is_new_reign=change.is_new_reign, was_deferred=was_deferred)
+
+    def _leave_behind(self, before: Leader) -> None:
+        """What was under way on behalf of a state that is no more."""
+        if not isinstance(self.role, Leader):
+            self._fail_writers(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if isinstance(before.isr, PendingIsr) and (
+            not isinstance(self.role, Leader) or self.role.isr is not before.isr
+        ):
+            self._host.withdraw_isr(self)
 
     def close(self, error: ErrorCode) -> None:
         """This replica is hosted no longer: who waits is told `error`, readers look again and find it gone."""
         self._is_closed = True
         self._after_cut.clear()
+        self._host.withdraw_isr(self)
+        self._stand(NOT_HOSTED)
         self._fail_writers(error)
         self._trimmed.fail(error)
         self.marks.fire()
@@ -312,7 +343,7 @@ class Partition:
             raise self.offline(failure) from failure
         if not info.duplicate:
             if role.followers:
-                role.on_append(previous_end, now_ms)
+                role.on_append(previous_end, self._host.monotonic_ms())
             self._after_append(info, log)
         return info
 
@@ -383,13 +414,14 @@ class Partition:
     def _commit_terms(self) -> CommitTerms:
         host = self._host
         return CommitTerms(
-            self.log.config.min_insync_replicas, host.now_ms(), host.lag_time_max_ms, host.is_isr_eligible
+            self.log.config.min_insync_replicas, host.monotonic_ms(), host.lag_time_max_ms, host.is_isr_eligible
         )
 
     def configure(self, config: LogConfig) -> None:
         """Take a new configuration; it may allow to commit what could not be before."""
         self.log.config = config
         self._move_high_watermark()
+        self._note_standing()
 
     # ---- following
 
@@ -519,15 +551,83 @@ class Partition:
     # ---- followers
 
     def on_follower_fetch(self, fetch: FollowerFetch) -> ErrorCode:
-        """Take note of how far a follower has come; what that commits is committed. Raises KafkaError if another broker
-        leads."""
-        host = self._host
+        """Take note of how far a follower has come; what that commits is committed, and who caught up is proposed as a
+        member. Raises KafkaError if another broker leads."""
+        role, host = self.leader_role, self._host
         registered = host.registered_epoch(fetch.broker_id)
-        error = self.leader_role.on_follower_fetch(fetch, self.log.log_end_offset, host.now_ms(), registered)
+        error = role.on_follower_fetch(fetch, self.log.log_end_offset, host.monotonic_ms(), registered)
         if error is ErrorCode.NONE:
+            if fetch.broker_id not in role.isr.committed:
+                self._propose(role.propose_expand(fetch.broker_id, self.log.high_watermark, host.is_isr_eligible))
             self._move_high_watermark()
-            self._trimmed.reached(self.low_watermark())
+            if len(self._trimmed):
+                self._trimmed.reached(self.low_watermark())
         return error
+
+    def is_in_sync(self, broker_id: int) -> bool:
+        """Whether the controller has confirmed that a follower of this leader is a member."""
+        return isinstance(self.role, Leader) and broker_id in self.role.isr.committed
+
+    def shrink_isr(self) -> None:
+        """Propose to drop the members that have lagged for too long."""
+        if isinstance(self.role, Leader):
+            host = self._host
+            self._propose(self.role.propose_shrink(self.log.log_end_offset, host.monotonic_ms(), host.lag_time_max_ms))
+
+    def _propose(self, pending: PendingIsr | None) -> None:
+        if pending is None:
+            return
+        role, host = self.leader_role, self._host
+        proposal = role.proposal(pending, host.registered_epoch(host.broker_id))
+        _log.info(
+            "proposing a larger in-sync set"
+            if isinstance(pending, PendingExpand)
+            else "proposing a smaller in-sync set",
+            partition=self,
+            committed=sorted(pending.committed),
+            proposed=sorted(pending.proposed),
+            high_watermark=self.log.high_watermark,
+            end=self.log.log_end_offset,
+        )
+        host.propose_isr(self, proposal)
+
+    def on_isr_outcome(self, outcome: Outcome) -> None:
+        """The controller's word on a proposal. It means nothing once the state that was proposed on is no more."""
+        role = self.role
+        if not isinstance(role, Leader) or role.isr is not outcome.proposal.pending:
+            return
+        if isinstance(outcome, Confirmed):
+            self._confirm(role, outcome)
+            return
+        if outcome.error is not None:
+            self._host.figures.failed_isr_updates += 1
+            _log.warning("an in-sync set was not changed", partition=self, reason=outcome.error.name)
+        if isinstance(outcome, Refused):
+            role.on_isr_refused()
+            self._move_high_watermark()
+
+    def _confirm(self, role: Leader, outcome: Confirmed) -> None:
+        if not role.on_isr_confirmed(outcome.leader_epoch, outcome.partition_epoch, outcome.isr):
+            return
+        figures = self._host.figures
+        if isinstance(outcome.proposal.pending, PendingExpand):
+            figures.isr_expands += 1
+        else:
+            figures.isr_shrinks += 1
+        _log.info("the in-sync set is changed", partition=self, isr=sorted(outcome.isr))
+        self._note_standing()
+        self._move_high_watermark()
+
+    def _note_standing(self) -> None:
+        role = self.role
+        if isinstance(role, Leader):
+            self._stand(ReplicaStanding(True, True, *role.standing(self.log.config.min_insync_replicas)))
+        else:
+            self._stand(ReplicaStanding(True))
+
+    def _stand(self, now: ReplicaStanding) -> None:
+        self._host.figures.move(self._standing, now)
+        self._standing = now
 
     # ---- trimming
 
@@ -556,6 +656,6 @@ class Partition:
 
     def on_log_start_moved(self) -> None:
         """Deletion or retention moved the start of the log."""
-        if self.is_leader:
+        if self.is_leader and len(self._trimmed):
             self._trimmed.reached(self.low_watermark())
         self.marks.fire()

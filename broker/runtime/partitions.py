@@ -12,7 +12,7 @@ replica would forget what it has acknowledged.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -23,7 +23,10 @@ from broker.metadata.delta import MetadataDelta
 from broker.metadata.image import MetadataImage
 from broker.metadata.partition import PartitionRegistration
 from broker.metadata.topic_image import TopicDelta, TopicImage, TopicsDelta
+from broker.metrics.replicas import ReplicaFigures
 from broker.metrics.topics import BrokerTopicMetrics
+from broker.replication.isr import IsrProposal
+from broker.replication.leader import Leader
 from broker.runtime.followings import FollowerSource, Followings
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.log_store import LogStore
@@ -56,12 +59,20 @@ class PartitionListener(Protocol):
         """A partition is in service, in the role that it has now. It may come later than the metadata of it."""
 
 
+class IsrProposals(Protocol):
+    """The way of proposed in-sync sets to the controller; what becomes of one, the partition is told."""
+
+    def propose(self, proposer: Partition, proposal: IsrProposal) -> None: ...
+
+    def withdraw(self, proposer: Partition) -> None: ...
+
+
 class Partitions:
     """All hosted partitions. Install as a metadata publisher after the cache, before whoever uses partitions.
 
     `config_of(image, topic)` gives a topic's log configuration. `on_directory_failed` is to be told of every log
     directory that goes offline (`DirectoryFailures.listen`); whether the node can go on is decided elsewhere.
-    `followers` fetches for the replicas that other brokers lead.
+    `followers` fetches for the replicas that other brokers lead; `isr` takes proposals for those led from here.
     """
 
     def __init__(
@@ -74,10 +85,12 @@ class Partitions:
         config_of: Callable[[MetadataImage, str], LogConfig],
         loop: Loop,
         followers: FollowerSource,
+        isr: IsrProposals,
         *,
         lag_time_max_ms: int,
     ) -> None:
         self.traffic = BrokerTopicMetrics()
+        self.figures = ReplicaFigures()
         self._broker_id = broker_id
         self._store = store
         self._flusher = flusher
@@ -86,6 +99,8 @@ class Partitions:
         self._config_of = config_of
         self._loop = loop
         self._followings = Followings(broker_id, followers, metadata)
+        self._isr = isr
+        self._replicated: dict[Partition, None] = {}
         self._lag_time_max_ms = lag_time_max_ms
         self._creating: set[tuple[str, int]] = set()
         """By name, since a topic that follows a deleted one of its name gets the same directory."""
@@ -106,6 +121,11 @@ class Partitions:
         """Every partition in service. Over a copy of the topics: they may change while a caller pauses."""
         for topic in tuple(self.by_id.values()):
             yield from tuple(topic.partitions.values())
+
+    @property
+    def replicated(self) -> Collection[Partition]:
+        """The partitions led from here that have followers."""
+        return self._replicated.keys()
 
     def is_in_service(self, partition: Partition) -> bool:
         """Whether the partition is still hosted: it may have been deleted, or lost its disk."""
@@ -242,7 +262,7 @@ class Partitions:
         traffic = self.traffic.topic(name)
         partition = Partition.open(name, topic_id, index, log, registration, self, traffic)
         topic.partitions[index] = partition
-        self._followings.on_role(partition, is_new_reign=True)
+        self._note_role(partition, is_new_reign=True)
         for listener in self._listeners:
             listener.on_hosted(partition)
 
@@ -259,6 +279,7 @@ class Partitions:
         partition = None if topic is None else topic.partitions.pop(index, None)
         if partition is not None:
             self._followings.drop(partition)
+            self._replicated.pop(partition, None)
         if topic is not None and not topic.partitions:
             del self.by_id[topic_id]
             if self.by_name.get(topic.name) is topic:
@@ -302,6 +323,9 @@ class Partitions:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    def monotonic_ms(self) -> int:
+        return int(self._clock.monotonic_ms())
+
     def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
@@ -319,10 +343,23 @@ class Partitions:
 
     def on_role(self, partition: Partition, *, is_new_reign: bool, was_deferred: bool) -> None:
         """A coordinator that lives on a partition may have found it not to lead yet."""
-        self._followings.on_role(partition, is_new_reign=is_new_reign)
+        self._note_role(partition, is_new_reign=is_new_reign)
         if was_deferred:
             for listener in self._listeners:
                 listener.on_hosted(partition)
+
+    def _note_role(self, partition: Partition, *, is_new_reign: bool) -> None:
+        if isinstance(partition.role, Leader) and partition.role.followers:
+            self._replicated[partition] = None
+        else:
+            self._replicated.pop(partition, None)
+        self._followings.on_role(partition, is_new_reign=is_new_reign)
+
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+        self._isr.propose(partition, proposal)
+
+    def withdraw_isr(self, partition: Partition) -> None:
+        self._isr.withdraw(partition)
 
     def unsettled(self) -> "asyncio.Future[bool]":
         return self._loop.create_future()

@@ -15,13 +15,21 @@ from broker.metadata.partition import UNASSIGNED_DIRECTORY
 from broker.metadata.records import MetadataRecord
 from broker.net.request import ConnectionInfo, Request
 from broker.runtime.fetch_sessions import FetchSessions
+from broker.runtime.isr_updates import IsrUpdates
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.log_store import LogStore
 from broker.runtime.metadata_cache import MetadataCache
 from broker.runtime.partition import Partition
 from broker.runtime.partitions import Partitions
 from broker.runtime.waiters import Deadlines
+from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
     PartitionChangeRecord,
@@ -99,6 +107,53 @@ class RecordedFetchers:
         return told
 
 
+class FakeController:
+    """Takes AlterPartition requests, which wait in `asked` until the test answers. `epoch` is this broker's."""
+
+    def __init__(self, loop: ManualLoop, epoch: int = 1) -> None:
+        self.epoch = epoch
+        self._loop = loop
+        self.asked: list[tuple[AlterPartitionRequest, asyncio.Future[AlterPartitionResponse]]] = []
+
+    def alter_partitions(self, request: AlterPartitionRequest) -> "asyncio.Future[AlterPartitionResponse]":
+        future: asyncio.Future[AlterPartitionResponse] = self._loop.create_future()
+        self.asked.append((request, future))
+        return future
+
+    def take(self) -> tuple[AlterPartitionRequest, "asyncio.Future[AlterPartitionResponse]"]:
+        """The only request that is under way."""
+        self._loop.run_soon()
+        ((request, future),) = self.asked
+        self.asked = []
+        return request, future
+
+    def answer(self, error: ErrorCode = ErrorCode.NONE) -> list[list[int]]:
+        """Answer all partitions of the request under way alike: with an error, or by doing what is asked. Returns the
+        members that were asked for, partition by partition."""
+        request, future = self.take()
+        wanted = []
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                isr = [member.broker_id for member in asked.new_isr_with_epochs]
+                wanted.append(isr)
+                answers.append(
+                    AlterPartitionResponsePartitionData(
+                        asked.partition_index,
+                        error,
+                        leader_id=BROKER_ID,
+                        leader_epoch=asked.leader_epoch,
+                        isr=[] if error else isr,
+                        partition_epoch=asked.partition_epoch + 1,
+                    )
+                )
+            topics.append(AlterPartitionResponseTopicData(topic.topic_id, answers))
+        future.set_result(AlterPartitionResponse(topics=topics))
+        self._loop.run_soon()
+        return wanted
+
+
 class DataPlane:
     """Broker 1 alone, or among others that exist in the metadata only.
 
@@ -132,6 +187,8 @@ class DataPlane:
         self.flusher = LogFlusher(self.io, self.deadlines)
         self.metadata = MetadataCache()
         self.fetchers = RecordedFetchers()
+        self.controller = FakeController(self.loop)
+        self.isr_updates = IsrUpdates(BROKER_ID, self.controller, self.controller, self.loop)
         self.partitions = Partitions(
             BROKER_ID,
             self.store,
@@ -141,6 +198,7 @@ class DataPlane:
             lambda image, topic: self._config_of_topic(topic),
             self.loop,
             self.fetchers,
+            self.isr_updates,
             lag_time_max_ms=30_000,
         )
         session_ids = count(1)

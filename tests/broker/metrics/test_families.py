@@ -16,8 +16,8 @@ from broker.metrics.node import (
     controller_families,
     group_families,
     log_families,
-    replica_families,
 )
+from broker.metrics.replicas import ReplicaFigures
 from broker.metrics.requests import ROTATION_MS, RequestMetrics
 from broker.metrics.topics import BrokerTopicMetrics
 from broker.net.backlog import RequestBacklog
@@ -107,14 +107,7 @@ class TestNode:
     async def test_the_names_that_dashboards_look_for(self) -> None:
         families = [
             *broker_families(broker_state=fixed(3)),
-            *replica_families(
-                partition_count=fixed(1),
-                leader_count=fixed(2),
-                under_replicated_partitions=fixed(3),
-                under_min_isr_partition_count=fixed(4),
-                at_min_isr_partition_count=fixed(5),
-                offline_replica_count=fixed(6),
-            ),
+            *ReplicaFigures(1, 2, 3, 4, 5, 6, 7, 8).families(offline_replica_count=fixed(9)),
             *controller_families(
                 active_controller_count=fixed(1),
                 active_broker_count=fixed(2),
@@ -134,7 +127,10 @@ class TestNode:
             "kafka_server_replicamanager_underreplicatedpartitions": 3,
             "kafka_server_replicamanager_underminisrpartitioncount": 4,
             "kafka_server_replicamanager_atminisrpartitioncount": 5,
-            "kafka_server_replicamanager_offlinereplicacount": 6,
+            "kafka_server_replicamanager_offlinereplicacount": 9,
+            "kafka_server_replicamanager_isrshrinks_total": 6,
+            "kafka_server_replicamanager_isrexpands_total": 7,
+            "kafka_server_replicamanager_failedisrupdates_total": 8,
             "kafka_controller_kafkacontroller_activecontrollercount": 1,
             "kafka_controller_kafkacontroller_activebrokercount": 2,
             "kafka_controller_kafkacontroller_fencedbrokercount": 3,

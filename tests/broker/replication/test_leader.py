@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink, effective_min_isr
-from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgress, Leader
+from broker.replication.leader import NEVER_MS, CommitTerms, FollowerFetch, FollowerProgress, Leader
 from protocol.errors import ErrorCode
 
 LAG_MS = 30_000
@@ -118,7 +118,7 @@ class TestFollowerFetch:
     def test_reaching_the_end_of_the_previous_fetch_is_having_been_caught_up_then(self) -> None:
         one = leader()
         one.on_follower_fetch(fetch(2, 5), 10, 1000, -1)
-        assert one.followers[2].caught_up_ms == 0
+        assert one.followers[2].caught_up_ms == NEVER_MS
         one.on_follower_fetch(fetch(2, 10), 20, 2000, -1)
         assert one.followers[2].caught_up_ms == 1000
         one.on_follower_fetch(fetch(2, 20), 20, 3000, -1)
@@ -166,6 +166,7 @@ class TestIsr:
 
     def test_members_that_lag_too_long_are_dropped(self) -> None:
         one = leader()
+        one.followers[3].caught_up_ms = 0
         one.on_follower_fetch(fetch(2, 10), 10, LAG_MS, -1)
         assert one.propose_shrink(10, LAG_MS, LAG_MS) is None
         proposed = one.propose_shrink(10, LAG_MS + 1, LAG_MS)
@@ -182,6 +183,35 @@ class TestIsr:
         one = leader(pending=PendingExpand(frozenset({1, 2}), 3))
         one.on_isr_refused()
         assert one.isr == CommittedIsr(frozenset({1, 2}))
+
+
+def test_a_proposal_names_each_member_in_the_life_in_which_it_fetched() -> None:
+    one = leader(isr=(1, 2))
+    one.partition_epoch = 7
+    one.on_follower_fetch(fetch(2, 10, broker_epoch=20), 10, 0, 20)
+    one.on_follower_fetch(fetch(3, 10), 10, 0, 30)
+    pending = one.propose_expand(3, 10, everyone)
+    assert pending is not None
+    proposal = one.proposal(pending, own_broker_epoch=11)
+    assert proposal.members == ((1, 11), (2, 20), (3, -1))
+    assert (proposal.leader_epoch, proposal.partition_epoch) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "expected"),
+    [
+        ((1, 2, 3), 2, (False, False, False)),
+        ((1, 2), 2, (True, False, True)),
+        ((1,), 2, (True, True, False)),
+        ((1, 2, 3), 9, (False, False, True)),
+    ],
+)
+def test_standing(isr: tuple[int, ...], min_isr: int, expected: tuple[bool, ...]) -> None:
+    assert leader(isr=isr).standing(min_isr) == expected
+
+
+def test_soon_after_the_clock_began_a_follower_that_never_fetched_has_not_caught_up() -> None:
+    assert not FollowerProgress().is_caught_up(10, 5, LAG_MS)
 
 
 def test_the_low_watermark_is_the_least_log_start_of_those_alive() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from broker.replication.follower import Follower, follower_high_watermark
 from broker.replication.isr import CommittedIsr, PendingExpand
-from broker.replication.leader import FollowerFetch, Leader
+from broker.replication.leader import NEVER_MS, FollowerFetch, Leader
 from broker.replication.partition import Role, next_role
 
 
@@ -33,7 +33,10 @@ def test_a_new_leader_starts_its_reign_at_its_log_end_and_knows_nothing_of_follo
     role = lead(None, Registration())
     assert (role.epoch, role.epoch_start_offset) == (0, 10)
     assert role.isr == CommittedIsr(frozenset({1, 2}))
-    assert {b: (f.log_end_offset, f.caught_up_ms) for b, f in role.followers.items()} == {2: (-1, 500), 3: (-1, 0)}
+    assert {b: (f.log_end_offset, f.caught_up_ms) for b, f in role.followers.items()} == {
+        2: (-1, 500),
+        3: (-1, NEVER_MS),
+    }
 
 
 def test_within_a_reign_only_membership_changes() -> None:
@@ -51,13 +54,35 @@ def test_within_a_reign_only_membership_changes() -> None:
     assert {b: f.log_end_offset for b, f in role.followers.items()} == {2: 9, 4: -1}
 
 
+def test_metadata_that_is_known_already_leaves_a_proposal_alone() -> None:
+    """The controller's answer came first, and a member was proposed since: it may have been admitted already."""
+    first = lead(None, Registration())
+    first.on_isr_confirmed(0, 3, frozenset({1, 2}))
+    first.isr = first.isr.propose_expand(3) if isinstance(first.isr, CommittedIsr) else first.isr
+    role = lead(first, Registration(partition_epoch=3))
+    assert role.isr is first.isr
+    newer = lead(first, Registration(partition_epoch=4, isr=(1, 2, 3)))
+    assert newer.isr == CommittedIsr(frozenset({1, 2, 3}))
+    next_reign = lead(first, Registration(leader_epoch=1, partition_epoch=3))
+    assert next_reign.isr == CommittedIsr(frozenset({1, 2}))
+
+
+def test_a_proposal_of_a_replica_that_is_no_more_goes() -> None:
+    """The change that was answered also ended a reassignment; the controller would never admit the replica."""
+    first = lead(None, Registration())
+    first.on_isr_confirmed(0, 3, frozenset({1, 2}))
+    first.isr = PendingExpand(frozenset({1, 2}), 3)
+    role = lead(first, Registration(partition_epoch=3, replicas=(1, 2)))
+    assert role.isr == CommittedIsr(frozenset({1, 2}))
+
+
 def test_the_same_leader_in_its_next_reign_keeps_what_followers_hold_but_not_their_time() -> None:
     first = lead(None, Registration())
     first.on_follower_fetch(FollowerFetch(3, -1, 0, 10, 0), 10, 600, -1)
     role = lead(first, Registration(leader_epoch=1, partition_epoch=1), 12, 900)
     assert (role.epoch, role.epoch_start_offset) == (1, 12)
     assert role.followers[3].log_end_offset == 10
-    assert (role.followers[2].caught_up_ms, role.followers[3].caught_up_ms) == (900, 0)
+    assert (role.followers[2].caught_up_ms, role.followers[3].caught_up_ms) == (900, NEVER_MS)
 
 
 def test_a_follower_that_becomes_leader_knows_nothing_of_the_others() -> None:

@@ -1,0 +1,85 @@
+"""ReplicaManager's figures: how the replicas of this node fare, kept up to date with every change.
+
+A node has tens of thousands of partitions and few changes: nothing is counted when somebody scrapes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.metrics.family import Family, counter, gauge
+
+_PREFIX = "kafka_server_replicamanager_"
+
+
+class ReplicaStanding(NamedTuple):
+    """What one partition adds to the gauges, each 0 or 1; all but the first only where it is led from here."""
+
+    is_hosted: bool = False
+    is_led: bool = False
+    is_under_replicated: bool = False
+    is_under_min_isr: bool = False
+    is_at_min_isr: bool = False
+
+
+NOT_HOSTED = ReplicaStanding()
+
+
+@dataclass(slots=True)
+class ReplicaFigures:
+    """The sums, and what was proposed to the controller in the end."""
+
+    partition_count: int = 0
+    leader_count: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    failed_isr_updates: int = 0
+
+    def move(self, before: ReplicaStanding, now: ReplicaStanding) -> None:
+        """A partition came, went, or fares differently."""
+        self.partition_count += now.is_hosted - before.is_hosted
+        self.leader_count += now.is_led - before.is_led
+        self.under_replicated += now.is_under_replicated - before.is_under_replicated
+        self.under_min_isr += now.is_under_min_isr - before.is_under_min_isr
+        self.at_min_isr += now.is_at_min_isr - before.is_at_min_isr
+
+    def families(self, *, offline_replica_count: Callable[[], float]) -> list[Family]:
+        """The gauges and counters under Kafka's names."""
+        return [
+            gauge(f"{_PREFIX}partitioncount", "Partitions with a replica here", lambda: self.partition_count),
+            gauge(f"{_PREFIX}leadercount", "Partitions led from here", lambda: self.leader_count),
+            gauge(
+                f"{_PREFIX}underreplicatedpartitions",
+                "Partitions led from here that lack an in-sync replica",
+                lambda: self.under_replicated,
+            ),
+            gauge(
+                f"{_PREFIX}underminisrpartitioncount",
+                "Partitions led from here with fewer in-sync replicas than min.insync.replicas",
+                lambda: self.under_min_isr,
+            ),
+            gauge(
+                f"{_PREFIX}atminisrpartitioncount",
+                "Partitions led from here with exactly min.insync.replicas in-sync replicas",
+                lambda: self.at_min_isr,
+            ),
+            gauge(f"{_PREFIX}offlinereplicacount", "Replicas here that are offline", offline_replica_count),
+            counter(
+                f"{_PREFIX}isrshrinks_total",
+                "In-sync sets led from here that lost a member because it lagged",
+                lambda: self.isr_shrinks,
+            ),
+            counter(
+                f"{_PREFIX}isrexpands_total",
+                "In-sync sets led from here that gained a member that caught up",
+                lambda: self.isr_expands,
+            ),
+            counter(
+                f"{_PREFIX}failedisrupdates_total",
+                "Changes of in-sync sets that the controller did not make when asked",
+                lambda: self.failed_isr_updates,
+            ),
+        ]

@@ -1,0 +1,143 @@
+"""Proposed changes of in-sync sets on their way to the controller (AlterPartition, KIP-497, KIP-903).
+
+A leader has at most one proposal under way for each partition, and a broker one request, which carries what has been
+proposed until then. A proposal is asked again until there is an answer to it, or until metadata made it void, in which
+case the answer is nobody's any more:
+
+    submitted --next_request--> in flight --answer--> Confirmed | Refused | Superseded
+        ^                          |
+        +--- Retried, no answer ---+          withdrawn, at any time: forgotten, whatever the answer
+
+Confirmed: the controller has written the change. Refused: it has not, and need not be asked again. Superseded: it knows
+more than we do, and metadata will tell us; until then nobody may be counted out, so the proposal stays pending.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from broker.replication.isr import IsrProposal
+from protocol.errors import ErrorCode
+from protocol.primitives import Uuid
+
+PartitionKey: TypeAlias = tuple[Uuid, int]
+"""Topic id and partition index."""
+
+MAX_CHANGES_PER_REQUEST = 5_000
+"""A controller that fell behind must not be handed more than it can decide and commit in one go."""
+
+_REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+_SUPERSEDED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAnswer:
+    """What the controller says of one partition. Epochs and members only with NONE."""
+
+    error: ErrorCode
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    isr: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    proposal: IsrProposal
+    leader_epoch: int
+    partition_epoch: int
+    isr: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    proposal: IsrProposal
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    proposal: IsrProposal
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """It goes into the next request again; without error where the controller said nothing of it."""
+
+    proposal: IsrProposal
+    error: ErrorCode | None
+
+
+Outcome: TypeAlias = Confirmed | Refused | Superseded | Retried
+
+
+class IsrChanges:
+    """The proposals of one broker."""
+
+    def __init__(self) -> None:
+        self._pending: dict[PartitionKey, IsrProposal] = {}
+        self._in_flight: dict[PartitionKey, IsrProposal] | None = None
+
+    def __len__(self) -> int:
+        """Proposals without an answer."""
+        return len(self._pending)
+
+    def submit(self, key: PartitionKey, proposal: IsrProposal) -> None:
+        """Ask for a change, in the place of what was asked for this partition before."""
+        self._pending.pop(key, None)
+        self._pending[key] = proposal
+
+    def withdraw(self, key: PartitionKey) -> None:
+        """Metadata made the proposal void, or the partition is gone."""
+        self._pending.pop(key, None)
+
+    def next_request(self) -> list[tuple[PartitionKey, IsrProposal]] | None:
+        """What to send now; None if there is nothing, or a request is under way. `on_response` or `on_failure` must
+        follow."""
+        if self._in_flight is not None or not self._pending:
+            return None
+        self._in_flight = dict(list(self._pending.items())[:MAX_CHANGES_PER_REQUEST])
+        return list(self._in_flight.items())
+
+    def on_response(self, answers: Mapping[PartitionKey, IsrAnswer]) -> list[tuple[PartitionKey, Outcome]]:
+        """What became of what was sent and not withdrawn."""
+        sent, self._in_flight = self._in_flight or {}, None
+        outcomes = [
+            (key, _outcome(proposal, answers.get(key)))
+            for key, proposal in sent.items()
+            if self._pending.get(key) is proposal
+        ]
+        for key, outcome in outcomes:
+            self._settle(key, outcome)
+        return outcomes
+
+    def on_failure(self) -> None:
+        """The request as a whole failed, or nobody answered: everything is asked again."""
+        self._in_flight = None
+
+    def _settle(self, key: PartitionKey, outcome: Outcome) -> None:
+        """What is asked again queues up behind the others."""
+        proposal = self._pending.pop(key)
+        if isinstance(outcome, Retried):
+            self._pending[key] = proposal
+
+
+def _outcome(proposal: IsrProposal, answer: IsrAnswer | None) -> Outcome:
+    if answer is None:
+        return Retried(proposal, None)
+    if answer.error is ErrorCode.NONE:
+        return Confirmed(proposal, answer.leader_epoch, answer.partition_epoch, answer.isr)
+    if answer.error in _REFUSED:
+        return Refused(proposal, answer.error)
+    if answer.error in _SUPERSEDED:
+        return Superseded(proposal, answer.error)
+    return Retried(proposal, answer.error)
