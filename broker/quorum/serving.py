@@ -123,7 +123,7 @@ class Serving:
             return error
         if request.replica.id == self._replica.key.id:
             return ErrorCode.INVALID_REQUEST
-        if snapshot is None or snapshot.id == SnapshotId(0, 0):
+        if snapshot is None:
             return ErrorCode.SNAPSHOT_NOT_FOUND
         return position_error(request.position, snapshot.size)
 

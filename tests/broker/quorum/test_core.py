@@ -328,6 +328,78 @@ def snapshots_at(*ends: int) -> Recovered:
     return Recovered(ElectionState(4), ends[0], 30, (EpochStart(4, ends[0]),), stored, ())
 
 
+def test_who_fetches_a_snapshot_is_in_contact() -> None:
+    """A voter that takes long to fetch one does not cost the leader its majority."""
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
+    leader = Driven(recovered).lead()
+    for second in range(2, 9):
+        leader.at(second * 1000).tick()
+        assert page_error(leader, CLUSTER, leader.core.epoch) is ErrorCode.NONE
+    assert leader.core.role == "leader"
+
+
+def test_who_fetches_a_snapshot_is_waited_for() -> None:
+    """Or it would go while it is fetched: the start of the log stays where it is for an observer that just came."""
+    stored = (StoredSnapshot(SnapshotId(5, 4), 250, 0),)
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), stored, (), 1000)
+
+    def trims(observer: int | None, silent_ms: int = 0) -> bool:
+        leader = Driven(
+            recovered, lambda settings: replace(settings, retention_bytes=0, observer_session_timeout_ms=500)
+        ).lead()
+        for voter in (2, 3):
+            leader.fetch_of(voter, 8, last=5)
+        leader.settle()
+        leader.at(1200)
+        if observer is not None:
+            page_error(leader, CLUSTER, leader.core.epoch, sender=observer)
+        leader.at(1200 + silent_ms)
+        newer = StoredSnapshot(SnapshotId(7, 4), 250, leader.bench.now.wall_ms)
+        leader.core.on_snapshot_generated(newer, leader.bench.now)
+        ready = leader.core.take_ready()
+        return ready is not None and Trim(newer.id) in ready.log
+
+    assert trims(observer=None)
+    assert not trims(observer=9)
+    assert not trims(observer=9, silent_ms=500)
+    assert trims(observer=9, silent_ms=501)
+
+
+def test_what_goes_with_a_trim_is_promised_to_nobody() -> None:
+    """Answers that have not left leave after the trim, and what they would be read from is gone then."""
+    old = StoredSnapshot(SnapshotId(4, 4), 250, 0)
+    recovered = Recovered(ElectionState(4), 4, 9, (EpochStart(4, 4),), (old,), (), 1000)
+    leader = Driven(recovered, lambda each: replace(each, retention_bytes=0, start_offset_lag_time_max_ms=0)).lead()
+    leader.fetch_of(2, 10, last=5)
+    leader.settle()
+    leader.core.append(5, [b"x"], leader.bench.now)
+    under_way = leader.take()
+    log_token = leader.fetch_of(3, 6, last=4)
+    key = ReplicaKey(3, directory(3))
+    page_token = leader.ask(FetchSnapshotRequest(CLUSTER, key, 5, old.id, 0))
+    newer = StoredSnapshot(SnapshotId(8, 4), 250, 0)
+    leader.core.on_snapshot_generated(newer, leader.bench.now)
+    leader.persist(under_way)
+    ready = leader.take()
+    assert Trim(newer.id) in ready.log
+    told = answers(ready)[log_token]
+    assert (told.snapshot_id, told.read_from, told.log_start_offset) == (newer.id, -1, 8)
+    (page,) = [each.response for each in ready.answers if each.token == page_token]
+    assert page.error is ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def test_a_follower_trims_as_soon_as_the_leader_has() -> None:
+    stored = StoredSnapshot(SnapshotId(4, 1), 250, 0)
+    recovered = Recovered(ElectionState(1), 0, 9, (EpochStart(1, 0),), (stored,), (), 1000)
+    follower = Driven(recovered).follow()
+    follower.answered_fetch(replace(from_leader(b""), log_start_offset=3))
+    assert not follower.do().log
+    follower = Driven(recovered).follow()
+    follower.answered_fetch(replace(from_leader(b""), log_start_offset=3))
+    follower.answered_fetch(replace(from_leader(b""), log_start_offset=4))
+    assert follower.do().log == (Trim(stored.id),)
+
+
 def test_a_snapshot_that_comes_after_the_log_moved_beyond_it_goes_again() -> None:
     """It was being written when another one replaced the log."""
     driven = Driven(snapshots_at(10))
@@ -353,14 +425,15 @@ def test_a_page_that_was_not_asked_for_is_asked_for_again() -> None:
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
 
     asked: list[int] = []
-    for position, content, size in ((0, b"abc", 9), (0, b"abc", 9), (3, b"", 9), (3, b"def", 4)):
+    pages = [(snapshot_id, *page) for page in ((0, b"abc", 9), (0, b"abc", 9), (3, b"", 9), (3, b"def", 4))]
+    for of, position, content, size in [(SnapshotId(11, 1), 0, b"abc", 9), *pages]:
         sent = next(send for send in driven.do().sends if send.to_id == 2)
         assert isinstance(sent.request, FetchSnapshotRequest)
         asked.append(sent.request.position)
-        page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, size, position, 3, content)
+        page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), of, size, position, 3, content)
         driven.core.on_response(sent.serial, page, driven.bench.now)
         driven.at(driven.bench.now.monotonic_ms + 200).tick()
-    assert (asked, driven.core.oddities) == ([0, 3, 3, 3], 3)
+    assert (asked, driven.core.oddities) == ([0, 0, 3, 3, 3], 4)
     assert isinstance(next(send.request for send in driven.do().sends if send.to_id == 2), FetchRequest)
 
 
