@@ -7,7 +7,9 @@ with 0 only if there is no anomaly, nothing broke off, and there were enough rec
 
 `--acks 1 --unclean` makes losses permissible: acks=1 without retries, and unclean elections. The checker then permits
 suffixes that a leader of a later epoch cut off; consumers must have been told of every cut into what they had read.
-`--make apache` does the same to three nodes of Apache Kafka.
+Without idempotence it permits repetitions too: librdkafka was seen to send again what had no answer, at retries=0.
+With `--strict` all that is an anomaly, which shows that the checker finds some. `--make apache` does the same to three
+nodes of Apache Kafka.
 """
 
 import argparse
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from tests.chaos import network
 from tests.chaos.availability import by_fault, percentile
-from tests.chaos.checker import Anomaly
+from tests.chaos.checker import Anomaly, Rules
 from tests.chaos.faults import Faults
 from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import Client
@@ -39,6 +41,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--make", type=Make, choices=list(Make), default=Make.OTTLA)
     parser.add_argument("--acks", choices=("all", "1"), default="all")
     parser.add_argument("--unclean", action="store_true", help="permit unclean elections, and bring some about")
+    parser.add_argument(
+        "--strict", action="store_true", help="judge as if nothing might be lost, whatever is asked for"
+    )
     parser.add_argument("--clients", default=",".join(Client), help="some of " + ",".join(Client))
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=1200, help="records a second of each producer")
@@ -81,7 +86,15 @@ def main() -> int:
     if arguments.make is Make.APACHE and (reason := unavailable_reason()) is not None:
         print(f"no Apache Kafka: {reason}")
         return 2
-    load = Load(clients, arguments.partitions, arguments.rate, arguments.size, arguments.acks, arguments.unclean)
+    load = Load(
+        clients=clients,
+        partitions=arguments.partitions,
+        rate=arguments.rate,
+        size=arguments.size,
+        acks=arguments.acks,
+        unclean=arguments.unclean,
+        rules=rules_of(arguments),
+    )
     try:
         outcome = carry_out(arguments, load)
     except (RunFailed, AssertionError) as error:
@@ -95,6 +108,12 @@ def main() -> int:
     if not arguments.keep:
         shutil.rmtree(arguments.directory)
     return 0
+
+
+def rules_of(arguments: argparse.Namespace) -> Rules:
+    if arguments.strict:
+        return Rules()
+    return Rules(lossy=arguments.acks != "all" or arguments.unclean, idempotent=arguments.acks == "all")
 
 
 def carry_out(arguments: argparse.Namespace, load: Load) -> Outcome:
@@ -140,8 +159,9 @@ def report(arguments: argparse.Namespace, load: Load, outcome: Outcome, failures
     print(f"availability: {share:.1%} of the time; gaps: {len(gaps)}, p50 {p50:.0f} ms, max {worst} ms")
     for kind, each in sorted(by_fault(gaps, faults).items()):
         print(f"  after {kind}: {len(each)}, p50 {percentile(each, 0.5):.0f} ms, max {max(each)} ms")
-    if load.acks != "all" or load.unclean:
+    if load.rules.lossy:
         print(f"{findings.permitted_losses:,} acknowledged records lost as permitted, in {findings.loss_windows} cuts")
+        print(f"{findings.permitted_repeats:,} repeated or out of order by clients without idempotence")
     seen = ", ".join(f"{client} {findings.truncations[number]}" for number, client in enumerate(load.clients))
     print(f"truncations seen by consumers: {seen}")
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

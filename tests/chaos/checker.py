@@ -50,6 +50,7 @@ class Rules(NamedTuple):
     """What was promised: nothing is lost, or (`lossy`) no more than what leaders of later epochs never had."""
 
     lossy: bool = False
+    idempotent: bool = True  # else a client may send a record twice, so that it is there twice and out of order
     zombie_ms: int = 30_000  # how long after an election an old leader may still acknowledge
 
 
@@ -62,6 +63,7 @@ class Findings:
     acknowledged: int = 0
     failed: int = 0
     permitted_losses: int = 0
+    permitted_repeats: int = 0  # duplicates, and what they brought out of order, of producers without idempotence
     loss_windows: int = 0  # how many cuts (a partition and the epoch that cut it) those losses came from
     truncations: Counter[int] = field(default_factory=Counter)  # seen, by consumer
     failures: Counter[str] = field(default_factory=Counter)  # records given up, by reason
@@ -244,7 +246,7 @@ class Checker:
         before = self._final_sequence[told.producer][told.partition]
         if told.sequence <= before:
             where = f"producer {told.producer} partition {told.partition} offset {told.offset}"
-            self.findings.add(Anomaly.REORDERED, f"{where}: sequence {told.sequence} after {before}")
+            self._add_repeat(Anomaly.REORDERED, f"{where}: sequence {told.sequence} after {before}")
         self._final_sequence[told.producer][told.partition] = told.sequence + told.length - 1
 
     # Who is where
@@ -302,7 +304,13 @@ class Checker:
                 writes.offsets[sequence + each] = offset + each
             elif before != offset + each:
                 who = _words(producer << 40 | sequence + each)
-                self.findings.add(Anomaly.DUPLICATE, f"partition {partition}: {who} at {before} and {offset + each}")
+                self._add_repeat(Anomaly.DUPLICATE, f"partition {partition}: {who} at {before} and {offset + each}")
+
+    def _add_repeat(self, anomaly: Anomaly, example: str) -> None:
+        if self.rules.idempotent:
+            self.findings.add(anomaly, example)
+        else:
+            self.findings.permitted_repeats += 1
 
     # The end
 

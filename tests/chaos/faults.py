@@ -10,9 +10,10 @@ from tests.chaos.network import CLIENTS, Link, Network
 from tests.chaos.nodes import ChaosCluster
 
 # From the fault's end to the next one's begin.
-REST_S = (0.5, 2.5)
-# Longer than the time after which followers leave the in-sync set, and sessions end: nodes.SETTINGS.
-ISOLATION_S = 7.0
+REST_S = (0.3, 1.5)
+# Longer than it takes followers to leave the in-sync set, and a session to end: nodes.SETTINGS.
+STARVATION_S = 6.5
+ABSENCE_S = 5.0
 
 Act = Callable[[int], None]
 
@@ -58,7 +59,7 @@ class Faults:
                 ("not replicated", self._starve),
             ]
             if self.unclean:
-                kinds += [("not replicated, killed", self._starve_and_kill)] * 3
+                kinds += [("not replicated, killed", self._starve_and_kill)] * 2
         return kinds
 
     # Processes
@@ -109,10 +110,10 @@ class Faults:
         """It alone is in sync when it dies, so that whoever leads next lacks something."""
         links = self._fetches_from(victim)
         self.network.cut(links)
-        time.sleep(ISOLATION_S)
+        time.sleep(STARVATION_S)
         self.cluster[victim].kill()
         self.network.heal(links)
-        time.sleep(ISOLATION_S)
+        time.sleep(ABSENCE_S)
         self._start(victim)
 
     def _others(self, victim: int) -> list[int]:

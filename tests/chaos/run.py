@@ -40,6 +40,7 @@ class Load:
     size: int
     acks: str
     unclean: bool
+    rules: Rules
 
 
 @dataclass
@@ -62,8 +63,7 @@ class Run:
         self._network = network
         self._load = load
         self._lock = threading.Lock()
-        rules = Rules(lossy=load.acks != "all" or load.unclean)
-        self._checker = Checker(load.partitions, len(load.clients), len(load.clients), rules)
+        self._checker = Checker(load.partitions, len(load.clients), len(load.clients), load.rules)
         self._notes = 0
         self._started: set[int] = set()
         self._programs: list[Program] = []

@@ -269,6 +269,13 @@ def test_a_duplicate_is_one_even_where_losses_are_permitted() -> None:
     assert Anomaly.DUPLICATE in found(history.final((0, 1, 0, 0, 1), (1, 1, 0, 0, 2)))
 
 
+def test_without_idempotence_a_record_may_be_there_twice() -> None:
+    history = History(Rules(lossy=True, idempotent=False)).ack(0, 0, 2).poll(0, 2, 0).poll(2, 1, 0)
+    findings = history.final((0, 2, 0, 0, 1), (2, 1, 0, 0, 1))
+    assert found(findings) == {}
+    assert findings.permitted_repeats > 0
+
+
 def test_every_anomaly_is_planted_here() -> None:
     with open(__file__) as source:
         text = source.read()

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 CHUNK = 16
 FLUSH_MS = 50
+END_TIMEOUT_S = 60
 QUIET_CODES = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
 COMMON = {
     "socket.timeout.ms": 5000,
@@ -212,8 +213,18 @@ class Reader:
         return 0
 
     def _end(self, partition: int) -> int:
-        _low, high = self.consumer.get_watermark_offsets(self._at(partition, 0), timeout=30)
-        return int(high)
+        """New leaders do not know it at once."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while True:
+            try:
+                _low, high = self.consumer.get_watermark_offsets(self._at(partition, 0), timeout=5)
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise
+                tell(f"note {now_ms()} no end of partition {partition} yet: {error}")
+                time.sleep(0.5)
+            else:
+                return int(high)
 
     def _poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
