@@ -1,0 +1,131 @@
+"""One replica that is being kept up with its leader: what is asked for next, and what keeps it from being asked.
+
+    FETCHING ----> TRUNCATING   the logs part: records are being cut
+       |    \
+       |     ---> SEEKING       out of the leader's range: its bounds are being looked up; may end in a cut
+       |----> DELAYED           the leader cannot serve it now: for a while
+       |----> THROTTLED         it may not take more at the moment
+        ----> FAILED            nothing more, until the metadata names a new reign
+
+All but FAILED lead back to FETCHING. GONE: it is followed no longer, or under a new state; what was under way is void.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, Protocol, TypeVar
+
+from broker.replication.epochs import EpochEnd
+from protocol.primitives import Uuid
+
+UNKNOWN_LAG: Final = -1
+
+PartitionKey = tuple[Uuid, int]
+"""Topic id and index: a topic that is created anew under its old name is another one."""
+
+
+class Position(Protocol):
+    """Where a replica fetches on: its log's end, the epoch of its last record (-1: none), its log's start."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def last_epoch(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+
+class Replica(Protocol):
+    """What the rules of fetching look at. What changes a replica is its driver's to do."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def topic_id(self) -> Uuid: ...
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def fetch_position(self) -> Position: ...
+
+    def end_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where an epoch, or the greatest below it, ends in this replica's own log."""
+        ...
+
+
+class Phase(Enum):
+    """What is going on."""
+
+    FETCHING = "fetching"
+    TRUNCATING = "truncating"
+    SEEKING = "seeking"
+    DELAYED = "delayed"
+    THROTTLED = "throttled"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+NEXT: Final = {
+    Phase.FETCHING: {
+        Phase.TRUNCATING,
+        Phase.SEEKING,
+        Phase.DELAYED,
+        Phase.THROTTLED,
+        Phase.FAILED,
+        Phase.GONE,
+    },
+    Phase.TRUNCATING: {Phase.FETCHING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
+    Phase.SEEKING: {Phase.FETCHING, Phase.TRUNCATING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
+    Phase.DELAYED: {Phase.FETCHING, Phase.GONE},
+    Phase.THROTTLED: {Phase.FETCHING, Phase.GONE},
+    Phase.FAILED: {Phase.GONE},
+    Phase.GONE: set[Phase](),
+}
+
+P = TypeVar("P", bound=Replica)
+
+
+@dataclass(slots=True, eq=False)
+class Followed(Generic[P]):
+    """The state of one replica in one reign of its leader.
+
+    `told` is the position that the leader answers to: the very object `position` while nothing has changed since, None
+    if the leader was not told. `is_listed`: the leader's session has the partition. `lag` is in records, behind the
+    leader's high watermark. `failures` counts those in a row.
+    """
+
+    partition: P
+    key: PartitionKey
+    leader_epoch: int
+    position: Position
+    phase: Phase = Phase.FETCHING
+    told: Position | None = None
+    is_listed: bool = False
+    is_express: bool = False
+    lag: int = UNKNOWN_LAG
+    failures: int = 0
+    due_ms: int = 0
+    is_quota_bound: bool = False
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether what the leader says counts: it was asked for what is wanted now."""
+        return self.phase is Phase.FETCHING and self.told is self.position
+
+    def move(self, phase: Phase) -> None:
+        """Change the phase, as the table allows."""
+        assert phase in NEXT[self.phase], f"{self.partition.topic}-{self.partition.index}: {self.phase} to {phase}"
+        self.phase = phase
+
+    def refresh(self) -> bool:
+        """Look where the replica stands now; whether that is elsewhere."""
+        position = self.partition.fetch_position()
+        if position == self.position:
+            return False
+        self.position = position
+        return True

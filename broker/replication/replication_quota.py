@@ -1,0 +1,93 @@
+"""A bound on replication traffic (KIP-73): the replicas it is for, and how much went through lately.
+
+Kafka has two per broker, for what it sends as leader and for what it fetches as follower. The traffic of every listed
+replica counts, in sync or not; only those that are not in sync are ever held back, so a throttle never takes a replica
+out of its in-sync set.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from typing import Final
+
+UNLIMITED: Final = 2**63 - 1
+ALL: Final = "*"
+
+
+class ReplicationQuota:
+    """`rate` is in bytes per second, averaged over `window_count` samples of `window_ms` each
+    (`replication.quota.window.num`, `….size.seconds`).
+
+    The whole of the oldest sample counts until it is left behind, as in Kafka, whose first second of traffic is thus
+    not taken for a burst.
+    """
+
+    __slots__ = ("_listed", "_samples", "_total", "_window_count", "_window_ms", "rate")
+
+    def __init__(self, *, window_count: int = 11, window_ms: int = 1000) -> None:
+        self.rate = UNLIMITED
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._listed: dict[str, frozenset[int] | None] = {}  # None: all partitions
+        self._samples: deque[list[float]] = deque()  # (began at, bytes), the oldest first
+        self._total = 0.0
+
+    # ---- which replicas
+
+    def list_topic(self, topic: str, partitions: Collection[int] | None) -> bool:
+        """Throttle these partitions of a topic, or all of it (None); whether that is a change."""
+        listed = None if partitions is None else frozenset(partitions)
+        before: object = self._listed.get(topic, frozenset())
+        if listed is None or listed:
+            self._listed[topic] = listed
+        else:
+            self._listed.pop(topic, None)
+        return before != listed
+
+    def is_listed(self, topic: str, partition: int) -> bool:
+        """Whether a replica's traffic counts."""
+        if not self._listed or topic not in self._listed:
+            return False
+        partitions = self._listed[topic]
+        return partitions is None or partition in partitions
+
+    # ---- how much
+
+    def record(self, size_bytes: int, now_ms: float) -> None:
+        """Traffic of a listed replica."""
+        self._expire(now_ms)
+        if not self._samples or now_ms - self._samples[-1][0] >= self._window_ms:
+            self._samples.append([now_ms, 0.0])
+        self._samples[-1][1] += size_bytes
+        self._total += size_bytes
+
+    def observed(self, now_ms: float) -> float:
+        """Bytes per second lately."""
+        self._expire(now_ms)
+        if not self._samples:
+            return 0.0
+        elapsed_ms = max(now_ms - self._samples[0][0], self._window_ms)
+        return self._total * 1000 / elapsed_ms
+
+    def is_exceeded(self, now_ms: float) -> bool:
+        """Whether replicas that are not in sync have to wait."""
+        return self.rate != UNLIMITED and self.observed(now_ms) > self.rate
+
+    def _expire(self, now_ms: float) -> None:
+        oldest = now_ms - self._window_count * self._window_ms
+        while self._samples and self._samples[0][0] <= oldest:
+            self._total -= self._samples.popleft()[1]
+
+
+def listed_partitions(text: str, broker_id: int) -> Collection[int] | None:
+    """The partitions that `….replication.throttled.replicas` lists for a broker; None for all (`*`).
+
+    What does not parse was refused when it was set; here it lists nothing.
+    """
+    if text.strip() == ALL:
+        return None
+    found = []
+    for item in text.split(","):
+        partition, _, broker = item.strip().partition(":")
+        if partition.isdecimal() and broker == str(broker_id):
+            found.append(int(partition))
+    return found

@@ -1,0 +1,78 @@
+"""The follower's half of KIP-227: what the next request carries after each kind of answer."""
+
+from broker.replication.fetch_session import ClientSession, Verdict
+from protocol.errors import ErrorCode
+
+
+def opened(session_id: int = 7) -> ClientSession:
+    session = ClientSession()
+    assert session.on_answer(0, session_id, fits=True) is Verdict.USABLE
+    return session
+
+
+def carried(session: ClientSession) -> tuple[int, int]:
+    return session.id, session.epoch
+
+
+def test_the_first_request_asks_for_a_session() -> None:
+    assert carried(ClientSession()) == (0, 0)
+    assert ClientSession().is_full
+
+
+def test_an_answer_opens_it_and_each_further_one_counts() -> None:
+    session = opened()
+    assert carried(session) == (7, 1)
+    session.on_answer(0, 7, fits=True)
+    assert carried(session) == (7, 2)
+    assert not session.is_full
+
+
+def test_after_the_last_epoch_comes_1() -> None:
+    session = opened()
+    session.epoch = 2**31 - 1
+    session.on_answer(0, 7, fits=True)
+    assert carried(session) == (7, 1)
+
+
+def test_id_0_means_that_there_is_none_any_more() -> None:
+    session = opened()
+    assert session.on_answer(0, 0, fits=True) is Verdict.USABLE
+    assert carried(session) == (0, 0)
+
+
+def test_an_unknown_session_is_not_closed_again() -> None:
+    session = opened()
+    assert session.on_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, fits=True) is Verdict.ANEW
+    assert carried(session) == (0, 0)
+
+
+def test_a_wrong_epoch_closes_the_session_with_the_request_that_opens_the_next() -> None:
+    session = opened()
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is Verdict.ANEW
+    assert carried(session) == (7, 0)
+
+
+def test_a_failed_request_leaves_the_count_unknown() -> None:
+    session = opened()
+    session.on_failure()
+    assert carried(session) == (7, 0)
+    assert session.is_full
+
+
+def test_an_answer_that_does_not_fit_is_of_no_use() -> None:
+    session = opened()
+    assert session.on_answer(0, 7, fits=False) is Verdict.ANEW
+    assert carried(session) == (7, 0)
+
+
+def test_to_be_lost_twice_in_a_row_is_a_failure() -> None:
+    session = opened()
+    session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True)
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is Verdict.FAILED
+    session.on_answer(0, 8, fits=True)
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is Verdict.ANEW
+
+
+def test_mixed_topic_ids_and_other_errors_are_failures_at_once() -> None:
+    for code in (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, 9999):
+        assert opened().on_answer(code, 0, fits=True) is Verdict.FAILED
