@@ -1,0 +1,90 @@
+"""The fetchers of a broker under Kafka's names: ReplicaFetcherManager, FetcherLagMetrics, FetcherStats."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from broker.metrics.family import Family, Sample
+
+_MANAGER = "kafka_server_replicafetchermanager_"
+_LAG = "kafka_server_fetcherlagmetrics_consumerlag"
+_STATS = "kafka_server_fetcherstats_"
+_REPLICA = {"clientid": "Replica"}
+
+
+class ReplicaLag(NamedTuple):
+    """A replica, and how many records it is behind its leader's high watermark."""
+
+    topic: str
+    partition: int
+    records: int
+
+
+class FetcherFigures(NamedTuple):
+    """A fetcher at one moment. Counts since it began; `request_rate` is per second; `lags` is walked over once."""
+
+    leader_id: int
+    fetcher: int
+    host: str
+    port: int
+    requests: int
+    bytes: int
+    request_rate: float
+    failed_partitions: int
+    max_lag: int
+    lags: Iterable[ReplicaLag]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """As Kafka names its threads."""
+        return {"clientid": f"ReplicaFetcherThread-{self.fetcher}-{self.leader_id}"}
+
+
+def fetcher_families(fetchers: Callable[[], list[FetcherFigures]]) -> list[Family]:
+    """All there is to see of the fetchers. There are no threads that could die, so none is ever dead."""
+    return [
+        _total("maxlag", "Records that the replica furthest behind lacks", lambda: _max_lag(fetchers())),
+        _total("minfetchrate", "Requests per second of the slowest fetcher", lambda: _min_rate(fetchers())),
+        _total(
+            "failedpartitionscount",
+            "Replicas that are not fetched for until their next leader",
+            lambda: sum(each.failed_partitions for each in fetchers()),
+        ),
+        _total("deadthreadcount", "Fetchers that ended by an error", lambda: 0),
+        Family(_LAG, "Records that a replica lacks", "gauge", lambda: _lags(fetchers())),
+        Family(
+            f"{_STATS}requests_total",
+            "Fetch requests to a leader",
+            "counter",
+            lambda: _stats(fetchers(), lambda each: each.requests),
+        ),
+        Family(
+            f"{_STATS}bytes_total",
+            "Bytes of record batches fetched from a leader",
+            "counter",
+            lambda: _stats(fetchers(), lambda each: each.bytes),
+        ),
+    ]
+
+
+def _total(name: str, text: str, read: Callable[[], float]) -> Family:
+    return Family(f"{_MANAGER}{name}", text, "gauge", lambda: [Sample(read(), _REPLICA)])
+
+
+def _max_lag(fetchers: list[FetcherFigures]) -> int:
+    return max((each.max_lag for each in fetchers), default=0)
+
+
+def _min_rate(fetchers: list[FetcherFigures]) -> float:
+    return min((each.request_rate for each in fetchers), default=0.0)
+
+
+def _lags(fetchers: list[FetcherFigures]) -> Iterable[Sample]:
+    for fetcher in fetchers:
+        labels = fetcher.labels
+        for topic, partition, records in fetcher.lags:
+            yield Sample(records, {**labels, "topic": topic, "partition": str(partition)})
+
+
+def _stats(fetchers: list[FetcherFigures], value: Callable[[FetcherFigures], int]) -> Iterable[Sample]:
+    for fetcher in fetchers:
+        yield Sample(value(fetcher), {**fetcher.labels, "brokerhost": fetcher.host, "brokerport": str(fetcher.port)})

@@ -1,0 +1,42 @@
+"""A hosted partition as those see it who keep it up with its leader (`partition.Partition` is one)."""
+
+from asyncio import Future
+from typing import Protocol
+
+from broker.metrics.topics import TopicMeters
+from broker.replication.followed import Replica
+from protocol.primitives import Buffer
+
+
+class FollowedPartition(Replica, Protocol):
+    """`leader_id` is None while nobody leads. `leader_epoch` is that of the reign it is in."""
+
+    @property
+    def is_following(self) -> bool: ...
+
+    @property
+    def leader_id(self) -> int | None: ...
+
+    @property
+    def traffic(self) -> TopicMeters: ...
+
+    def append_fetched(
+        self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int
+    ) -> bool:
+        """Append what was answered to a fetch from `offset`, and take over the leader's marks.
+
+        False, with nothing done, if reign or position are others by now. Raises FetchedOutOfOrder, and KafkaError:
+        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR (of which the host knows then).
+        """
+        ...
+
+    def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
+        """Remove what lies at `offset` and beyond, and the epochs that begin at the new end.
+
+        False if the reign is over by then; raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        ...
+
+    def restart_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
+        """Remove everything, and begin anew at `offset`; otherwise as `truncate`."""
+        ...

@@ -1,0 +1,186 @@
+"""Transcripts of what a follower asks its leaders, hears from them, and does to its logs.
+
+A transcript is blocks separated by blank lines: a command line, `----`, and what happens, each line with the time in
+milliseconds since the command. Lines that begin with `#` are for people. `python -m
+tests.scenarios.replication.transcript --rewrite` writes the present output into the files; review the diff.
+
+Broker 9 follows. A message takes 1 ms. A log is given as runs of `epoch:records`; `4:0` is an epoch without records.
+
+    leader 1 [sessions=0]           one that can be reached
+    lead 1 t-0 1:3 2:2              it leads with this log, in the last epoch named
+    write 1 t-0 3                   commit 1 t-0 3          trim 1 t-0 2        (its log start)
+    log t-0 1:3                     the replica has this log already
+    follow t-0 leader=1 epoch=2     unfollow t-0
+    advance 500                     let time pass; with `quiet`, as any command, nothing is told of what happens
+    refuse 1 t-0 CODE …             the next answers about a partition
+    refuse-all 1 CODE …             the next answers as a whole
+    diverge 1 t-0 1:4               it once says that its epoch 1 ends at 4
+    stale 1 t-0                     it once answers with records that were not asked for
+    at-once 1 2                     it answers with so many records at most
+    down 1                          up 1                    move 1              (another port)
+    fault t-0 storage|corrupt|order     what becomes of the next append or cut
+    slow-cuts t-0 50                the disk needs so long to cut
+    config KEY VALUE [topic=t]      dynamic, for all brokers or a topic
+    status                          what is going on with each replica
+    connections                     which are open
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from broker.metadata.config_image import ResourceType
+from broker.replication.epochs import EpochEnd
+from broker.runtime.partition import FetchedOutOfOrder
+from protocol.errors import ErrorCode, KafkaError
+from tests.support.fetch_bench import Entry, FollowerBench, encode, fill
+
+HERE = Path(__file__).parent
+SEPARATOR = "----"
+
+Words = list[str]
+Named = dict[str, str]
+
+FAULTS: Mapping[str, Callable[[], Exception]] = {
+    "storage": lambda: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR),
+    "corrupt": lambda: KafkaError(ErrorCode.CORRUPT_MESSAGE),
+    "order": lambda: FetchedOutOfOrder("records do not follow"),
+}
+
+
+class Stage:
+    """Runs the commands of one transcript."""
+
+    def __init__(self) -> None:
+        self.output: list[str] = []
+        self.begun_at = 0.0
+        self.bench = FollowerBench(self.say)
+        self.commands: Mapping[str, Callable[[Words, Named], object]] = {
+            "leader": lambda words, named: self.bench.leader(
+                int(words[0]), session_slots=int(named.get("sessions", "100"))
+            ),
+            "lead": self.lead,
+            "write": lambda words, _: self.bench.write(int(words[0]), words[1], int(words[2])),
+            "commit": self.commit,
+            "trim": self.trim,
+            "log": lambda words, _: fill(self.bench.replica(words[0]).log, map(_run, words[1:])),
+            "follow": lambda words, named: [
+                self.bench.follow(word, int(named["leader"]), int(named["epoch"])) for word in words
+            ],
+            "unfollow": lambda words, _: self.bench.unfollow(words[0]),
+            "advance": lambda words, _: self.bench.advance(float(words[0])),
+            "refuse": lambda words, _: self.bench.led(int(words[0]), words[1]).refusals.extend(
+                ErrorCode[word] for word in words[2:]
+            ),
+            "refuse-all": lambda words, _: self.bench.leaders[int(words[0])].top_level_errors.extend(
+                ErrorCode[word] for word in words[1:]
+            ),
+            "diverge": lambda words, _: self.bench.led(int(words[0]), words[1]).lies.append(EpochEnd(*_run(words[2]))),
+            "stale": self.stale,
+            "at-once": lambda words, _: setattr(
+                self.bench.leaders[int(words[0])], "response_max_records", int(words[1])
+            ),
+            "down": lambda words, _: self.bench.transport.down.add(self.bench.leaders[int(words[0])].endpoint),
+            "up": lambda _words, _: self.bench.transport.down.clear(),
+            "move": lambda words, _: self.bench.move(int(words[0])),
+            "fault": lambda words, _: setattr(self.bench.replica(words[0]), "fault", FAULTS[words[1]]()),
+            "slow-cuts": lambda words, _: setattr(self.bench.replica(words[0]), "cut_takes_s", float(words[1]) / 1000),
+            "config": self.configure,
+            "status": self.status,
+            "connections": self.connections,
+        }
+
+    def run(self, line: str) -> list[str]:
+        """The output of one command."""
+        self.output, self.begun_at = [], self.bench.loop.time()
+        name, *words = line.split()
+        positional = [word for word in words if "=" not in word]
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        is_quiet = "quiet" in positional
+        self.commands[name]([word for word in positional if word != "quiet"], named)
+        if name != "advance":
+            self.bench.advance(0)
+        return ([] if is_quiet else self.output) or ["(nothing to tell)"]
+
+    def say(self, line: str) -> None:
+        """Something happened."""
+        self.output.append(f"{(self.bench.loop.time() - self.begun_at) * 1000:>5.0f} {line}")
+
+    def tell(self, line: str) -> None:
+        """An answer to whoever reads."""
+        self.output.append(line)
+
+    # Leaders
+
+    def lead(self, words: Words, _named: Named) -> None:
+        *runs, (epoch, record_count) = map(_run, words[2:])
+        led = self.bench.lead(int(words[0]), words[1], epoch)
+        led.log.epochs.clear()
+        fill(led.log, [*runs, (epoch, record_count)])
+
+    def commit(self, words: Words, _named: Named) -> None:
+        leader = self.bench.leaders[int(words[0])]
+        self.bench.led(int(words[0]), words[1]).log.high_watermark = int(words[2])
+        leader.look_again()
+
+    def trim(self, words: Words, _named: Named) -> None:
+        self.bench.led(int(words[0]), words[1]).log.trim(int(words[2]))
+
+    def stale(self, words: Words, _named: Named) -> None:
+        self.bench.led(int(words[0]), words[1]).stale_records.append(encode([Entry(0, 1)]))
+        self.bench.leaders[int(words[0])].look_again()
+
+    def configure(self, words: Words, named: Named) -> None:
+        kind = ResourceType.TOPIC if "topic" in named else ResourceType.BROKER
+        self.bench.configure(kind, named.get("topic", ""), words[0], words[1])
+
+    # Looking
+
+    def status(self, _words: Words, _named: Named) -> None:
+        for name, replica in sorted(self.bench.replicas.items()):
+            phase = self.bench.phase(name)
+            self.tell(f"{name} {'not followed' if phase is None else phase.value}, log {replica.log.describe()}")
+
+    def connections(self, _words: Words, _named: Named) -> None:
+        for connection in self.bench.transport.connections:
+            if not connection.is_closed:
+                self.tell(f"{connection.client_id} to {connection.endpoint.host}:{connection.endpoint.port}")
+
+
+def _run(word: str) -> tuple[int, int]:
+    epoch, _, record_count = word.partition(":")
+    return int(epoch), int(record_count)
+
+
+def transcripts() -> list[Path]:
+    return sorted(HERE.glob("*.txt"))
+
+
+def replay(text: str) -> str:
+    """The transcript as it should read."""
+    stage = Stage()
+    return "\n\n".join(_replay_block(stage, block) for block in text.strip().split("\n\n")) + "\n"
+
+
+def _replay_block(stage: Stage, block: str) -> str:
+    lines = block.split("\n")
+    head = lines[: lines.index(SEPARATOR)] if SEPARATOR in lines else lines
+    commands = [line for line in head if line and not line.startswith("#")]
+    if not commands:
+        return "\n".join(head)
+    output = [line for command in commands for line in stage.run(command)]
+    told = [line for line in output if line != "(nothing to tell)"] or ["(nothing to tell)"]
+    return "\n".join([*head, SEPARATOR, *told])
+
+
+def main() -> None:
+    for path in transcripts():
+        truth = replay(path.read_text())
+        if "--rewrite" in sys.argv:
+            path.write_text(truth)
+        elif truth != path.read_text():
+            sys.exit(f"{path.name} is not what happens")
+
+
+if __name__ == "__main__":
+    main()
