@@ -8,6 +8,9 @@ A request is a *round*: look at the targets that are due, in order, within the b
 else wait until a target changes or the time is over, and look again at what changed. Records are never copied: the
 answer carries views of the log's own memory.
 
+A consumer that says where it is may be sent to a replica nearby, if the broker selects replicas at all. Followers that
+are not in sync get nothing for listed partitions while the quota of this leader is exceeded (KIP-73).
+
 The Java consumer takes any error code outside of a small set for a bug and stops; `CONSUMER_ERRORS` is that set, and
 nothing else leaves here.
 """
@@ -15,6 +18,7 @@ nothing else leaves here.
 import asyncio
 from collections.abc import Awaitable
 from functools import partial
+from typing import NamedTuple, Protocol
 
 from broker.api.context import RequestContext
 from broker.api.current_leader import LeaderHints
@@ -23,10 +27,11 @@ from broker.metadata.topic_image import TopicImage
 from broker.runtime.fetch_sessions import FetchSessions, OpenFetch, SessionAsk, SessionRefused
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
+from broker.runtime.nearby_reads import NearbyReads
 from broker.runtime.partition import Partition
-from broker.runtime.partition_reads import Limits, Reader, read
+from broker.runtime.partition_reads import Limits, Reader, read, redirect
 from broker.runtime.partitions import Partitions
-from broker.runtime.reads import FetchTarget, Isolation, ReadResult, TargetKey
+from broker.runtime.reads import UNKNOWN, FetchTarget, Isolation, ReadResult, TargetKey
 from broker.runtime.waiters import Deadline, Deadlines, Loop, Watches
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -77,10 +82,23 @@ _NO_LEADER = LeaderIdAndEpoch()
 _NO_SNAPSHOT = SnapshotId()
 
 
+class LeaderQuota(Protocol):
+    """The bound on what this broker sends to followers (`leader.replication.throttled.rate`). Monotonic ms."""
+
+    def is_listed(self, topic: str, partition: int, /) -> bool:
+        """Whether traffic of this replica counts."""
+
+    def is_exceeded(self, now_ms: float, /) -> bool: ...
+
+    def record(self, size_bytes: int, now_ms: float, /) -> None:
+        """Records sent to the follower of a listed replica."""
+
+
 class FetchHandler:
     """Answers Fetch. `max_bytes` is the broker's own bound (`fetch.max.bytes`) for an answer.
 
-    `metadata_topic` is None where `__cluster_metadata` is not for clients to read.
+    `nearby` is None where consumers are not sent elsewhere (`replica.selector.class`), `quota` where followers get all
+    they can. `metadata_topic` is None where `__cluster_metadata` is not for clients to read.
     """
 
     def __init__(
@@ -94,21 +112,23 @@ class FetchHandler:
         *,
         max_bytes: int,
         metadata_topic: MetadataTopic | None = None,
+        nearby: NearbyReads | None = None,
+        quota: LeaderQuota | None = None,
     ) -> None:
         self._source = FetchSource(partitions, metadata_topic)
+        self._terms = _Terms(clock, max_bytes, nearby, quota)
         self._sessions = sessions
         self._deadlines = deadlines
         self._loop = loop
         self._io = io
         self._clock = clock
-        self._max_bytes = max_bytes
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
         reader = reader_of(request, context.api_version)
         opened = self._sessions.open(session_ask(request, context.api_version, reader), self._clock.now_ms())
         if isinstance(opened, SessionRefused):
             return FetchResponse(error_code=opened.error)
-        fetch = _Fetch(opened, reader, request, context, self._source, self._clock, self._max_bytes)
+        fetch = _Fetch(opened, reader, request, context, self._source, self._terms)
         fetch.look(first=True)
         is_enough = request.max_wait_ms <= 0 or fetch.is_enough
         if is_enough and not fetch.cold:
@@ -130,7 +150,9 @@ def reader_of(request: FetchRequest, version: int) -> Reader:
         epoch = state.replica_epoch if version >= REPLICA_STATE_FROM else -1
         return Reader(Isolation.LOG_END, needs_leader=True, broker_id=broker_id, broker_epoch=epoch)
     isolation = Isolation.LAST_STABLE if request.isolation_level == READ_COMMITTED else Isolation.HIGH_WATERMARK
-    return Reader(isolation, needs_leader=version < ANY_REPLICA_FROM)
+    if version < ANY_REPLICA_FROM:
+        return Reader(isolation, needs_leader=True)
+    return Reader(isolation, needs_leader=False, rack=request.rack_id)
 
 
 def session_ask(request: FetchRequest, version: int, reader: Reader) -> SessionAsk:
@@ -191,11 +213,19 @@ class FetchSource:
         return found
 
 
+class _Terms(NamedTuple):
+    """What all requests of a handler are subject to."""
+
+    clock: Clock
+    max_bytes: int
+    nearby: NearbyReads | None
+    quota: LeaderQuota | None
+
+
 class _Fetch:
     """One request: what was found so far, and whether that is enough to answer."""
 
     __slots__ = (
-        "_clock",
         "_context",
         "_is_urgent",
         "_max_bytes",
@@ -204,6 +234,7 @@ class _Fetch:
         "_results",
         "_size_bytes",
         "_source",
+        "_terms",
         "cold",
         "opened",
     )
@@ -215,15 +246,14 @@ class _Fetch:
         request: FetchRequest,
         context: RequestContext,
         source: FetchSource,
-        clock: Clock,
-        max_bytes: int,
+        terms: _Terms,
     ) -> None:
         self.opened = opened
         self._reader = reader
         self._context = context
         self._source = source
-        self._clock = clock
-        self._max_bytes = min(request.max_bytes, max_bytes)
+        self._terms = terms
+        self._max_bytes = min(request.max_bytes, terms.max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._results: dict[FetchTarget, ReadResult] = {}
         self.cold: list[tuple[Readable, LogSlice]] = []
@@ -258,7 +288,7 @@ class _Fetch:
 
     def answer(self) -> FetchResponse:
         """The response with what was found; the session takes note of it."""
-        settled = self.opened.answer(self._results, self._clock.now_ms())
+        settled = self.opened.answer(self._results, self._terms.clock.now_ms())
         response = FetchResponse(error_code=settled.error, session_id=settled.session_id)
         hints = LeaderHints(self._source.partitions.image, self._context.listener)
         topic: FetchableTopicResponse | None = None
@@ -285,7 +315,7 @@ class _Fetch:
         if isinstance(partition, MetadataPartition):
             result = partition.read(target, self._reader, limits)
         else:
-            result = read(partition, target, self._reader, limits, is_first_look=first)
+            result = self._read_partition(partition, target, limits, first=first)
         if result.cold is not None:
             self.cold.append((partition, result.cold))
         if result.is_idle:
@@ -294,11 +324,41 @@ class _Fetch:
             traffic.failed_fetch_requests += first
         return result
 
+    def _read_partition(self, partition: Partition, target: FetchTarget, limits: Limits, *, first: bool) -> ReadResult:
+        """From here, unless another replica is nearer or the follower has to wait."""
+        nearby, reader = self._terms.nearby, self._reader
+        if nearby is not None and reader.rack:
+            replica = nearby.replica_for(partition, target.fetch_offset, reader.rack, self._context.listener)
+            if replica != UNKNOWN:
+                return redirect(partition, target, replica)
+        result = read(partition, target, reader, limits, is_first_look=first)
+        if result.size_bytes and reader.is_follower and self._must_wait(partition):
+            return ReadResult(ErrorCode.NONE, result.high_watermark, result.last_stable_offset, result.log_start_offset)
+        return result
+
+    def _must_wait(self, partition: Partition) -> bool:
+        """A throttle never holds back a member, or it would take it out of the in-sync set."""
+        quota = self._terms.quota
+        return (
+            quota is not None
+            and quota.is_listed(partition.topic, partition.index)
+            and not partition.is_in_sync(self._reader.broker_id)
+            and quota.is_exceeded(self._terms.clock.monotonic_ms())
+        )
+
+    def _charge(self, partition: Partition, size_bytes: int) -> None:
+        """The traffic of members counts as well."""
+        quota = self._terms.quota
+        if quota is not None and quota.is_listed(partition.topic, partition.index):
+            quota.record(size_bytes, self._terms.clock.monotonic_ms())
+
     def _count(self, target: FetchTarget, size_bytes: int) -> None:
         partition = self._source.find(target)
         traffic = self._source.partitions.traffic.elsewhere if partition is None else partition.traffic
         if self._reader.is_follower:
             traffic.replication_bytes_out += size_bytes
+            if isinstance(partition, Partition):
+                self._charge(partition, size_bytes)
         else:
             traffic.bytes_out += size_bytes
 

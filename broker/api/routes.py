@@ -59,6 +59,7 @@ from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordina
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.metadata_topic import MetadataTopic
+from broker.runtime.nearby_reads import RACK_AWARE_SELECTOR, NearbyReads
 from broker.runtime.partitions import Partitions
 from broker.runtime.waiters import Deadlines, Loop
 from protocol.api_keys import ApiKey
@@ -128,6 +129,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         s.clock,
         max_bytes=config.fetch_max_bytes,
         metadata_topic=s.metadata_topic,
+        nearby=NearbyReads(image, s.clock) if config.replica_selector_class == RACK_AWARE_SELECTOR else None,
     )
     describe_configs = DescribeConfigsHandler(
         metadata,

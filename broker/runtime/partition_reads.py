@@ -20,13 +20,15 @@ CONSUMER_ID = -1
 class Reader(NamedTuple):
     """Who fetches. `broker_id` is -1 for consumers; `broker_epoch` -1 where a follower does not tell it.
 
-    `needs_leader`: followers, and consumers of old versions, read from the leader only.
+    `needs_leader`: followers, and consumers of old versions, read from the leader only. `rack` is where a consumer is,
+    "" if it does not tell.
     """
 
     isolation: Isolation
     needs_leader: bool
     broker_id: int = CONSUMER_ID
     broker_epoch: int = UNKNOWN
+    rack: str = ""
 
     @property
     def is_follower(self) -> bool:
@@ -78,6 +80,18 @@ def _read(partition: Partition, target: FetchTarget, reader: Reader, limits: Lim
         result.diverging = _divergence(log, target)
     if result.diverging is None:
         _add_records(result, log, target, reader.isolation, limits)
+    return result
+
+
+def redirect(partition: Partition, target: FetchTarget, replica: int) -> ReadResult:
+    """Send a reader to another replica, with the marks of this one. Never raises."""
+    try:
+        check_epoch(partition, target.current_leader_epoch, needs_leader=False)
+    except KafkaError as error:
+        return ReadResult(error=error.code)
+    log = partition.log
+    result = ReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+    result.preferred_read_replica = replica
     return result
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.api.fetch import CONSUMER_ERRORS, FetchHandler
+from broker.runtime.nearby_reads import NearbyReads
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,
@@ -428,6 +429,183 @@ class TestFollowers:
         node.register_broker(2, epoch=50)
         stale = reader.fetch(at(0), topic="", identity=identity, replica=2, version=15)
         assert only(stale).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_one_that_is_not_in_sync_is_looked_at_with_each_fetch_of_its_session(
+        self, node: DataPlane, reader: Reader
+    ) -> None:
+        """Or it could not join when its broker is unfenced, before something is written."""
+        identity = node.create_topic(replicas=(1, 2), isr=(1,))
+        node.register_broker(2, fenced=True)
+
+        def fetch(epoch: int, *partitions: FetchPartition, session: int = 0) -> int:
+            asked = (session, epoch)
+            answer = reader.fetch(*partitions, topic="", identity=identity, version=LATEST, session=asked, replica=2)
+            return answer.value.session_id
+
+        session = fetch(0, at(0))
+        fetch(1, session=session)
+        node.loop.run_soon()
+        assert node.controller.asked == []
+        node.register_broker(2)
+        fetch(2, session=session)
+        assert node.controller.answer() == [[1, 2]]
+
+
+class ListedQuota:
+    """A LeaderQuota for one topic, exceeded when the test says so."""
+
+    def __init__(self) -> None:
+        self.exceeded = False
+        self.recorded: list[int] = []
+
+    def is_listed(self, topic: str, partition: int) -> bool:
+        return topic == "listed"
+
+    def is_exceeded(self, now_ms: float) -> bool:
+        return self.exceeded
+
+    def record(self, size_bytes: int, now_ms: float) -> None:
+        self.recorded.append(size_bytes)
+
+
+class TestThrottle:
+    """KIP-73, the leader's side."""
+
+    @pytest.fixture
+    def quota(self, node: DataPlane, reader: Reader) -> ListedQuota:
+        quota = ListedQuota()
+        reader.handler = FetchHandler(
+            node.partitions,
+            node.sessions,
+            node.deadlines,
+            node.loop,
+            node.io,
+            node.clock,
+            max_bytes=1_000_000,
+            quota=quota,
+        )
+        return quota
+
+    def test_a_replica_that_is_not_in_sync_gets_nothing_while_the_rate_is_exceeded(
+        self, node: DataPlane, reader: Reader, quota: ListedQuota
+    ) -> None:
+        node.create_topic("listed", replicas=(1, 2), isr=(1,))
+        node.produce(b"a", topic="listed")
+        quota.exceeded = True
+        answer = reader.fetch(at(0), topic="listed", replica=2, max_wait_ms=500)
+        assert answer.is_waiting
+        node.produce(b"b", topic="listed")
+        node.loop.run_soon()
+        assert answer.is_waiting
+        quota.exceeded = False
+        node.advance_ms(500)
+        assert base_offsets(only(answer)) == [0, 1]
+
+    def test_in_the_end_the_answer_is_empty_but_has_the_marks(
+        self, node: DataPlane, reader: Reader, quota: ListedQuota
+    ) -> None:
+        node.create_topic("listed", replicas=(1, 2), isr=(1,))
+        node.produce(b"a", topic="listed")
+        quota.exceeded = True
+        entry = only(reader.fetch(at(0), topic="listed", replica=2))
+        assert (entry.error_code, entry.records, entry.log_start_offset) == (0, b"", 0)
+        assert node.partition("listed").leader_role.followers[2].log_end_offset == 0
+        assert quota.recorded == []
+
+    def test_members_others_and_consumers_are_not_held_back(
+        self, node: DataPlane, reader: Reader, quota: ListedQuota
+    ) -> None:
+        node.create_topic("listed", replicas=(1, 2))
+        node.create_topic("other", replicas=(1, 2), isr=(1,))
+        quota.exceeded = True
+        for topic in ("listed", "other"):
+            node.produce(b"a", topic=topic)
+            assert base_offsets(only(reader.fetch(at(0), topic=topic, replica=2))) == [0]
+        reader.fetch(at(1), topic="listed", replica=2)
+        assert base_offsets(only(reader.fetch(at(0), topic="listed"))) == [0]
+
+    def test_what_listed_replicas_get_counts_in_sync_or_not(
+        self, node: DataPlane, reader: Reader, quota: ListedQuota
+    ) -> None:
+        node.create_topic("listed", replicas=(1, 2, 3), isr=(1, 2))
+        node.create_topic("other", replicas=(1, 2))
+        node.produce(b"a", topic="listed")
+        node.produce(b"a", topic="other")
+        reader.fetch(at(0), topic="listed", replica=2)
+        reader.fetch(at(0), topic="listed", replica=3)
+        reader.fetch(at(0), topic="other", replica=2)
+        reader.fetch(at(0), topic="listed")
+        assert quota.recorded == [node.partition("listed").log.size_bytes] * 2
+
+
+class TestNearbyReplica:
+    """KIP-392; broker N is in rack-N."""
+
+    @pytest.fixture
+    def near(self, node: DataPlane) -> Reader:
+        for broker in (2, 3):
+            node.register_broker(broker)
+        node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
+        node.produce(b"a")
+        reader = Reader(node)
+        for replica in (2, 3):
+            reader.fetch(at(1), replica=replica)
+        reader.handler = FetchHandler(
+            node.partitions,
+            node.sessions,
+            node.deadlines,
+            node.loop,
+            node.io,
+            node.clock,
+            max_bytes=1_000_000,
+            nearby=NearbyReads(lambda: node.image, node.clock),
+        )
+        return reader
+
+    def ask(self, reader: Reader, rack: str, offset: int = 0, version: int = BY_NAME, **more: int) -> PartitionData:
+        epoch = more.get("epoch", -1)
+        request = FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1_000_000,
+            rack_id=rack,
+            replica_id=more.get("replica", -1),
+            topics=[FetchTopic("t", ZERO_UUID, [at(offset, epoch=epoch)])],
+        )
+        return only(reader.send(request, version))
+
+    def test_a_consumer_is_sent_to_the_member_in_its_rack_at_once(self, near: Reader) -> None:
+        entry = self.ask(near, "rack-2")
+        assert (entry.error_code, entry.preferred_read_replica, entry.records) == (0, 2, b"")
+        assert (entry.high_watermark, entry.last_stable_offset, entry.log_start_offset) == (1, 1, 0)
+
+    def test_in_the_leaders_rack_in_nobodys_and_without_one_it_stays(self, near: Reader) -> None:
+        for rack in ("rack-1", "rack-9", ""):
+            entry = self.ask(near, rack)
+            assert (entry.preferred_read_replica, base_offsets(entry)) == (-1, [0])
+
+    def test_one_that_is_not_in_sync_serves_nobody(self, near: Reader) -> None:
+        assert self.ask(near, "rack-3").preferred_read_replica == -1
+
+    def test_nor_does_one_without_the_offset(self, node: DataPlane, near: Reader) -> None:
+        node.partition().leader_role.followers[2].log_start_offset = 1
+        assert self.ask(near, "rack-2").preferred_read_replica == -1
+
+    def test_nor_does_one_that_is_fenced(self, node: DataPlane, near: Reader) -> None:
+        node.register_broker(2, fenced=True)
+        assert self.ask(near, "rack-2").preferred_read_replica == -1
+
+    def test_old_consumers_and_followers_are_not_sent_away(self, near: Reader) -> None:
+        assert base_offsets(self.ask(near, "rack-2", version=10)) == [0]
+        assert base_offsets(self.ask(near, "rack-2", replica=2)) == [0]
+
+    def test_a_fenced_consumer_is_told_that_first(self, near: Reader) -> None:
+        assert self.ask(near, "rack-2", epoch=7).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def test_a_follower_sends_nobody_anywhere(self, node: DataPlane, near: Reader) -> None:
+        node.create_topic("followed", replicas=(1, 2), leader=2)
+        request = FetchRequest(rack_id="rack-2", topics=[FetchTopic("followed", ZERO_UUID, [at(0)])])
+        assert only(near.send(request)).preferred_read_replica == -1
 
 
 class TestSessions:
