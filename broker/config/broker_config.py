@@ -10,7 +10,7 @@ An attribute without anything after it stands for the key of the same name with 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from posixpath import normpath
+from posixpath import abspath
 from types import MappingProxyType
 from typing import Generic, TypeVar, cast
 
@@ -424,14 +424,15 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The directories, each once and in one spelling (`a/` is `a`), since they are told apart by their paths."""
+        """The directories, each once and as an absolute path, since they are told apart by their paths, here and by
+        those who ask for them from elsewhere (DescribeLogDirs)."""
         given = self._items("log.dirs") or self._items("log.dir")
-        return tuple(dict.fromkeys(normpath(path) for path in given))
+        return tuple(dict.fromkeys(abspath(path) for path in given))
 
     @property
     def metadata_log_dir(self) -> str:
         given = self.value("metadata.log.dir")
-        return self.log_dirs[0] if given is None else normpath(str(given))
+        return self.log_dirs[0] if given is None else abspath(str(given))
 
     @property
     def metadata_snapshot_min_changed_records_ratio(self) -> float:

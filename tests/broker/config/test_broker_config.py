@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from broker.config.broker_config import BrokerConfig
@@ -32,6 +34,13 @@ def test_log_directories() -> None:
     assert config_with(log_dir="/c", metadata_log_dir="/m").metadata_log_dir == "/m"
     spelled = config_with(log_dirs="/a/,/a,/b//c", metadata_log_dir="/a/.")
     assert (spelled.log_dirs, spelled.metadata_log_dir) == (("/a", "/b/c"), "/a")
+
+
+def test_directories_are_told_by_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = config_with(log_dirs="./data,x", metadata_log_dir="meta")
+    assert config.log_dirs == (f"{tmp_path}/data", f"{tmp_path}/x")
+    assert config.metadata_log_dir == f"{tmp_path}/meta"
 
 
 def test_no_http_listener_when_empty() -> None:

@@ -28,7 +28,7 @@ def test_without_anything_a_node_is_a_cluster_of_its_own() -> None:
     assert (config.node_id, config.is_broker, config.is_controller) == (1, True, True)
     assert [str(listener) for listener in config.client_listeners] == ["PLAINTEXT://127.0.0.1:9092"]
     assert [str(listener) for listener in config.controller_listeners] == ["CONTROLLER://127.0.0.1:9093"]
-    assert config.log_dirs == ("data",)
+    assert config.log_dirs == (str(Path("data").absolute()),)
     assert [voter.id for voter in config.voters] == [1]
     assert warnings == []
 
