@@ -156,20 +156,31 @@ def version_mapping(release_version: str | None, as_json: bool) -> None:
 
 @features.command("feature-dependencies")
 @click.option("--feature", "wanted", multiple=True, required=True, metavar="NAME=LEVEL", help="A feature.")
-def feature_dependencies(wanted: tuple[str, ...]) -> None:
+@json_option
+def feature_dependencies(wanted: tuple[str, ...], as_json: bool) -> None:
     """Show what levels ask of other features."""
-    for name, level in (_level(text) for text in wanted):
+    levels = [_level(text) for text in wanted]
+    for name, level in levels:
         if name not in SUPPORTED_FEATURES:
             raise CommandFailed(f"Unknown feature: {name}")
         if level not in SUPPORTED_FEATURES[name] and level != 0:
             raise CommandFailed(f"No feature:{name} with feature level {level}")
+    if as_json:
+        print_json([{"feature": name, "level": level, "requires": _required(name, level)} for name, level in levels])
+        return
+    for name, level in levels:
         shown = f" ({level_name(name, level)})" if name == METADATA_VERSION else ""
-        needed = _DEPENDENCIES.get((name, level))
-        if needed is None:
-            click.echo(f"{name}={level}{shown} has no dependencies.")
-        else:
-            other, at_least = needed
-            click.echo(f"{name}={level}{shown} requires:\n    {other}={int(at_least)} ({at_least.release})")
+        needed = [
+            f"    {other}={least} ({level_name(other, least)})" for other, least in _required(name, level).items()
+        ]
+        told = "requires:" if needed else "has no dependencies."
+        click.echo("\n".join([f"{name}={level}{shown} {told}", *needed]))
+
+
+def _required(feature: str, level: int) -> dict[str, int]:
+    """The least levels of other features that a level asks for, by name."""
+    needed = _DEPENDENCIES.get((feature, level))
+    return {} if needed is None else {needed[0]: int(needed[1])}
 
 
 def level_name(feature: str, level: int) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import click
 
 from broker.cli.failure import CommandFailed
-from broker.cli.options import DEFAULT_BOOTSTRAP
+from broker.cli.options import DEFAULT_BOOTSTRAP, json_option
+from broker.cli.output import print_json
 from broker.cli.session import session
 from broker.cli.shell.commands import Exit, Shell, ShellError
 from broker.cli.shell.nodes import Directory, root
@@ -25,9 +26,14 @@ PROMPT = ">> "
 @click.option("--snapshot", "-s", metavar="FILE", help="A snapshot file, *.checkpoint.")
 @click.option("--bootstrap-server", metavar="HOST:PORT[,…]", help=f"A live cluster. [default: {DEFAULT_BOOTSTRAP}]")
 @click.option("--command-config", metavar="FILE", type=click.Path(), help="Properties of the client.")
+@json_option
 @click.argument("command", nargs=-1)
 def metadata_shell(
-    snapshot: str | None, bootstrap_server: str | None, command_config: str | None, command: tuple[str, ...]
+    snapshot: str | None,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    as_json: bool,
+    command: tuple[str, ...],
 ) -> None:
     """Browse the metadata of a cluster as a tree of files (kafka-metadata-shell).
 
@@ -36,10 +42,12 @@ def metadata_shell(
     """
     if snapshot is not None and bootstrap_server is not None:
         raise click.UsageError("--snapshot and --bootstrap-server exclude each other.")
+    if as_json and not command:
+        raise click.UsageError("--json goes with a COMMAND.")
     with _tree(snapshot, bootstrap_server or DEFAULT_BOOTSTRAP, command_config) as tree:
         shell = Shell(tree)
         if command:
-            _run_one(shell, command)
+            _run_one(shell, command, as_json=as_json)
         else:
             _run_all(shell)
 
@@ -61,9 +69,12 @@ def _tree(snapshot: str | None, bootstrap: str, command_config: str | None) -> I
         yield current
 
 
-def _run_one(shell: Shell, command: tuple[str, ...]) -> None:
+def _run_one(shell: Shell, command: tuple[str, ...], *, as_json: bool) -> None:
     """Raises CommandFailed with what the command could not do."""
     try:
+        if as_json:
+            print_json(shell.document(command))
+            return
         for line in shell.run(command):
             click.echo(line)
     except ShellError as error:

@@ -16,6 +16,8 @@ from storage.files import OsFileSystem
 from storage.formatting import BOOTSTRAP_CHECKPOINT_FILE, Formatted, format_directories, random_id
 
 VOTERS_CHECKPOINT_FILE = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+NOTHING_WRITTEN_YET_MS = 0
+"""The timestamp in it: it stands for no record, and, as any snapshot, has the same bytes on every node."""
 
 
 def format_node(
@@ -35,7 +37,9 @@ def format_node(
     initial_files = {}
     if voters:
         record = voters_record(voters, config.controller_listener_names[0])
-        initial_files[VOTERS_CHECKPOINT_FILE] = voters_checkpoint(ControlState(DYNAMIC_QUORUM, record), now_ms)
+        initial_files[VOTERS_CHECKPOINT_FILE] = voters_checkpoint(
+            ControlState(DYNAMIC_QUORUM, record), NOTHING_WRITTEN_YET_MS
+        )
     ids = chain([_own_directory_id(config.node_id, voters)], iter(random_id, None))
     try:
         return format_directories(

@@ -36,9 +36,14 @@ def storage() -> None:
 
 
 @storage.command("random-uuid")
-def random_uuid() -> None:
+@json_option
+def random_uuid(as_json: bool) -> None:
     """Print a random id, fit for a cluster."""
-    click.echo(uuid_to_text(random_id()))
+    text = uuid_to_text(random_id())
+    if as_json:
+        print_json({"uuid": text})
+    else:
+        click.echo(text)
 
 
 @storage.command("format")

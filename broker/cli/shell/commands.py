@@ -1,4 +1,4 @@
-"""The commands of the metadata shell, over whatever tree they are given: words in, lines out."""
+"""The commands of the metadata shell, over whatever tree they are given: words in, lines out, or a document."""
 
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
@@ -70,6 +70,26 @@ class Shell:
         if name not in commands:
             raise ShellError(f"invalid choice: '{name}' (choose from {', '.join(map(repr, MANUAL))})")
         yield from commands[name](arguments)
+
+    def document(self, words: Sequence[str]) -> object:
+        """What a command prints, as one document: by path, where it is about paths, else its lines.
+
+        A directory is the list of its names, for `tree` an object of what is in it; a file is its content, null for
+        `ls`. Raises ShellError, also where there would be something to print; Exit.
+        """
+        name, *paths = words
+        shown: dict[str, Callable[[Node], object]] = {"ls": _listed, "cat": _content, "tree": _nested}
+        if name not in shown:
+            return list(self.run(words))
+        if name == "cat" and not paths:
+            raise ShellError("cat: name a file.")
+        found, problems = self._match(name, paths or ["."])
+        if name == "cat":
+            problems += [
+                f"cat: {_shown(each.path)}: Is a directory" for each in found if isinstance(each.node, Directory)
+            ]
+        _raise(problems)
+        return {_shown(each.path): shown[name](each.node) for each in found}
 
     def complete(self, text: str) -> list[str]:
         """Paths that begin with `text`."""
@@ -204,6 +224,21 @@ def _children(parent: Found, part: str) -> Iterator[Found]:
 
 def _names(node: Node) -> list[str]:
     return sorted(node.names()) if isinstance(node, Directory) else []
+
+
+def _listed(node: Node) -> object:
+    return _names(node) if isinstance(node, Directory) else None
+
+
+def _content(node: Node) -> object:
+    return node.read() if isinstance(node, Leaf) else None
+
+
+def _nested(node: Node) -> object:
+    if isinstance(node, Leaf):
+        return node.read()
+    children = ((name, node.child(name)) for name in _names(node))
+    return {name: _nested(child) for name, child in children if child is not None}
 
 
 def _walk(found: Found) -> Iterator[str]:

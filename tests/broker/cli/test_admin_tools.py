@@ -105,6 +105,10 @@ class TestFeatures:
             "    metadata.version=23 (4.0-IV1)",
             "metadata.version=25 (4.0-IV3) has no dependencies.",
         ]
+        assert json.loads(ottla("features", "feature-dependencies", *wanted, "--json").out) == [
+            {"feature": "eligible.leader.replicas.version", "level": 1, "requires": {"metadata.version": 23}},
+            {"feature": "metadata.version", "level": 25, "requires": {}},
+        ]
         assert ottla("features", "feature-dependencies", "--feature", "nope=1").err == "Error: Unknown feature: nope\n"
 
     @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def test_the_first_start_makes_all_nodes_initial_controllers_of_one_cluster(dire
     directory_ids = {node_id: meta.directory_id for node_id, meta in identities.items()}
     assert [directories.voters(node_id) for node_id in (1, 2, 3)] == [directory_ids] * 3
     assert not (directories.root / PLAN_FILE).exists()
+    files = {(directories.data(node_id) / VOTERS).read_bytes() for node_id in (1, 2, 3)}
+    assert len(files) == 1, "one id, one content"
 
 
 def test_what_is_formatted_stays(directories: Directories) -> None:

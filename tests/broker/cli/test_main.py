@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from broker.cli import main as main_module
 from broker.cli.catalogue import COMMANDS, NOT_LANDED, Command
 from broker.cli.failure import CommandFailed
-from broker.cli.main import run
+from broker.cli.main import cli, run
 
 
 @pytest.fixture
@@ -57,6 +58,29 @@ def test_what_has_not_landed_refuses_in_one_sentence(command: str, capsys: pytes
     err = capsys.readouterr().err
     assert f"`ottla {command}` has not landed" in err
     assert err.count("\n") == 1
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by the words that call it."""
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        child = command.get_command(context, name)
+        assert child is not None
+        yield from leaves(child, (*path, name))
+
+
+def test_whatever_prints_data_prints_it_as_json_too() -> None:
+    without = {
+        path
+        for path, command in leaves(cli)
+        if not any("--json" in parameter.opts for parameter in command.params) and "-producer" not in path
+    }
+    run_nodes, change_something = {"start", "cluster"}, {"storage format", "features upgrade", "features downgrade"}
+    change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
+    assert without == run_nodes | change_something
 
 
 def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

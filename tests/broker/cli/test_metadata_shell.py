@@ -1,6 +1,7 @@
 """ottla metadata-shell: Kafka's own snapshot gives Kafka's own tree; commands; a live cluster of bytes."""
 
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from protocol.messages.metadata_records import (
     FeatureLevelRecord,
     TopicRecord,
 )
-from protocol.primitives import uuid_from_text
+from protocol.primitives import uuid_from_text, uuid_to_text
 from tests.broker.cli.conftest import Ottla
 from tests.support.fake_broker import FakeBroker
 
@@ -96,6 +97,32 @@ def test_quotas_acls_and_tokens() -> None:
     ]
     assert lines(shell, "cat", "/image/delegationToken/tok")[0].startswith("DelegationTokenData(tokenId=tok, owner=Us")
     assert lines(shell, "cat", "/image/provenance") == ["offset 9, epoch 3, time 2023-11-14T22:13:20Z[UTC]"]
+
+
+class TestDocuments:
+    def test_each_path_with_what_is_there(self, shell: Shell) -> None:
+        assert shell.document(["ls", "/image/topics/byName", "/image/provenance"]) == {
+            "/image/topics/byName": ["t", "u"],
+            "/image/provenance": None,
+        }
+        assert shell.document(["cat", "/image/topics/byName/*/name"]) == {
+            "/image/topics/byName/t/name": "t",
+            "/image/topics/byName/u/name": "u",
+        }
+        assert shell.document(["tree", "/image/topics/byName/t"]) == {
+            "/image/topics/byName/t": {"id": uuid_to_text(OWN), "name": "t"}
+        }
+        assert shell.document(["find", "/image/topics/byName/t"]) == lines(shell, "find", "/image/topics/byName/t")
+
+    @pytest.mark.parametrize("words", [["cat"], ["cat", "/image"], ["ls", "/image", "/nope"]])
+    def test_all_or_nothing(self, shell: Shell, words: list[str]) -> None:
+        with pytest.raises(ShellError):
+            shell.document(words)
+
+    def test_on_the_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert of_snapshot("--json", "ls", "/") == 0
+        assert json.loads(capsys.readouterr().out) == {"/": ["image", "local"]}
+        assert of_snapshot("--json") == 2
 
 
 class TestCommands:

@@ -54,6 +54,8 @@ def test_random_uuid(capsys: pytest.CaptureFixture[str]) -> None:
         ids.add(capsys.readouterr().out.strip())
     assert len(ids) == 5
     assert all(len(uuid_from_text(text)) == 16 for text in ids)
+    assert run(["storage", "random-uuid", "--json"]) == 0
+    assert len(uuid_from_text(json.loads(capsys.readouterr().out)["uuid"])) == 16
 
 
 def test_format(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
