@@ -21,6 +21,7 @@ from functools import partial
 from broker.quorum.control_records import read_control_records
 from broker.quorum.identity import SnapshotId
 from broker.quorum.settings import ControlRecord, EpochStart, Recovered, StoredSnapshot
+from protocol.primitives import METADATA_TOPIC_ID
 from protocol.records.errors import MalformedRecords
 from storage.config import LogConfig
 from storage.errors import DamagedSnapshot
@@ -50,7 +51,7 @@ class MetadataRecovery:
         self._fs = fs
         self._directory = directory
         self._now_ms = now_ms
-        self.log = Log.open(fs, directory, config, now_ms=now_ms, clean_shutdown=False)
+        self.log = Log.open(fs, directory, config, now_ms=now_ms, clean_shutdown=False, topic_id=METADATA_TOPIC_ID)
         self._files = SnapshotFiles(fs, directory)
 
     def run(self) -> Recovered:

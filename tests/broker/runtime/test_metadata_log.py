@@ -134,6 +134,13 @@ def test_a_new_log_is_empty() -> None:
     assert opened(MemoryFileSystem()).recovered == Recovered(None, 0, 0, (), (), ())
 
 
+def test_it_names_its_topic_id_as_any_log_does() -> None:
+    fs = MemoryFileSystem()
+    opened(fs).close()
+    text = read_file(fs, f"{DIRECTORY}/partition.metadata")
+    assert bytes(text).split() == [b"version:", b"0", b"topic_id:", b"AAAAAAAAAAAAAAAAAAAAAQ"]
+
+
 def test_what_was_synced_is_there_after_a_crash() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
