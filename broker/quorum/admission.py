@@ -34,7 +34,10 @@ def voter_error(
 
 
 def leader_error(replica: Replica, cluster_id: str | None, epoch: int | None) -> ErrorCode:
-    """For requests that only the leader of the sender's epoch answers; None and -1 are any epoch."""
+    """For requests that only the leader of the sender's epoch answers; None and -1 are any epoch.
+
+    One that shuts down has resigned and leads no more.
+    """
     if error := cluster_error(replica, cluster_id):
         return error
     own = replica.term.epoch
@@ -42,6 +45,4 @@ def leader_error(replica: Replica, cluster_id: str | None, epoch: int | None) ->
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch is not None and epoch > own:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    if not isinstance(replica.role, Leader):
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return ErrorCode.BROKER_NOT_AVAILABLE if replica.is_shutting_down else ErrorCode.NONE
+    return ErrorCode.NONE if isinstance(replica.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -18,6 +18,7 @@ from broker.quorum.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     LeaderHint,
+    Request,
     SendFailure,
     VoteRequest,
     VoteResponse,
@@ -53,7 +54,7 @@ class Driven:
         self.bench._go_to(ms)
         return self
 
-    def ask(self, request: VoteRequest | FetchRequest | FetchSnapshotRequest | BeginQuorumEpochRequest) -> int:
+    def ask(self, request: Request) -> int:
         self.tokens += 1
         self.core.on_request(self.tokens, request, self.bench.now)
         return self.tokens
@@ -141,6 +142,38 @@ def test_a_vote_is_written_in_the_ready_that_tells_it() -> None:
     ready = driven.take()
     assert ready.state == ElectionState(5, -1, 2, version=0)
     assert [each.token for each in ready.answers] == [token]
+
+
+@pytest.mark.parametrize("sender", [-1, 1])
+def test_a_candidate_or_leader_is_another_node(sender: int) -> None:
+    driven = Driven()
+    driven.settle()
+    for request in (
+        VoteRequest(CLUSTER, 5, ReplicaKey(sender), None, LogPosition(0, 0)),
+        BeginQuorumEpochRequest(CLUSTER, sender, 5, None, listeners(2)),
+        EndQuorumEpochRequest(CLUSTER, sender, 5, ()),
+    ):
+        token = driven.ask(request)
+        (answer,) = [each for each in driven.do().answers if each.token == token]
+        assert (answer.response.error, driven.core.epoch) == (ErrorCode.INVALID_REQUEST, 0)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        VoteRequest("other", 5, ReplicaKey(2), None, LogPosition(0, 0)),
+        BeginQuorumEpochRequest("other", 2, 5, None, listeners(2)),
+        EndQuorumEpochRequest("other", 2, 5, ()),
+    ],
+)
+def test_another_cluster_changes_nothing(
+    request_: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
+) -> None:
+    driven = Driven()
+    driven.settle()
+    token = driven.ask(request_)
+    (answer,) = [each for each in driven.do().answers if each.token == token]
+    assert (answer.response.error, driven.core.epoch) == (ErrorCode.INCONSISTENT_CLUSTER_ID, 0)
 
 
 def test_a_leader_counts_its_records_when_they_are_synced() -> None:
@@ -605,6 +638,55 @@ def test_a_fetched_snapshot_replaces_the_log() -> None:
     assert (ready.log, ready.high_watermark) == ((StartAt(snapshot_id),), 10)
     (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
     assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (10, 1)
+
+
+def fetching(driven: Driven, snapshot_id: SnapshotId) -> Send:
+    """The leader named a snapshot; the first page is asked for."""
+    driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
+    return next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
+
+
+def page_of(snapshot_id: SnapshotId, position: int, size: int, content: bytes) -> FetchSnapshotResponse:
+    return FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, size, position, len(content), content)
+
+
+def test_a_leader_that_sends_pages_is_there() -> None:
+    driven = Driven().follow()
+    sent = fetching(driven, SnapshotId(10, 1))
+    for position in range(8):
+        driven.at(700.0 * position).tick()
+        driven.core.on_response(sent.serial, page_of(SnapshotId(10, 1), position, 9, b"x"), driven.bench.now)
+        sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
+    assert driven.core.role == "follower"
+
+
+def test_a_long_check_of_a_snapshot_is_not_held_against_the_leader() -> None:
+    driven = Driven().follow()
+    snapshot_id = SnapshotId(10, 1)
+    sent = fetching(driven, snapshot_id)
+    driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.bench.now)
+    driven.do()
+    driven.at(20_000).tick()
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    assert (driven.core.role, driven.core.log_end_offset) == ("follower", 10)
+
+
+def test_a_leader_never_starts_at_a_fetched_snapshot() -> None:
+    """It was elected with the log that it has, and that has everything committed."""
+    driven = Driven().follow()
+    snapshot_id = SnapshotId(10, 1)
+    sent = fetching(driven, snapshot_id)
+    driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.bench.now)
+    driven.do()
+    driven.ask(VoteRequest(CLUSTER, 2, ReplicaKey(2, directory(2)), None, LogPosition(0, 0)))
+    driven.settle()
+    driven.at(20_000).tick()
+    driven.vote_of(2, driven.do())
+    driven.vote_of(2, driven.do())
+    driven.settle()
+    assert driven.core.role == "leader"
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    assert driven.core.log_end_offset == 1
 
 
 def test_a_snapshot_of_an_earlier_epoch_replaces_records_that_never_counted() -> None:

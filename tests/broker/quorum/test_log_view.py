@@ -91,6 +91,11 @@ def test_what_is_not_in_the_log_is_in_a_snapshot(offset: int, epoch: int, expect
     assert view.validate(offset, epoch) == expected
 
 
+def test_what_came_before_the_log_ended_where_the_oldest_snapshot_does() -> None:
+    view = log(130, {5: 100, 6: 115}, start=100, snapshots=((100, 4), (120, 6)))
+    assert [view.end_offset_for_epoch(epoch) for epoch in (3, 4, 5)] == [(4, 100), (4, 100), (5, 115)]
+
+
 def test_an_empty_log_is_sent_a_snapshot_even_if_the_log_begins_at_0() -> None:
     assert log(30, LEADER, snapshots=((25, 4),)).validate(0, 0) == NeedsSnapshot(SnapshotId(25, 4))
 
