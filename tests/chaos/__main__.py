@@ -33,6 +33,7 @@ from tests.support.kraft_nodes import Make
 
 RATE_MAX_BYTES = 5_000_000
 NODES = 3
+BUILD = REPOSITORY / "build" / "chaos"
 
 
 def parsed() -> argparse.Namespace:
@@ -51,9 +52,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--min-acknowledged", type=int, help="fewer are a failure (100,000 a minute)")
     parser.add_argument("--min-faults", type=int, help="fewer are a failure (6 a minute)")
-    parser.add_argument("--directory", type=Path, default=REPOSITORY / "build" / "chaos" / "run")
+    parser.add_argument("--directory", type=Path, help="of the nodes' files; emptied first (build/chaos/MAKE-SEED)")
     parser.add_argument("--keep", action="store_true", help="keep the nodes' files even if all is well")
     arguments = parser.parse_args()
+    arguments.directory = arguments.directory or BUILD / f"{arguments.make}-{arguments.seed}"
     if arguments.rate * arguments.size > RATE_MAX_BYTES:
         parser.error(
             f"{arguments.rate} records of {arguments.size} bytes a second are more than {RATE_MAX_BYTES} bytes"

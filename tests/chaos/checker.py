@@ -68,8 +68,16 @@ class Findings:
     truncations: Counter[int] = field(default_factory=Counter)  # seen, by consumer
     failures: Counter[str] = field(default_factory=Counter)  # records given up, by reason
 
-    def add(self, anomaly: Anomaly, example: str, count: int = 1) -> None:
-        self.counts[anomaly] += count
+    _last_place: dict[Anomaly, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, anomaly: Anomaly, example: str, place: tuple[int, int] | None = None) -> None:
+        """One more. Of a row of them at `place` (a partition and an offset in it) only the first is an example."""
+        self.counts[anomaly] += 1
+        last = self._last_place.get(anomaly)
+        if place is not None:
+            self._last_place[anomaly] = place
+            if last in (place, (place[0], place[1] - 1)):
+                return
         if len(self.examples[anomaly]) < EXAMPLES:
             self.examples[anomaly].append(example)
 
@@ -160,6 +168,8 @@ class Checker:
         self._last = [[-1] * partitions for _ in range(consumers)]
         self._gaps: list[tuple[int, int, int, int]] = []  # consumer, partition, first, end
         self._resumed: dict[tuple[int, int], int] = {}  # lowest offset a consumer was sent back to
+        self._repeated: set[tuple[int, int]] = set()  # partition, identity
+        self._contradicted: set[tuple[int, int]] = set()  # partition, offset
         self._final_epoch = [UNKNOWN] * partitions
         self._final_sequence = [[-1] * partitions for _ in range(producers)]
 
@@ -246,7 +256,8 @@ class Checker:
         before = self._final_sequence[told.producer][told.partition]
         if told.sequence <= before:
             where = f"producer {told.producer} partition {told.partition} offset {told.offset}"
-            self._add_repeat(Anomaly.REORDERED, f"{where}: sequence {told.sequence} after {before}")
+            example = f"{where}: sequence {told.sequence} after {before}"
+            self._add_repeat(Anomaly.REORDERED, example, (told.partition, told.offset))
         self._final_sequence[told.producer][told.partition] = told.sequence + told.length - 1
 
     # Who is where
@@ -286,8 +297,13 @@ class Checker:
             log.displaced[identity] = max(epoch, log.displaced.get(identity, UNKNOWN))
 
     def _report_conflict(self, partition: int, offset: int, *two: tuple[int, int]) -> None:
+        """Once for each offset, however many see it."""
+        place = partition, offset
+        if place in self._contradicted:
+            return
+        self._contradicted.add(place)
         both = " and ".join(f"{_words(identity)} of epoch {epoch}" for identity, epoch in two)
-        self.findings.add(Anomaly.INCONSISTENT_OFFSETS, f"partition {partition} offset {offset}: {both}")
+        self.findings.add(Anomaly.INCONSISTENT_OFFSETS, f"partition {partition} offset {offset}: {both}", place)
 
     def _place_sequences(self, partition: int, offset: int, count: int, producer: int, sequence: int) -> None:
         writes = self._writes[producer][partition]
@@ -303,12 +319,18 @@ class Checker:
             if before == UNKNOWN:
                 writes.offsets[sequence + each] = offset + each
             elif before != offset + each:
-                who = _words(producer << 40 | sequence + each)
-                self._add_repeat(Anomaly.DUPLICATE, f"partition {partition}: {who} at {before} and {offset + each}")
+                self._report_duplicate(partition, producer << 40 | sequence + each, before, offset + each)
 
-    def _add_repeat(self, anomaly: Anomaly, example: str) -> None:
+    def _report_duplicate(self, partition: int, identity: int, one: int, other: int) -> None:
+        """Once for each record, however many see it."""
+        if (partition, identity) not in self._repeated:
+            self._repeated.add((partition, identity))
+            where = f"partition {partition}: {_words(identity)} at {one} and {other}"
+            self._add_repeat(Anomaly.DUPLICATE, where, (partition, other))
+
+    def _add_repeat(self, anomaly: Anomaly, example: str, place: tuple[int, int]) -> None:
         if self.rules.idempotent:
-            self.findings.add(anomaly, example)
+            self.findings.add(anomaly, example, place)
         else:
             self.findings.permitted_repeats += 1
 
@@ -334,13 +356,14 @@ class Checker:
     ) -> None:
         """Acknowledged, and not in the log that remains."""
         for sequence in writes.where(_IS_MISSING):
-            who = f"partition {partition} offset {writes.offsets[sequence]}: {_words(producer << 40 | sequence)}"
+            place = partition, writes.offsets[sequence]
+            who = f"partition {partition} offset {place[1]}: {_words(producer << 40 | sequence)}"
             if log.final_end is None:
-                self.findings.add(Anomaly.UNSEEN, f"{who}: the final reading did not come to the end")
+                self.findings.add(Anomaly.UNSEEN, f"{who}: the final reading did not come to the end", place)
                 continue
             cut = self._cut_by(log, producer, writes, sequence) if self.rules.lossy else None
             if cut is None:
-                self.findings.add(Anomaly.LOST_WRITE, who)
+                self.findings.add(Anomaly.LOST_WRITE, who, place)
             else:
                 losses.add((partition, cut))
                 self.findings.permitted_losses += 1
@@ -367,7 +390,8 @@ class Checker:
                 continue
             resumed_at = self._resumed.get((consumer, partition))
             if resumed_at is None or resumed_at > writes.offsets[sequence]:
-                self.findings.add(Anomaly.UNDETECTED_TRUNCATION, f"consumer {consumer}, {who}")
+                place = partition, writes.offsets[sequence]
+                self.findings.add(Anomaly.UNDETECTED_TRUNCATION, f"consumer {consumer}, {who}", place)
 
     def _judge_unseen(self, partition: int, producer: int, writes: _Writes) -> None:
         """In the log, acknowledged, and missed by a consumer."""
@@ -375,8 +399,9 @@ class Checker:
         everyone = wanted | sum(_SEEN << consumer for consumer in range(len(self._last)))
         for sequence in writes.where(_table(lambda flags: flags & everyone != everyone and flags & wanted == wanted)):
             missed = [n for n in range(len(self._last)) if not writes.flags[sequence] & _SEEN << n]
-            who = f"partition {partition} offset {writes.offsets[sequence]}: {_words(producer << 40 | sequence)}"
-            self.findings.add(Anomaly.UNSEEN, f"{who} by consumers {missed}")
+            place = partition, writes.offsets[sequence]
+            who = f"partition {partition} offset {place[1]}: {_words(producer << 40 | sequence)}"
+            self.findings.add(Anomaly.UNSEEN, f"{who} by consumers {missed}", place)
 
     def _judge_unknown(self, partition: int, producer: int, writes: _Writes) -> None:
         """Read, and neither acknowledged nor given up by the producer whose name it bears."""

@@ -76,7 +76,7 @@ class Program(threading.Thread):
         self.title = f"{client} {arguments[0]}"
         self._lock = lock
         self._heard = heard
-        self.error: str | None = None
+        self.error: str | None = "was not heard to its end"
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 network.command(CLIENTS, [*client.command, *arguments]),
@@ -91,17 +91,17 @@ class Program(threading.Thread):
 
     def run(self) -> None:
         assert self._process.stdout is not None
+        nonsense = None
         for line in self._process.stdout:
             try:
                 event = parse(line.rstrip("\n"))
             except (ValueError, TypeError) as error:
-                self.error = f"told nonsense: {error}"
+                nonsense = f"told nonsense: {error}"
                 continue
             with self._lock:
                 self._heard(event)
         code = self._process.wait()
-        if code:
-            self.error = f"ended with {code}"
+        self.error = f"ended with {code}" if code else nonsense
 
     def ask_to_finish(self) -> None:
         assert self._process.stdin is not None
@@ -113,9 +113,8 @@ class Program(threading.Thread):
         """Until it ended and all it told was heard; kills it when that takes too long, which is an error of its."""
         self.join(timeout_s)
         if self.is_alive():
+            self.kill()
             self.error = f"did not finish within {timeout_s:.0f} s"
-            self._process.kill()
-            self.join()
 
     def kill(self) -> None:
         self._process.kill()
