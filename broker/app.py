@@ -254,6 +254,7 @@ class Node:
                 config.broker_heartbeat_interval_ms,
                 config.broker_session_timeout_ms,
                 config.initial_broker_registration_timeout_ms,
+                config.log_dir_failure_timeout_ms,
             ),
         )
 

@@ -108,6 +108,8 @@ HONOURED: frozenset[str] = frozenset(
         "producer.id.expiration.check.interval.ms",
         "replica.high.watermark.checkpoint.interval.ms",
         "replica.lag.time.max.ms",
+        "replica.selector.class",
+        "log.dir.failure.timeout.ms",
         # Compaction
         "log.cleaner.enable",
         "log.cleaner.backoff.ms",

@@ -26,7 +26,7 @@ from protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
-from protocol.primitives import Uuid
+from protocol.primitives import Uuid, uuid_to_text
 
 STARTING_INTERVAL_MS: Final = 10
 SHUTDOWN_RETRY_MS: Final = 50
@@ -84,13 +84,20 @@ class BrokerIdentity:
     previous_epoch: int = NO_EPOCH
 
 
+class DirectoryFailureUntold(Exception):
+    """The controller could not be told in time that a log directory failed; the node must stop, or its replicas there
+    would stay leaders and members for ever."""
+
+
 @dataclass(frozen=True, slots=True)
 class LifecycleTimes:
-    """Kafka's keys broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms."""
+    """Kafka's keys broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms and
+    log.dir.failure.timeout.ms."""
 
     heartbeat_interval_ms: int = 2_000
     session_timeout_ms: int = 9_000
     registration_timeout_ms: int = 60_000
+    directory_failure_timeout_ms: int = 30_000
 
 
 class BrokerLifecycle:
@@ -115,7 +122,8 @@ class BrokerLifecycle:
         self.epoch = NO_EPOCH
         self._metadata_offset = -1
         self._answered_ms = clock.monotonic_ms()  # when a controller last did
-        self._offline_directories: dict[Uuid, None] = {}
+        self._offline_directories: dict[Uuid, float | None] = {}
+        """When each failed, None once the controller knows."""
         self._want_fence = True
         self._want_shut_down = False
         self.is_released = False
@@ -142,7 +150,7 @@ class BrokerLifecycle:
 
     def on_directory_failure(self, directory: Uuid) -> None:
         """A log directory is offline: say so in every heartbeat from now on."""
-        self._offline_directories[directory] = None
+        self._offline_directories.setdefault(directory, self._clock.monotonic_ms())
         self._wake.set()
 
     async def shut_down(self, *, controlled: bool = True) -> None:
@@ -172,7 +180,7 @@ class BrokerLifecycle:
     # The conversation
 
     async def run(self) -> None:
-        """Register and send heartbeats until shut down. Raises RegistrationTimedOut."""
+        """Register and send heartbeats until shut down. Raises RegistrationTimedOut, DirectoryFailureUntold."""
         if self._shut_down.is_set():  # told to stop before it began
             return
         self._become(BrokerState.STARTING)
@@ -208,8 +216,9 @@ class BrokerLifecycle:
 
     async def _beat(self) -> bool:
         """One heartbeat; whether it was answered in kind."""
+        request = self._heartbeat()
         try:
-            response = await self._channel.heartbeat(self._heartbeat())
+            response = await self._channel.heartbeat(request)
         except ControllerUnavailable as error:
             self._note_failure(str(error))
             return False
@@ -222,6 +231,7 @@ class BrokerLifecycle:
             await self._register(float("inf"))
             return True
         self._answered_ms = self._clock.monotonic_ms()
+        self._offline_directories.update(dict.fromkeys(request.offline_log_dirs))
         self._follow(response)
         return True
 
@@ -230,11 +240,22 @@ class BrokerLifecycle:
 
         A failover takes less. So a cluster whose nodes all stop does stop, although the last ones have no quorum left.
         """
+        self._check_failures_told()
         silence_ms = self._clock.monotonic_ms() - self._answered_ms
         _log.info("A heartbeat failed", reason=reason, silence_ms=int(silence_ms))
         if self._want_shut_down and silence_ms >= self._times.session_timeout_ms / 2:
             _log.warning("No controller answers: this broker leaves without its consent", reason=reason)
             self._shut_down.set()
+
+    def _check_failures_told(self) -> None:
+        """Raises DirectoryFailureUntold."""
+        limit_ms = self._clock.monotonic_ms() - self._times.directory_failure_timeout_ms
+        for directory, failed_ms in self._offline_directories.items():
+            if failed_ms is not None and failed_ms <= limit_ms:
+                raise DirectoryFailureUntold(
+                    f"no controller could be told within {self._times.directory_failure_timeout_ms} ms "
+                    f"that log directory {uuid_to_text(directory)} failed"
+                )
 
     def _follow(self, response: BrokerHeartbeatResponse) -> None:
         if self._want_shut_down:
@@ -281,7 +302,7 @@ class BrokerLifecycle:
                 for name, levels in sorted(identity.features.items())
             ],
             rack=identity.rack,
-            log_dirs=sorted(identity.directories),
+            log_dirs=sorted(set(identity.directories) - self._offline_directories.keys()),
             previous_broker_epoch=identity.previous_epoch,
         )
 

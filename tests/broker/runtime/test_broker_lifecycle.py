@@ -12,6 +12,7 @@ from broker.runtime.broker_lifecycle import (
     BrokerIdentity,
     BrokerLifecycle,
     BrokerState,
+    DirectoryFailureUntold,
     LifecycleTimes,
     RegistrationTimedOut,
 )
@@ -191,6 +192,63 @@ async def test_an_offline_directory_is_told_at_once_and_from_then_on() -> None:
     await told.wait()
     await scene.shut_down()
     assert scene.controller.heartbeats[-1].offline_log_dirs == [directory_of(1)]
+
+
+async def test_a_directory_failure_that_nobody_can_be_told_of_ends_the_node() -> None:
+    scene = Scene()
+    await scene.reach_running()
+
+    def refuse(_request: BrokerHeartbeatRequest) -> None:
+        scene.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
+        scene.clock.advance_ms(15_000)
+
+    scene.controller.on_heartbeat = refuse
+    scene.lifecycle.on_directory_failure(directory_of(1))
+    async with asyncio.timeout(5):
+        with pytest.raises(DirectoryFailureUntold):
+            await scene.task
+    failed = [request for request in scene.controller.heartbeats if request.offline_log_dirs]
+    assert len(failed) == 2  # 15 and 30 seconds after
+
+
+async def test_one_that_was_told_in_time_does_not() -> None:
+    scene = Scene(heartbeat_interval_ms=1)
+    await scene.reach_running()
+    scene.lifecycle.on_directory_failure(directory_of(1))
+    beats: list[BrokerHeartbeatRequest] = []
+    failed_later = asyncio.Event()
+
+    def note(request: BrokerHeartbeatRequest) -> None:
+        beats.extend([request] if request.offline_log_dirs else [])
+        if len(beats) == 2:
+            scene.clock.advance_ms(60_000)
+            scene.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
+        elif len(beats) == 3:
+            failed_later.set()
+
+    scene.controller.on_heartbeat = note
+    async with asyncio.timeout(5):
+        await failed_later.wait()
+    assert not scene.task.done()
+    await scene.shut_down()
+
+
+async def test_an_offline_directory_is_no_part_of_a_later_registration() -> None:
+    scene = Scene(heartbeat_interval_ms=1)
+    await scene.reach_running()
+    scene.lifecycle.on_directory_failure(directory_of(1))
+    scene.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
+    again = asyncio.Event()
+
+    def watch(_request: BrokerHeartbeatRequest) -> None:
+        if len(scene.controller.registrations) == 2:
+            again.set()
+
+    scene.controller.on_heartbeat = watch
+    async with asyncio.timeout(5):
+        await again.wait()
+    assert [request.log_dirs for request in scene.controller.registrations] == [[directory_of(1)], []]
+    await scene.shut_down()
 
 
 async def test_a_controlled_shutdown_waits_until_the_leads_are_gone() -> None:
