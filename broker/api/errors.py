@@ -15,17 +15,25 @@ from typing import Any
 
 from protocol.errors import ErrorCode
 from protocol.messages import Message
+from protocol.messages.alter_partition import AlterPartitionResponse
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from protocol.primitives import Uuid
 
 _SAME_FIELD = {"partition_index": "partition", "group_id": "group"}
 _NUMBERS_THAT_IDENTIFY = {"index", "partition", "partition_index", "resource_type"}
 """Other numbers of an answer (counts, epochs, offsets) keep the defaults that mean "unknown"."""
 
+_SAID_ONCE = (AlterPartitionResponse, AssignReplicasToDirsResponse)
+"""Answers to brokers, which look at the top first: what their lists lack would read as a partition's state."""
+
 
 def error_response(response_class: type[Message], request: Message, code: ErrorCode, text: str | None) -> Message:
     """A response to `request` that says `code` (and `text`, where there is room) about everything that was asked."""
     response = response_class()
-    _fill(response, request, code, text)
+    if isinstance(response, _SAID_ONCE):
+        response.error_code = code
+    else:
+        _fill(response, request, code, text)
     return response
 
 

@@ -25,6 +25,7 @@ class _Session:
     contact_ms: int
     metadata_offset: int = -1
     shutdown_offset: int | None = None  # set while a controlled shutdown goes on
+    is_held: bool = True  # a process stands behind it: one that was heard, and was not told that it may end
 
     @property
     def is_active(self) -> bool:
@@ -40,8 +41,11 @@ class BrokerSessions:
         self._by_contact: OrderedDict[int, None] = OrderedDict()  # unfenced brokers, longest silent first
 
     def start(self, broker_id: int, epoch: int, *, fenced: bool, now_ms: int) -> None:
-        """Begin a session anew: a broker registered, or this controller became active."""
-        self._sessions[broker_id] = _Session(epoch, fenced, now_ms)
+        """Begin a session anew: a broker registered, or this controller became active.
+
+        Whether a process stands behind one that is fenced will be known by its first heartbeat.
+        """
+        self._sessions[broker_id] = _Session(epoch, fenced, now_ms, is_held=not fenced)
         self._track(broker_id, fenced)
 
     def follow(self, broker_id: int, epoch: int, *, fenced: bool, now_ms: int) -> None:
@@ -51,8 +55,10 @@ class BrokerSessions:
             self.start(broker_id, epoch, fenced=fenced, now_ms=now_ms)
         elif session.fenced != fenced:
             session.fenced = fenced
-            session.contact_ms = now_ms
-            session.shutdown_offset = None if fenced else session.shutdown_offset
+            if fenced:
+                session.shutdown_offset = None
+            else:
+                session.contact_ms = now_ms
             self._track(broker_id, fenced)
 
     def clear(self) -> None:
@@ -64,11 +70,11 @@ class BrokerSessions:
         self._by_contact.pop(broker_id, None)
 
     def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:
-        """Whether an unfenced broker of that epoch was heard from within the timeout."""
+        """Whether a broker of that epoch, fenced or not, was heard from within the timeout and did not leave."""
         session = self._sessions.get(broker_id)
         return (
             session is not None
-            and not session.fenced
+            and session.is_held
             and session.epoch == epoch
             and now_ms < session.contact_ms + self._timeout_ms
         )
@@ -79,11 +85,16 @@ class BrokerSessions:
         if session is None or session.epoch != epoch:
             session = self._sessions[broker_id] = _Session(epoch, fenced, now_ms)
         session.contact_ms = now_ms
+        session.is_held = True
         session.fenced = fenced
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
         if fenced:
             session.shutdown_offset = None
         self._track(broker_id, fenced)
+
+    def release(self, broker_id: int) -> None:
+        """The broker was told that it may end: another process may take its place at once."""
+        self._sessions[broker_id].is_held = False
 
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
         """A controlled shutdown wrote its records up to `offset`; only the first call counts."""

@@ -1,6 +1,5 @@
 """Broker registration, heartbeats, fencing and shutdown: who belongs to the cluster and who may serve (KIP-631)."""
 
-from collections.abc import Iterable
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -13,7 +12,7 @@ from broker.metadata.partition import is_reserved_directory
 from broker.metadata.portions import Changes, after_departure, departure, in_portions
 from broker.metadata.records import VersionedRecord
 from broker.metadata.registered_listeners import check_listeners
-from broker.metadata.result import Outcome, Result
+from broker.metadata.result import Outcome, Portion, Result
 from broker.metadata.state import ControllerState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -143,14 +142,18 @@ class Brokers:
         waiting = after_departure(self._state, broker.id, lambda later_ms: self.heartbeat(request, now_ms=later_ms))
         if waiting is not None:
             return waiting
-        sessions, index = self._state.sessions, self._state.index
-        sessions.touch(
+        self._state.sessions.touch(
             broker.id,
             broker.epoch,
             fenced=broker.fenced,
             metadata_offset=request.current_metadata_offset,
             now_ms=now_ms,
         )
+        # Before anything else, or the broker might be let lead what lies there.
+        return self._lose_directories(broker, request) or self._advance(broker, request)
+
+    def _advance(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> Outcome[BrokerHeartbeatResponse]:
+        sessions = self._state.sessions
         caught_up = request.current_metadata_offset >= self._state.registration_offsets.get(broker.id, broker.epoch)
         state = sessions.next_state(
             broker.id,
@@ -158,19 +161,16 @@ class Brokers:
             caught_up=caught_up,
             want_fence=request.want_fence,
             want_shut_down=request.want_shut_down,
-            leads=index.leader_count(broker.id) > 0,
+            leads=self._state.index.leader_count(broker.id) > 0,
         )
+        if state is BrokerControlState.SHUTDOWN_NOW:
+            sessions.release(broker.id)
         response = BrokerHeartbeatResponse(
             is_caught_up=caught_up,
             is_fenced=state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
             should_shut_down=state is BrokerControlState.SHUTDOWN_NOW,
         )
-        # A broker repeats its offline directories until they are gone here: never both kinds of change at once.
-        return (
-            self._enter(broker, state, response)
-            or self._lose_directories(broker, request.offline_log_dirs, response)
-            or Result((), response)
-        )
+        return self._enter(broker, state, response) or Result((), response)
 
     def _enter(
         self, broker: BrokerRegistration, state: BrokerControlState, response: BrokerHeartbeatResponse
@@ -205,16 +205,21 @@ class Brokers:
         return departure(self._state, broker.id, chain(first, self._leadership.broker_leaves(broker.id)), finish)
 
     def _lose_directories(
-        self, broker: BrokerRegistration, offline: Iterable[Uuid], response: BrokerHeartbeatResponse
+        self, broker: BrokerRegistration, request: BrokerHeartbeatRequest
     ) -> Outcome[BrokerHeartbeatResponse] | None:
-        lost = set(offline) & set(broker.directories)
+        """A broker repeats its offline directories until they are gone here; then the heartbeat goes on."""
+        lost = set(request.offline_log_dirs) & set(broker.directories)
         if not lost or not self._state.version.supports_directories:
             return None
         remaining = [directory for directory in broker.directories if directory not in lost]
         record = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining)
         last = (VersionedRecord(record, _DIRECTORY_CHANGE_VERSION),)
         changes = chain(self._leadership.directories_lost(broker.id, lost), last)
-        return departure(self._state, broker.id, changes, lambda records: Result(records, response, atomic=False))
+
+        def go_on(_now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
+            return self._advance(self._registered(broker.id, broker.epoch), request)
+
+        return departure(self._state, broker.id, changes, lambda records: Portion(records, go_on))
 
     # Fencing and leaving
 
@@ -238,7 +243,7 @@ class Brokers:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
         record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
         changes = chain(self._leadership.broker_lost_unflushed_data(broker.id), (VersionedRecord(record, 0),))
-        response = UnregisterBrokerResponse(error_message=None)
+        response = UnregisterBrokerResponse()
         return departure(self._state, broker.id, changes, lambda records: Result(records, response, atomic=False))
 
     def check_epoch(self, broker_id: int, epoch: int) -> None:

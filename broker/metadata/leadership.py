@@ -63,10 +63,9 @@ class Leadership:
             yield self._shrunk(held, broker, lost_data=True) if is_concerned else None
 
     def broker_arrives(self, broker: int) -> Changes:
-        """Let a broker that is being unfenced lead what nobody leads, where it may."""
+        """Let a broker that is being unfenced lead what nobody leads, where it may; or others, where now they may."""
         for found in self._looked_up(self._state.index.leaderless()):
-            is_concerned = broker in found.registration.replicas
-            yield self._revived(found, arriving=broker) if is_concerned else None
+            yield self._revived(found, arriving=broker)
 
     def vacancies_filled(self) -> Changes:
         """Elect where nobody leads, and somebody may."""
@@ -80,6 +79,14 @@ class Leadership:
             registration = held.registration
             is_concerned = broker in registration.isr and registration.directory_of(broker) in gone
             yield self._shrunk(held, broker) if is_concerned else None
+
+    def replica_offline(
+        self, partition: TopicPartition, registration: PartitionRegistration, broker: int
+    ) -> VersionedRecord | None:
+        """One replica is in no directory that is online: it can neither lead nor be in sync."""
+        topic = self._state.image.topics.by_id(partition.topic_id)
+        assert topic is not None, "whose registration this is"
+        return self._shrunk(_Replica(topic, partition, registration), broker)
 
     def elect(self, partition: TopicPartition, election: Election) -> VersionedRecord | None:
         """The record of an election in one partition, None if it changes nothing."""

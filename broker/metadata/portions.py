@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from broker.metadata.records import VersionedRecord
-from broker.metadata.result import RECORDS_PER_SPLIT_BATCH, Outcome, Portion, Result
+from broker.metadata.result import RECORDS_PER_SPLIT_BATCH, Outcome, Portion
 from broker.metadata.state import ControllerState
 
 R = TypeVar("R")
@@ -20,7 +20,7 @@ _LOOKS_PER_PORTION: Final = 10 * RECORDS_PER_SPLIT_BATCH
 
 Changes = Iterator[VersionedRecord | None]
 """Decided as they are taken, on the image of that moment; None where nothing is to change."""
-Finish = Callable[[list[VersionedRecord]], Result[R]]
+Finish = Callable[[list[VersionedRecord]], Outcome[R]]
 """What to write and answer at the end, behind the last records."""
 
 
@@ -37,13 +37,16 @@ def in_portions(changes: Changes, finish: Finish[R]) -> Outcome[R]:
 
 def departure(state: ControllerState, broker_id: int, changes: Changes, finish: Finish[R]) -> Outcome[R]:
     """As `in_portions`, with the broker leaving meanwhile."""
+    is_over = False
 
-    def conclude(records: list[VersionedRecord]) -> Result[R]:
+    def conclude(records: list[VersionedRecord]) -> Outcome[R]:
+        nonlocal is_over
+        is_over = True
         state.leaving.discard(broker_id)
         return finish(records)
 
     outcome = in_portions(changes, conclude)
-    if isinstance(outcome, Portion):
+    if not is_over:
         state.leaving.add(broker_id)
     return outcome
 

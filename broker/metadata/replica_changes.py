@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from broker.metadata.brokers import Brokers
 from broker.metadata.leadership import Leadership
 from broker.metadata.partition import LeaderRecoveryState, PartitionRegistration
-from broker.metadata.partition_changes import Election
+from broker.metadata.partition_changes import Election, PartitionChange
 from broker.metadata.partition_index import TopicPartition
 from broker.metadata.records import VersionedRecord
 from broker.metadata.result import Result
@@ -83,12 +83,7 @@ class ReplicaChanges:
         change.recovery_state = LeaderRecoveryState(asked.leader_recovery_state)
         if self._allows_unclean(topic_id):
             change.election = Election.UNCLEAN
-        after = before
-        record = change.build()
-        if record is not None:
-            assert isinstance(record.message, PartitionChangeRecord)
-            records.append(record)
-            after = before.merge(record.message)
+        after = self._built(change, before, records)
         if after.leader != sender:  # completing a reassignment took the lead away
             raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
         return alter_partition.AlterPartitionResponsePartitionData(
@@ -152,15 +147,25 @@ class ReplicaChanges:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         broker = self._state.image.brokers.get(broker_id)
         assert broker is not None, "its epoch was checked"
-        is_online = broker.has_online_directory(directory)
-        change = self._leadership.change(partition, before, leaving=None if is_online else broker_id)
+        change = self._leadership.change(partition, before)
         change.move_replica(broker_id, directory)
-        if not is_online:  # the directory failed before it was known to hold this replica
-            change.isr = tuple(member for member in before.isr if member != broker_id)
-        record = change.build()
-        if record is not None:
-            records.append(record)
+        moved = self._built(change, before, records)
+        if not broker.has_online_directory(directory):  # it failed before it was known to hold this replica
+            offline = self._leadership.replica_offline(partition, moved, broker_id)
+            records += () if offline is None else (offline,)
         return ErrorCode.NONE
+
+    @staticmethod
+    def _built(
+        change: PartitionChange, before: PartitionRegistration, records: list[VersionedRecord]
+    ) -> PartitionRegistration:
+        """Note the change's record, if there is one; what the partition is then."""
+        record = change.build()
+        if record is None:
+            return before
+        assert isinstance(record.message, PartitionChangeRecord)
+        records.append(record)
+        return before.merge(record.message)
 
     def _registration(self, partition: TopicPartition) -> PartitionRegistration:
         topic = self._state.image.topics.by_id(partition.topic_id)

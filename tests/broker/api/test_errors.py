@@ -8,6 +8,12 @@ from broker.api.errors import error_response
 from protocol.api_keys import API_BY_KEY, ApiKey, request_class, response_class
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+)
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -57,6 +63,12 @@ def test_nested_groups_of_an_offset_fetch() -> None:
     assert (answer.groups[0].group_id, answer.groups[0].error_code) == ("g", FAULT)
     (partition,) = answer.groups[0].topics[0].partitions
     assert (partition.partition_index, partition.error_code) == (7, FAULT)
+
+
+def test_brokers_are_told_once() -> None:
+    partition = AlterPartitionRequestPartitionData(3)
+    asked = AlterPartitionRequest(1, 1, [AlterPartitionRequestTopicData(partitions=[partition])])
+    assert answer_to(asked, AlterPartitionResponse) == AlterPartitionResponse(error_code=FAULT)
 
 
 def test_counts_are_not_echoed() -> None:

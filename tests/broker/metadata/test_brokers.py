@@ -2,10 +2,18 @@
 
 import pytest
 
+from broker.metadata.config_image import ConfigResource, ResourceType
+from broker.metadata.configs import AlterOperation, ConfigOperation
 from broker.metadata.controller import OwnBroker
 from broker.metadata.features import VersionRange
 from broker.metadata.partition import NO_LEADER, LeaderRecoveryState
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from protocol.messages.metadata_records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
@@ -60,10 +68,32 @@ class TestRegistration:
         assert refusal(cluster, other_disk) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         assert cluster.register(1, life=2) == cluster.controller.last_offset
 
-    def test_a_fenced_broker_can_be_replaced_at_once(self) -> None:
+    def test_a_broker_that_was_never_heard_can_be_replaced_at_once(self) -> None:
         cluster = Cluster()
         cluster.register(1)
         assert cluster.register(1, life=2) == cluster.controller.last_offset
+
+    def test_a_broker_that_is_just_starting_cannot_be_replaced(self) -> None:
+        cluster = Cluster()
+        cluster.register(1)
+        cluster.heartbeat(1, want_fence=True)
+        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        cluster.now_ms += cluster.settings.session_timeout_ms
+        assert cluster.register(1, life=2) == cluster.controller.last_offset
+
+    def test_a_broker_whose_session_ended_can_be_replaced(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        cluster.stop_hearing(1)
+        request = elsewhere(cluster.registration(1, life=2))
+        assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
+
+    def test_a_broker_that_was_told_to_stop_can_be_replaced_at_once(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+        request = elsewhere(cluster.registration(1, life=2))
+        assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
 
     def test_the_same_incarnation_keeps_epoch_and_state(self) -> None:
         cluster = Cluster()
@@ -168,6 +198,38 @@ class TestHeartbeat:
         assert cluster.partition("t").isr == (1,)
         assert not cluster.heartbeat(1).is_fenced
         assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, 2)
+
+    def test_others_lead_again_as_well_where_by_now_they_may(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2, 3)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.stop_hearing(2, others=(1, 3))
+        cluster.stop_hearing(1, others=(3,))
+        cluster.heartbeat(2)
+        assert cluster.partition("t").leader == NO_LEADER, "it was not in sync any more"
+        allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
+        topic = ConfigResource(ResourceType.TOPIC, "t")
+        cluster.write(cluster.controller.alter_configs({topic: [allow]}, validate_only=False))
+        cluster.heartbeat(3, want_fence=True)
+        cluster.heartbeat(3)
+        assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+        assert cluster.partition("t").leader_recovery_state is LeaderRecoveryState.RECOVERING
+
+    def test_what_lies_in_an_offline_directory_is_not_led_by_a_broker_that_comes_back(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.log_dirs = [uuid(70), uuid(71)]
+        cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms))
+        cluster.heartbeat(1)
+        epoch = cluster.image.brokers.brokers[1].epoch
+        topic_id = cluster.create_topic("t", [[1]])
+        held = AssignReplicasToDirsRequestTopicData(topic_id, [AssignReplicasToDirsRequestPartitionData(0)])
+        asked = AssignReplicasToDirsRequest(1, epoch, [AssignReplicasToDirsRequestDirectoryData(uuid(70), [held])])
+        cluster.write(cluster.controller.assign_directories(asked))
+        cluster.heartbeat(1, want_fence=True)
+        assert not cluster.heartbeat(1, offline=[uuid(70)]).is_fenced
+        assert cluster.image.brokers.brokers[1].directories == (uuid(71),)
+        assert cluster.partition("t").leader == NO_LEADER
 
     def test_an_offline_directory_takes_its_replicas_out_of_the_isr(self) -> None:
         cluster = Cluster()

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.metadata.config_image import ConfigResource, ResourceType
+from broker.metadata.configs import AlterOperation, ConfigOperation
 from broker.metadata.partition import LeaderRecoveryState, PartitionRegistration
 from broker.metadata.records import VersionedRecord
 from protocol.errors import ErrorCode, KafkaError
@@ -187,6 +189,20 @@ class TestAssignDirectories:
         scene.cluster.heartbeat(4, offline=[uuid(70)])
         assert self.assign(scene, uuid(70)) is ErrorCode.NONE
         assert (scene.cluster.partition("two").leader, scene.cluster.partition("two").isr) == (1, (1,))
+
+    def test_the_only_replica_in_sync_lies_in_a_directory_that_is_offline(self, scene: Scene) -> None:
+        """Where the topic allows it, another leads, which lacks what only that directory had."""
+        allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
+        topic = ConfigResource(ResourceType.TOPIC, "two")
+        scene.cluster.write(scene.cluster.controller.alter_configs({topic: [allow]}, validate_only=False))
+        scene.cluster.stop_hearing(1, others=(2, 3, 4))
+        scene.cluster.heartbeat(1)
+        assert scene.cluster.partition("two").isr == (4,)
+        scene.cluster.heartbeat(4, offline=[uuid(70)])
+        assert self.assign(scene, uuid(70)) is ErrorCode.NONE
+        partition = scene.cluster.partition("two")
+        assert (partition.leader, partition.isr, partition.directories[0]) == (1, (1,), uuid(70))
+        assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
     def test_refusals(self, scene: Scene) -> None:
         assert self.assign(scene, uuid(71), topic=uuid(99)) is ErrorCode.UNKNOWN_TOPIC_ID
