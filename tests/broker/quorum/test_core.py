@@ -144,6 +144,69 @@ def test_a_vote_is_written_in_the_ready_that_tells_it() -> None:
     assert [each.token for each in ready.answers] == [token]
 
 
+def granted(driven: Driven, epoch: int, *, pre_vote: bool = False, disk: int = 1) -> bool:
+    """Whether node 3 gets a vote, or would get one."""
+    driven.settle()
+    key = ReplicaKey(3, directory(3, disk))
+    token = driven.ask(VoteRequest(CLUSTER, epoch, key, None, LogPosition(0, 0), pre_vote))
+    (answer,) = [each for each in driven.do().answers if each.token == token]
+    assert isinstance(answer.response, VoteResponse)
+    assert answer.response.error is ErrorCode.NONE
+    return answer.response.granted
+
+
+def test_who_follows_votes_for_nobody_else_in_that_epoch() -> None:
+    """It has not voted in it, and who leads has a majority all the same."""
+    assert not granted(Driven().follow(epoch=2), epoch=2)
+    assert granted(Driven().follow(epoch=2), epoch=3)
+
+
+def test_a_vote_is_for_one_disk_of_a_candidate() -> None:
+    """Who lost its disk has forgotten what it did as a candidate, and is another one (KIP-853)."""
+    driven = Driven()
+    assert granted(driven, epoch=2, disk=1)
+    assert granted(driven, epoch=2, disk=1)
+    assert not granted(driven, epoch=2, disk=2)
+
+
+def test_saying_goodbye_again_puts_nobody_off() -> None:
+    driven = Driven().follow()
+    successors = (ReplicaKey(3, directory(3)), ReplicaKey(1, directory(1)))
+    for moment in (0, 400):
+        driven.at(moment)
+        driven.ask(EndQuorumEpochRequest(CLUSTER, 2, 1, successors, listeners(2)))
+        driven.settle()
+    driven.at(499).tick()
+    assert driven.core.role == "follower"
+    driven.at(500).tick()
+    assert driven.core.role == "prospective"
+
+
+def observer(settings: QuorumSettings) -> QuorumSettings:
+    return replace(settings, static_voters=settings.static_voters[1:])
+
+
+@pytest.mark.parametrize("change", [lambda settings: settings, observer])
+def test_who_has_fetched_from_its_leader_would_not_do_without(
+    change: Callable[[QuorumSettings], QuorumSettings],
+) -> None:
+    """KIP-996; a controller that does not know that it is a voter is asked like a voter."""
+    driven = Driven(change=change).follow()
+    driven.settle()
+    assert granted(driven, epoch=1, pre_vote=True)
+    driven = Driven(change=change).follow()
+    driven.answered_fetch(from_leader(b""))
+    assert not granted(driven, epoch=1, pre_vote=True)
+
+
+def test_a_controller_that_knows_of_no_vote_of_its_own_votes_and_a_broker_does_not() -> None:
+    """The voters of the candidate's longer log may include it (KIP-853), but never a broker."""
+    assert granted(Driven(change=observer), epoch=2)
+    broker = Driven(change=lambda settings: replace(observer(settings), can_vote=False))
+    assert not granted(broker, epoch=2)
+    assert not granted(broker, epoch=2, pre_vote=True)
+
+
 @pytest.mark.parametrize("sender", [-1, 1])
 def test_a_candidate_or_leader_is_another_node(sender: int) -> None:
     driven = Driven()
