@@ -4,15 +4,11 @@ The rules are `broker.replication`'s; this file applies them to a real log: it a
 who waited for that, and turns what storage raises into what a client is told. All of it happens on the event loop, with
 no await between reading and writing the same state, so there is one writer and nobody sees half a change.
 
-An append counts once it is in the page cache. Where `flush.messages` asks for more, what is due to be flushed is
-*held*: it neither commits nor acknowledges until the disk has it.
-
 An IO error of the log ends its directory: the error goes to the host, which takes the directory offline with all its
 partitions, and the client is told KAFKA_STORAGE_ERROR.
 
-A cut of the log reads and syncs more than the loop may wait for, so the IO thread does it. The log is that thread's
-until then: nobody appends, readers find what they knew before, below the cut, and a new role waits. So a reign begins
-with the log that it will have.
+While the log is being cut (`log_cut.py`), nobody appends, readers find what they knew before, below the cut, and a new
+role waits. So a reign begins with the log that it will have.
 """
 
 import asyncio
@@ -30,10 +26,12 @@ from broker.replication.isr import IsrProposal, PendingExpand, PendingIsr
 from broker.replication.isr_changes import Confirmed, Outcome, Refused
 from broker.replication.leader import CommitTerms, FollowerFetch, Leader
 from broker.replication.partition import Assignment, Role, next_role
+from broker.runtime.flush_hold import FlushHold
+from broker.runtime.log_cut import LogCut, Marks
 from broker.runtime.waiters import OffsetWaiter, OffsetWaiters, WaitCallback, Watches
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Buffer, Uuid
-from storage.config import MAX_LONG, LogConfig
+from storage.config import LogConfig
 from storage.errors import CorruptBatch, InvalidRecords, LogDirFailure, UnexpectedOffset
 from storage.log import AppendInfo, Log
 from storage.producer_state import Origin
@@ -54,14 +52,6 @@ class FetchPosition(NamedTuple):
 
 class FetchedOutOfOrder(Exception):
     """A leader sent records that begin below this log's end, although it was asked for what follows."""
-
-
-class Marks(NamedTuple):
-    """What readers were last told while the log is being cut."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
 
 
 class RecordsRefused(KafkaError):
@@ -141,14 +131,11 @@ class Partition:
     """
 
     __slots__ = (
-        "_after_cut",
         "_committed",
-        "_flushed",
-        "_held_from",
+        "_cut",
+        "_hold",
         "_host",
         "_is_closed",
-        "_is_flush_timed",
-        "_segment",
         "_standing",
         "_trimmed",
         "consumer_bounds",
@@ -158,7 +145,6 @@ class Partition:
         "log",
         "log_end",
         "marks",
-        "marks_before_cut",
         "role",
         "topic",
         "topic_id",
@@ -178,14 +164,10 @@ class Partition:
         self._host = host
         self._committed = OffsetWaiters()
         self._trimmed = OffsetWaiters()
-        self._flushed = OffsetWaiters()
-        self._held_from: int | None = None
-        self._is_flush_timed = False
+        self._hold = FlushHold(log, partial(host.flush, self), partial(host.flush_within, self))
+        self._cut = LogCut()
         self._is_closed = False
-        self._after_cut: list[Callable[[], None]] = []
-        self.marks_before_cut: Marks | None = None
         self._standing = NOT_HOSTED
-        self._segment = log.active_segment
         self.log_end = Watches()
         self.marks = Watches()
         self.consumer_bounds = (self.marks,)
@@ -249,14 +231,16 @@ class Partition:
     @property
     def is_being_cut(self) -> bool:
         """Whether the log is the IO thread's for now: it must not be touched."""
-        return self.marks_before_cut is not None
+        return self._cut.is_under_way
+
+    @property
+    def marks_while_cut(self) -> Marks | None:
+        """What readers are told while the log is being cut; None otherwise."""
+        return self._cut.marks
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back when the log is not being cut, which may be now; never if the replica goes before that."""
-        if self.is_being_cut:
-            self._after_cut.append(callback)
-        else:
-            callback()
+        self._cut.when_over(callback)
 
     def assign(self, assignment: Assignment) -> None:
         """Follow the metadata, as soon as the log is nobody else's. What waits for a reign that is over fails; readers
@@ -295,7 +279,7 @@ class Partition:
     def close(self, error: ErrorCode) -> None:
         """This replica is hosted no longer: who waits is told `error`, readers look again and find it gone."""
         self._is_closed = True
-        self._after_cut.clear()
+        self._cut.forget_waiting()
         self._host.withdraw_isr(self)
         self._stand(NOT_HOSTED)
         self._fail_writers(error)
@@ -317,7 +301,7 @@ class Partition:
 
     def _fail_writers(self, error: ErrorCode) -> None:
         self._committed.fail(error)
-        self._flushed.fail(error)
+        self._hold.fail(error)
 
     # ---- writing
 
@@ -344,41 +328,16 @@ class Partition:
         if not info.duplicate:
             if role.followers:
                 role.on_append(previous_end, self._host.monotonic_ms())
-            self._after_append(info, log)
+            self._hold.on_append(info)
+            self._move_high_watermark()
+            self.log_end.fire()
         return info
-
-    def _after_append(self, info: AppendInfo, log: Log) -> None:
-        self._see_to_flush(info, log)
-        self._move_high_watermark()
-        self.log_end.fire()
-
-    def _see_to_flush(self, info: AppendInfo, log: Log) -> None:
-        if info.flush_due:
-            if self._held_from is None:
-                self._held_from = info.first_offset
-            self._host.flush(self)
-        elif log.active_segment is not self._segment:  # rolled: the finished segment may go to the disk
-            self._segment = log.active_segment
-            self._host.flush(self)
-        elif log.config.flush_ms != MAX_LONG and not self._is_flush_timed:
-            self._is_flush_timed = True
-            self._host.flush_within(self, log.config.flush_ms)
 
     def on_flushed(self) -> None:
         """Everything below the log's recovery point is on the disk."""
-        self._is_flush_timed = False
-        point = self.log.recovery_point
-        if self._held_from is not None and point > self._held_from:
-            self._held_from = point if point < self.log.log_end_offset and self.log.flush_due else None
-            if self._held_from is not None:
-                self._host.flush(self)
+        if self._hold.on_flushed():
             self._move_high_watermark()
-            self._flushed.reached(self._own_end)
-
-    @property
-    def _own_end(self) -> int:
-        """Below it, this replica holds its records as firmly as its configuration asks."""
-        return self.log.log_end_offset if self._held_from is None else self._held_from
+            self._hold.settle()
 
     def outcome(self, offset: int, acks: int) -> ErrorCode | None:
         """How a produce with `acks` ends whose records lie below `offset`; None while it has to wait."""
@@ -386,14 +345,16 @@ class Partition:
         if not isinstance(role, Leader):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if acks != ACKS_ALL:
-            return ErrorCode.NONE if self._held_from is None or offset <= self._held_from else None
+            return ErrorCode.NONE if offset <= self._hold.end else None
         if self.log.high_watermark < offset:
             return None
         return role.outcome_when_committed(self.log.config.min_insync_replicas)
 
     def when_acknowledged(self, offset: int, acks: int, callback: WaitCallback) -> OffsetWaiter:
         """Call back once `outcome` is known, or with the error that ends this leadership."""
-        return (self._committed if acks == ACKS_ALL else self._flushed).add(offset, callback)
+        if acks == ACKS_ALL:
+            return self._committed.add(offset, callback)
+        return self._hold.when_reached(offset, callback)
 
     def when_committed(self, offset: int, callback: WaitCallback) -> OffsetWaiter:
         """Call back once the high watermark reaches `offset`, or with the error that ends this leadership."""
@@ -404,7 +365,7 @@ class Partition:
         role, log = self.role, self.log
         if not isinstance(role, Leader):
             return
-        mark = log.log_end_offset if self._held_from is None else self._held_from
+        mark = self._hold.end
         if role.followers:
             mark = role.high_watermark(log.high_watermark, mark, self._commit_terms())
         if log.advance_high_watermark(mark):
@@ -468,7 +429,7 @@ class Partition:
         except LogDirFailure as failure:
             raise self.offline(failure) from failure
         if info is not None:
-            self._see_to_flush(info, log)
+            self._hold.on_append(info)
 
     def _take_over_marks(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
         """The leader's start comes after its high watermark, above which no log may start."""
@@ -485,50 +446,59 @@ class Partition:
         """Forget everything from `offset` on, as the leader of `leader_epoch` made it necessary. Even without such
         records, epochs that begin at the log's end or beyond are forgotten.
 
-        False if this replica no longer follows that leader, now or when it is done. Raises KafkaError, now or in the
-        future: KAFKA_STORAGE_ERROR (of which the host knows then).
+        The result is False if this replica no longer follows that leader, now or when it is done. Fails with KafkaError
+        KAFKA_STORAGE_ERROR (of which the host knows then).
         """
+        answer = self._host.unsettled()
         if not self._may_fetch(leader_epoch):
-            return self._settled(result=False)
-        if offset < self.log.log_end_offset:
-            return self._cut(leader_epoch, offset, self._host.truncate)
+            answer.set_result(False)
+        elif offset < self.log.log_end_offset:
+            self._begin_cut(leader_epoch, offset, self._host.truncate, answer)
+        else:
+            self._forget_void_epochs(offset, answer)
+        return answer
+
+    def _forget_void_epochs(self, offset: int, answer: "asyncio.Future[bool]") -> None:
+        """No records go, so no disk is waited for."""
         try:
             self.log.truncate_to(offset, now_ms=self._host.now_ms())
         except LogDirFailure as failure:
-            raise self.offline(failure) from failure
-        return self._settled(result=True)
+            answer.set_exception(self.offline(failure))
+        else:
+            answer.set_result(True)
 
     def restart_at(self, leader_epoch: int, offset: int) -> "asyncio.Future[bool]":
         """Forget everything, and go on from `offset`. As `truncate`."""
-        if not self._may_fetch(leader_epoch):
-            return self._settled(result=False)
-        return self._cut(leader_epoch, offset, self._host.restart)
-
-    def _settled(self, *, result: bool) -> "asyncio.Future[bool]":
         answer = self._host.unsettled()
-        answer.set_result(result)
+        if self._may_fetch(leader_epoch):
+            self._begin_cut(leader_epoch, offset, self._host.restart, answer)
+        else:
+            answer.set_result(False)
         return answer
 
-    def _cut(
-        self, leader_epoch: int, offset: int, on_disk: Callable[[Log, int], "asyncio.Future[bool]"]
-    ) -> "asyncio.Future[bool]":
-        """Leave the log to the IO thread until it is done."""
+    def _begin_cut(
+        self,
+        leader_epoch: int,
+        offset: int,
+        on_disk: Callable[[Log, int], "asyncio.Future[bool]"],
+        answer: "asyncio.Future[bool]",
+    ) -> None:
         log = self.log
         _log.info("cutting the log", partition=self, at=offset, end=log.log_end_offset, leader_epoch=leader_epoch)
-        committed, stable = min(log.high_watermark, offset), min(log.last_stable_offset, offset)
-        self.marks_before_cut = Marks(committed, stable, log.log_start_offset)
-        answer = self._host.unsettled()
+        self._cut.begin(log, offset)
         on_disk(log, offset).add_done_callback(partial(self._on_cut, leader_epoch, answer))
-        return answer
 
     def _on_cut(self, leader_epoch: int, answer: "asyncio.Future[bool]", done: "asyncio.Future[bool]") -> None:
         """The log is ours again: what waited for it comes first, before whoever wanted the cut."""
-        self.marks_before_cut = None
-        error = done.exception()
+        waiting, error = self._cut.end(), done.exception()
         if isinstance(error, LogDirFailure):
             error = self.offline(error)
         if error is None:
-            self._resume()
+            self._hold.on_cut()
+            for callback in waiting:
+                callback()
+            self.marks.fire()
+            self.log_end.fire()
         if answer.done():  # who wanted it waits no longer
             if error is not None and not isinstance(error, KafkaError):
                 raise error
@@ -536,17 +506,6 @@ class Partition:
             answer.set_result(self._may_fetch(leader_epoch))
         else:
             answer.set_exception(error)
-
-    def _resume(self) -> None:
-        log = self.log
-        self._segment = log.active_segment
-        if self._held_from is not None and self._held_from >= log.log_end_offset:
-            self._held_from = None
-        waiting, self._after_cut = self._after_cut, []
-        for callback in waiting:
-            callback()
-        self.marks.fire()
-        self.log_end.fire()
 
     # ---- followers
 

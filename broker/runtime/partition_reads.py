@@ -70,8 +70,8 @@ def read(
 
 def _read(partition: Partition, target: FetchTarget, reader: Reader, limits: Limits) -> ReadResult:
     check_epoch(partition, target.current_leader_epoch, needs_leader=reader.needs_leader)
-    if partition.marks_before_cut is not None:
-        return ReadResult(ErrorCode.NONE, *partition.marks_before_cut, is_idle=True)
+    if partition.marks_while_cut is not None:
+        return ReadResult(ErrorCode.NONE, *partition.marks_while_cut, is_idle=True)
     if reader.is_follower:
         _check_replica(partition, target, reader)
     log = partition.log
