@@ -112,8 +112,10 @@ class PartitionRegistration(NamedTuple):
         )
 
     def without_elr(self) -> "PartitionRegistration":
-        """The same without eligible leader replicas; no epoch moves, since nobody's part changes."""
-        return self._replace(elr=(), last_known_elr=()) if self.has_elr else self
+        """The same without eligible leader replicas: a change as any other, which moves the partition epoch."""
+        if not self.has_elr:
+            return self
+        return self._replace(elr=(), last_known_elr=(), partition_epoch=self.partition_epoch + 1)
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> "PartitionRegistration":

@@ -195,8 +195,15 @@ def test_clearing_eligible_leaders_of_one_topic_or_of_all() -> None:
     )
     one = image_of([ClearElrRecord("a")], both)
     assert [eligible(one, number) for number in (1, 2)] == [(), (2,)]
+    assert [epoch(one, number) for number in (1, 2)] == [2, 1], "cleared is changed, to every node alike"
     none = image_of([ClearElrRecord("")], both)
     assert [eligible(none, number) for number in (1, 2)] == [(), ()]
+
+
+def epoch(image: MetadataImage, topic: int) -> int:
+    partition = image.topics.partition(uuid(topic), 0)
+    assert partition is not None
+    return partition.partition_epoch
 
 
 def eligible(image: MetadataImage, topic: int) -> tuple[int, ...]:
