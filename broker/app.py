@@ -237,8 +237,8 @@ class Node:
             self._io,
             self._loop,
         )
-        metadata.driver.add_publisher(data.partitions)
-        metadata.driver.add_publisher(data.groups)
+        for publisher in (data.throttles, data.fetchers, data.partitions, data.groups):
+            metadata.driver.add_publisher(publisher)
         self._spawn(data.tasks.run())
         self._spawn(data.groups.run())
         return data, lifecycle

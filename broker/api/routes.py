@@ -61,6 +61,7 @@ from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.metadata_topic import MetadataTopic
 from broker.runtime.nearby_reads import RACK_AWARE_SELECTOR, NearbyReads
 from broker.runtime.partitions import Partitions
+from broker.runtime.replication_throttles import ReplicationThrottles
 from broker.runtime.waiters import Deadlines, Loop
 from protocol.api_keys import ApiKey
 from storage.files import FileSystem
@@ -95,6 +96,7 @@ class Services:
     log_dirs: LogDirs
     fs: FileSystem
     fetch_sessions: FetchSessions
+    throttles: ReplicationThrottles
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     loggers: LoggerLevels
@@ -130,6 +132,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         max_bytes=config.fetch_max_bytes,
         metadata_topic=s.metadata_topic,
         nearby=NearbyReads(image, s.clock) if config.replica_selector_class == RACK_AWARE_SELECTOR else None,
+        quota=s.throttles.leader,
     )
     describe_configs = DescribeConfigsHandler(
         metadata,

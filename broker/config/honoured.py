@@ -110,6 +110,16 @@ HONOURED: frozenset[str] = frozenset(
         "replica.lag.time.max.ms",
         "replica.selector.class",
         "log.dir.failure.timeout.ms",
+        # Following leaders
+        "num.replica.fetchers",
+        "replica.fetch.backoff.ms",
+        "replica.fetch.max.bytes",
+        "replica.fetch.min.bytes",
+        "replica.fetch.response.max.bytes",
+        "replica.fetch.wait.max.ms",
+        "replica.socket.timeout.ms",
+        "replication.quota.window.num",
+        "replication.quota.window.size.seconds",
         # Compaction
         "log.cleaner.enable",
         "log.cleaner.backoff.ms",

@@ -10,10 +10,12 @@ from broker.config.broker_config import BrokerConfig
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.metadata.image import MetadataImage
+from broker.net.peer import TcpConnect
+from broker.replication.fetch_plan import FetcherSettings
 from broker.runtime.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller_channel import ControllerChannel
 from broker.runtime.dynamic_config import DynamicConfig
-from broker.runtime.followings import Unfetched
+from broker.runtime.fetch_transport import NetworkFetchTransport
 from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.hosted_shard import WriteLimits
 from broker.runtime.io_thread import BlockingIo
@@ -25,6 +27,8 @@ from broker.runtime.log_tasks import LogTasks, LogTaskSettings
 from broker.runtime.metadata_cache import MetadataCache
 from broker.runtime.partition_log import PartitionLog
 from broker.runtime.partitions import Partitions
+from broker.runtime.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication_throttles import ReplicationThrottles
 from broker.runtime.shard_loader import ShardLoader
 from broker.runtime.shard_runtime import ShardRuntime
 from broker.runtime.waiters import Deadlines
@@ -39,10 +43,14 @@ from storage.removals import PendingRemovals
 
 @dataclass(frozen=True, slots=True)
 class DataPart:
-    """Built, not started: `tasks.run` and `groups.run` want to be run, `partitions` and `groups` to be published to."""
+    """Built, not started: `tasks.run` and `groups.run` want to be run. `throttles`, `fetchers`, `partitions` and
+    `groups` want to be published to, in this order.
+    """
 
     log_dirs: LogDirs
     store: LogStore
+    throttles: ReplicationThrottles
+    fetchers: ReplicaFetchers
     partitions: Partitions
     tasks: LogTasks
     groups: GroupCoordinator
@@ -51,7 +59,8 @@ class DataPart:
     isr_shrinking: IsrShrinking
 
     def close_replication(self) -> None:
-        """Change no in-sync sets any more."""
+        """Follow nobody, and change no in-sync sets any more."""
+        self.fetchers.close()
         self.isr_shrinking.close()
         self.isr_updates.close()
 
@@ -99,6 +108,8 @@ def build_data(
     store = LogStore(log_dirs, cleaner, removals, io, clock, delete_delay_ms=static.log_segment_delete_delay_ms)
     store.discard_leftovers()
     flusher = LogFlusher(io, deadlines)
+    throttles = _build_throttles(static)
+    fetchers = _build_fetchers(config, metadata, throttles, broker, loop, deadlines)
     isr_updates = IsrUpdates(static.node_id, channel, broker, loop)
     partitions = Partitions(
         static.node_id,
@@ -108,7 +119,7 @@ def build_data(
         metadata,
         config.log_config,
         loop,
-        Unfetched(),
+        fetchers,
         isr_updates,
         lag_time_max_ms=static.replica_lag_time_max_ms,
     )
@@ -122,7 +133,52 @@ def build_data(
     )
     groups = _build_groups(static, partitions, metadata, clock, io, loop, deadlines)
     partitions.add_listener(groups)
-    return DataPart(log_dirs, store, partitions, tasks, groups, deadlines, isr_updates, isr_shrinking)
+    return DataPart(
+        log_dirs, store, throttles, fetchers, partitions, tasks, groups, deadlines, isr_updates, isr_shrinking
+    )
+
+
+def _build_throttles(config: BrokerConfig) -> ReplicationThrottles:
+    return ReplicationThrottles(
+        config.node_id,
+        window_count=config.replication_quota_window_num,
+        window_ms=config.replication_quota_window_size_seconds * 1000,
+    )
+
+
+def _build_fetchers(
+    dynamic: DynamicConfig,
+    metadata: MetadataCache,
+    throttles: ReplicationThrottles,
+    broker: RegisteredBroker,
+    loop: asyncio.AbstractEventLoop,
+    deadlines: Deadlines,
+) -> ReplicaFetchers:
+    config = dynamic.current
+    transport = NetworkFetchTransport(
+        loop,
+        TcpConnect(loop),
+        timeout_ms=config.replica_socket_timeout_ms,
+        response_max_bytes=config.replica_fetch_response_max_bytes,
+    )
+    return ReplicaFetchers(
+        config.node_id,
+        transport,
+        metadata,
+        loop,
+        deadlines,
+        listener=config.inter_broker_listener_name,
+        settings=FetcherSettings(
+            wait_max_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            partition_max_bytes=config.replica_fetch_max_bytes,
+            response_max_bytes=config.replica_fetch_response_max_bytes,
+            backoff_ms=config.replica_fetch_backoff_ms,
+        ),
+        fetcher_count=lambda: dynamic.current.num_replica_fetchers,
+        broker_epoch=lambda: broker.epoch,
+        quota=throttles.follower,
+    )
 
 
 def _build_groups(

@@ -106,6 +106,7 @@ def build_dispatcher(
         log_dirs=directories.log_dirs,
         fs=fs,
         fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
+        throttles=data.throttles,
         groups=data.groups,
         producer_ids=ProducerIds(ControllerBlocks(metadata.errand_channel, lifecycle, config.node_id)),
         loggers=loggers,

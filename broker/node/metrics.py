@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from broker.clock import Clock
 from broker.metrics.applied import applied_families
 from broker.metrics.family import Family
+from broker.metrics.fetchers import fetcher_families
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.network import network_families
 from broker.metrics.node import (
@@ -90,7 +91,10 @@ def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
 
 def _replicas(data: DataPart) -> list[Family]:
     partitions = data.partitions
-    return partitions.figures.families(offline_replica_count=lambda: partitions.offline_count)
+    return [
+        *partitions.figures.families(offline_replica_count=lambda: partitions.offline_count),
+        *fetcher_families(data.fetchers.figures),
+    ]
 
 
 def _controller(metadata: MetadataPart) -> list[Family]:
