@@ -190,7 +190,8 @@ class LogTasks:
                 await self._compact_log(candidate)
 
     async def _next_candidate(self) -> Candidate | None:
-        logs = [partition.log for partition in self._partitions.all() if partition.log.config.is_compacted]
+        compacted = (partition for partition in self._partitions.all() if partition.log.config.is_compacted)
+        logs = [partition.log for partition in compacted if not partition.is_being_cut]
         if not logs:
             return None
         return await self._io.submit(partial(self._cleaner.next_candidate, logs, self._clock.now_ms()))

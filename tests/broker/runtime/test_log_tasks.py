@@ -8,6 +8,7 @@ import pytest
 
 from broker.runtime.log_flusher import LogFlusher
 from broker.runtime.log_tasks import LogTasks, LogTaskSettings
+from broker.runtime.partition import Partition
 from protocol.records.builder import Record, build_batch
 from storage.checkpoints import TopicPartition, read_offsets
 from storage.config import CleanupPolicy, LogConfig
@@ -210,6 +211,71 @@ class TestCompaction:
         await compaction
         assert node.failed_directories == []
         assert len(node.log_dirs) == 0
+
+
+class TestCut:
+    """A follower's log is the IO thread's while it is being cut: these jobs pass it by."""
+
+    def follower(self, upkeep: Upkeep, config: LogConfig, batches: int = 6) -> Partition:
+        """A segment for each batch, all committed."""
+        node = upkeep.node
+        node.create_topic(replicas=(1, 2), leader=2, config=config)
+        for offset in range(batches):
+            data = build_batch([Record(1, b"k", b"x")], base_offset=offset, leader_epoch=0)
+            node.partition().append_fetched(0, offset, data, offset + 1, 0)
+        node.loop.run_soon()
+        return node.partition()
+
+    async def test_retention(self, upkeep: Upkeep) -> None:
+        partition = self.follower(upkeep, LogConfig(segment_bytes=SMALL, retention_bytes=SMALL))
+        upkeep.node.io.is_held = True
+        partition.truncate(0, 4)
+        await upkeep.tasks.apply_retention()
+        assert partition.log.log_start_offset == 0
+        upkeep.node.io.release()
+        upkeep.node.loop.run_soon()
+        await upkeep.tasks.apply_retention()
+        assert partition.log.log_start_offset > 0
+
+    async def test_forgetting_producers(self, upkeep: Upkeep) -> None:
+        node = upkeep.node
+        node.create_topic(replicas=(1, 2), leader=2)
+        partition = node.partition()
+        data = build_batch([Record(1, b"k", b"x")], leader_epoch=0, producer_id=7, producer_epoch=0, base_sequence=0)
+        partition.append_fetched(0, 0, data, 1, 0)
+        node.io.is_held = True
+        partition.restart_at(0, 5)
+        await upkeep.tasks.expire_producers()
+        assert 7 in partition.log.producers.entries
+
+    async def test_compaction_does_not_begin(self, upkeep: Upkeep) -> None:
+        partition = self.follower(upkeep, TestCompaction.COMPACTED)
+        upkeep.io.is_held = upkeep.node.io.is_held = True
+        compaction = asyncio.ensure_future(upkeep.tasks.compact())
+        await asyncio.sleep(0)
+        partition.truncate(0, 4)
+        upkeep.io.run_all()
+        for _ in range(5):
+            await asyncio.sleep(0)
+            assert not upkeep.node.cleaner.is_in_progress(partition.log)
+        await compaction
+
+    async def test_compaction_changes_no_segments(self, upkeep: Upkeep) -> None:
+        partition = self.follower(upkeep, TestCompaction.COMPACTED)
+        before = list(partition.log.segments)
+        upkeep.io.is_held = upkeep.node.io.is_held = True
+        compaction = asyncio.ensure_future(upkeep.tasks.compact())
+        await run_steps(upkeep.io, 3)
+        assert upkeep.node.cleaner.is_in_progress(partition.log)
+        partition.truncate(0, 4)
+        await run_steps(upkeep.io, 50)
+        assert list(partition.log.segments) == before
+        upkeep.node.io.release()
+        upkeep.node.loop.run_soon()
+        assert not upkeep.node.cleaner.is_in_progress(partition.log)
+        assert partition.log.log_end_offset == 4
+        assert upkeep.node.failed_directories == []
+        compaction.cancel()
 
 
 async def run_steps(io: InlineIo, count: int) -> None:
