@@ -90,11 +90,16 @@ def entered() -> bool:
 
 
 def enter() -> None:
-    """Start the program over in namespaces of its own; returns only where that is not possible."""
+    """Run the program over in namespaces of its own, and exit as it does; returns only where that is not possible."""
     if refusal() is not None:
         return
-    command = _unshare([sys.executable, *sys.orig_argv[1:]])
-    os.execvpe(command[0], command, {**os.environ, ENTERED: "1"})
+    inside = subprocess.Popen(_unshare([sys.executable, *sys.orig_argv[1:]]), env={**os.environ, ENTERED: "1"})
+    signal.signal(signal.SIGTERM, lambda *_: inside.kill())  # unshare takes everything in there with it
+    try:
+        sys.exit(inside.wait())
+    except KeyboardInterrupt:  # the terminal told them too
+        inside.wait()
+        raise
 
 
 @contextlib.contextmanager
