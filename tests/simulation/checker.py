@@ -9,9 +9,10 @@ from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.messages import Request, Response
 from broker.quorum.voters import VoterSet
 from protocol.primitives import ZERO_UUID
-from tests.simulation.disk import LoggedBatch, SimulatedDisk
+from tests.simulation.disk import SimulatedDisk
 from tests.simulation.history import History, Observed, Subject, Violation
 from tests.simulation.invariants import INVARIANTS, Invariant, OneLeaderPerEpoch
+from tests.simulation.watched_disk import LoggedBatch
 
 _REMEMBERED: Final = 400
 

@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 
 from broker.quorum.identity import ReplicaKey
 from broker.quorum.voters import VoterSet
-from tests.simulation.disk import LoggedBatch, SimulatedDisk
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.watched_disk import LoggedBatch
 
 
 class Violation(BaseException):

@@ -18,8 +18,9 @@ from broker.quorum.messages import (
 )
 from broker.quorum.voters import VoterSet
 from protocol.errors import ErrorCode
-from tests.simulation.disk import LoggedBatch, SimulatedDisk
+from tests.simulation.disk import SimulatedDisk
 from tests.simulation.history import Cluster, Observed, Subject, Violation
+from tests.simulation.watched_disk import LoggedBatch
 
 
 class Invariant:

@@ -13,7 +13,8 @@ from broker.runtime.quorum_state import QuorumStateFile
 from protocol.primitives import Uuid
 from protocol.records.quorum_control import ControlState
 from storage.files import join, replace_file
-from tests.simulation.disk import METADATA_DIRECTORY, LoggedBatch, SimulatedDisk
+from tests.simulation.disk import METADATA_DIRECTORY, SimulatedDisk
+from tests.simulation.watched_disk import LoggedBatch
 from tests.simulation.world import PowerFailure
 
 SEGMENT = join(METADATA_DIRECTORY, f"{0:020d}.log")
