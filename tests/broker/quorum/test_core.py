@@ -25,6 +25,7 @@ from broker.quorum.messages import (
 )
 from broker.quorum.ready import Append, ElectionState, Ready, Send, StartAt, Trim, TruncateTo
 from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StoredSnapshot
+from broker.quorum.state import Leader
 from protocol.errors import ErrorCode
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.records.batch import parse_header
@@ -169,6 +170,15 @@ def test_a_vote_is_for_one_disk_of_a_candidate() -> None:
     assert not granted(driven, epoch=2, disk=2)
 
 
+def test_hopeless_candidates_keep_nobody_from_standing() -> None:
+    """Each of them raises the epoch; the timer of who waits runs on."""
+    driven = Driven(Recovered(None, 0, 5, (EpochStart(1, 0),), (), ()))
+    for moment in (300, 600, 900):
+        assert not granted(driven.at(moment), epoch=moment)
+    driven.at(1000).tick()
+    assert (driven.core.role, driven.core.epoch) == ("prospective", 900)
+
+
 def test_saying_goodbye_again_puts_nobody_off() -> None:
     driven = Driven().follow()
     successors = (ReplicaKey(3, directory(3)), ReplicaKey(1, directory(1)))
@@ -300,6 +310,16 @@ def test_appends_within_the_linger_time_share_a_write() -> None:
     first = parse_header(operation.batches)
     assert (first.base_offset, first.last_offset) == (2, 3)
     assert parse_header(operation.batches, first.size).base_offset == 4
+
+
+def test_a_lone_voter_waits_for_nothing_to_gather() -> None:
+    """There is nobody to whom it would send less often."""
+    driven = Driven(change=lambda settings: replace(settings, static_voters=settings.static_voters[:1]))
+    driven.settle()
+    assert driven.core.role == "leader"
+    for value in (b"a", b"b"):
+        driven.core.append(1, [value], driven.bench.now)
+        assert any(isinstance(each, Append) for each in driven.do().log)
 
 
 def test_only_the_leader_of_the_epoch_appends() -> None:
@@ -583,6 +603,17 @@ def test_a_silent_observer_is_forgotten_in_time() -> None:
     assert driven.core.describe(driven.bench.now).observers
     driven.at(2002)
     assert not driven.core.describe(driven.bench.now).observers
+
+
+def test_silent_observers_are_forgotten_although_nobody_asks_for_them() -> None:
+    """Or their number would grow for as long as somebody leads."""
+    driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
+    driven.fetch_of(9, 0, last=0)
+    for moment in range(2000, 5000, 500):
+        driven.at(moment).fetch_of(2, 1)
+    role = driven.core._replica.role
+    assert isinstance(role, Leader)
+    assert not list(role.progress.observers())
 
 
 # Following
