@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink
+from broker.replication.isr_changes import Confirmed
 from broker.replication.leader import FollowerFetch
 from broker.runtime.controller_seeker import ControllerUnavailable
 from broker.runtime.isr_shrinking import PARTITIONS_PER_TURN, IsrShrinking
@@ -256,10 +257,20 @@ class TestAnswers:
         partition = self.expanding(node)
         request, answer = node.controller.take()
         node.change_isr(partition.topic_id, 1)
+        assert node.isr_updates.pending_count == 0
         node.controller.asked = [(request, answer)]
         node.controller.answer()
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
         assert node.partitions.figures.isr_expands == 0
+
+    def test_nor_is_an_outcome_believed_that_comes_in_spite_of_that(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        pending = partition.leader_role.isr
+        assert isinstance(pending, PendingExpand)
+        proposal = partition.leader_role.proposal(pending, 1)
+        node.change_isr(partition.topic_id, 1)
+        partition.on_isr_outcome(Confirmed(proposal, 0, 2, frozenset({1, 2, 3})))
+        assert isr_of(partition) == CommittedIsr(frozenset({1}))
 
     def test_another_proposal_may_follow_while_the_void_one_is_under_way(self, node: DataPlane) -> None:
         partition = self.expanding(node)

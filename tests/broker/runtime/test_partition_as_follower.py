@@ -349,19 +349,24 @@ class TestTruncate:
         assert node.failed_directories == ["/data"]
         assert node.loop.failures == []
 
-    def test_what_waited_for_a_flush_of_records_that_are_gone_is_forgotten(self, node: DataPlane) -> None:
-        """Or what the next reign of this replica appends would be held up to a point above it."""
+    def test_a_flush_that_was_due_for_records_that_are_gone_is_forgotten(self, node: DataPlane) -> None:
+        """Or the next reign of this replica would commit what is not on the disk, up to where those records were."""
         identity = followed(node, LogConfig(flush_messages=1))
         partition = node.partition()
-        node.io.is_held = True
         assert partition.append_fetched(0, 0, records(0) + records(1), 0, 0)
+        node.loop.run_soon()
+        node.io.is_held = True
+        assert partition.append_fetched(0, 2, records(2), 0, 0)
         partition.truncate(0, 0)
         node.io.release()
         node.loop.run_soon()
         node.elect(identity, 1)
         node.change_isr(identity, 1)
         node.clock.advance_ms(30_001)
+        node.io.is_held = True
         node.produce(b"a")
+        assert partition.log.high_watermark == 0
+        node.io.release()
         node.loop.run_soon()
         assert partition.log.high_watermark == 1
 
