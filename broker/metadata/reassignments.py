@@ -15,7 +15,7 @@ from broker.metadata.partition import PartitionRegistration
 from broker.metadata.partition_changes import Election
 from broker.metadata.partition_index import TopicPartition
 from broker.metadata.records import VersionedRecord
-from broker.metadata.replica_assignments import bad_assignment, check_assignment, check_replication_factor
+from broker.metadata.replica_assignments import bad_assignment, check_assignment
 from broker.metadata.result import Result
 from broker.metadata.state import ControllerState
 from broker.metadata.topic_image import TopicImage
@@ -97,9 +97,6 @@ class Reassignments:
             _check_same_factor(before, target)
         original = _original(before)
         replicas = (*target, *sorted(set(before.replicas).difference(target)))
-        limit = self._state.settings.max_replication_factor
-        if replicas != before.replicas:
-            check_replication_factor(len(replicas), limit)
         change = self._leadership.change(here, before)
         change.replicas = replicas
         change.removing = tuple(sorted(set(replicas).difference(target)))

@@ -23,15 +23,5 @@ def check_same_factor(replicas: Sequence[int], factor: int) -> None:
         raise bad_assignment(f"a partition is assigned to {len(replicas)} brokers, others have {factor}")
 
 
-def check_replication_factor(count: int, limit: int | None) -> None:
-    """Raises KafkaError INVALID_REPLICATION_FACTOR for more replicas than this version can keep (None: no limit)."""
-    if limit is not None and count > limit:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication has not landed in this version yet: a partition has at most {limit} replica"
-            f"{'s' if limit > 1 else ''}, {count} would be needed",
-        )
-
-
 def bad_assignment(sentence: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, sentence)

@@ -112,8 +112,7 @@ class MutationQuotaSettings:
 class ControllerSettings:
     """What a controller is told at start.
 
-    `node_id` names the layer of node configs that it applies to topics. `max_replication_factor` is the most replicas
-    that a partition may get, None for any number.
+    `node_id` names the layer of node configs that it applies to topics.
     """
 
     cluster_id: str
@@ -126,7 +125,6 @@ class ControllerSettings:
     leader_imbalance_check_interval_ms: int = 300_000
     auto_leader_rebalance: bool = True
     unclean_election_interval_ms: int = 300_000
-    max_replication_factor: int | None = None
     tokens: TokenSettings = TokenSettings()
     mutation_quota: MutationQuotaSettings = MutationQuotaSettings()
 

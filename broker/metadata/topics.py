@@ -13,7 +13,6 @@ from broker.metadata.records import VersionedRecord
 from broker.metadata.replica_assignments import (
     bad_assignment,
     check_assignment,
-    check_replication_factor,
     check_same_factor,
 )
 from broker.metadata.result import MAX_RECORDS_PER_BATCH, Result
@@ -62,7 +61,6 @@ class _Circumstances:
 
     def place(self, count: int, factor: int) -> list[PartitionRegistration]:
         """New partitions where there is room. Raises KafkaError INVALID_REPLICATION_FACTOR."""
-        check_replication_factor(factor, self._state.settings.max_replication_factor)
         try:
             placed = self._placer.place(count, factor)
         except PlacementImpossible as error:
@@ -340,7 +338,6 @@ class Topics:
 
     def _check_assignment(self, replicas: Sequence[int], factor: int | None) -> None:
         check_assignment(replicas, self._state.image.brokers)
-        check_replication_factor(len(replicas), self._state.settings.max_replication_factor)
         if factor is not None:
             check_same_factor(replicas, factor)
 

@@ -36,9 +36,6 @@ from storage.formatting import random_id
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
-# Partitions have no followers yet, so a second replica would promise what nobody keeps.
-MAX_REPLICATION_FACTOR = 1
-
 LAST_GOODBYE_MS = 100
 """Time for who resigns to say so, where nobody can be elected in its place."""
 
@@ -195,7 +192,6 @@ def build_metadata(
             cache,
             config,
             voter_count=lambda: len(quorum.driver.core.voters.ids),
-            max_replication_factor=MAX_REPLICATION_FACTOR,
             spawn=spawn,
         ),
         ActiveController(driver),
@@ -243,7 +239,6 @@ def _settings(config: BrokerConfig, cluster_id: str) -> ControllerSettings:
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
         auto_leader_rebalance=config.auto_leader_rebalance_enable,
         unclean_election_interval_ms=config.unclean_leader_election_interval_ms,
-        max_replication_factor=MAX_REPLICATION_FACTOR,
         mutation_quota=MutationQuotaSettings(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
         ),

@@ -49,7 +49,7 @@ class TopicCreation:
     """Creates topics in the background.
 
     `spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum, by which the factors
-    of internal topics are fitted to a single machine; `max_replication_factor` bounds them.
+    of internal topics are fitted to a single machine.
     """
 
     def __init__(
@@ -59,14 +59,12 @@ class TopicCreation:
         config: BrokerConfig,
         *,
         voter_count: Callable[[], int],
-        max_replication_factor: int | None = None,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._channel = channel
         self._metadata = metadata
         self._config = config
         self._voter_count = voter_count
-        self._max_replication_factor = max_replication_factor
         self._spawn = spawn
         self._under_way: set[str] = set()
 
@@ -107,8 +105,6 @@ class TopicCreation:
         factor = internal_replication_factor(
             shape.replication_factor, voter_count=self._voter_count(), broker_count=brokers
         )
-        if self._max_replication_factor is not None:
-            factor = min(factor, self._max_replication_factor)
         settings = dict(shape.settings)
         if shape.min_isr is not None:
             settings[MIN_INSYNC_REPLICAS] = str(internal_min_isr(shape.min_isr, factor))

@@ -24,7 +24,7 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
-from tests.broker.metadata.images import CLUSTER_ID, Cluster
+from tests.broker.metadata.images import Cluster
 
 
 class Scene:
@@ -190,14 +190,6 @@ class TestRefusals:
         codes = [ErrorCode(each.error_code) for each in response.responses[0].partitions]
         assert codes == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
         assert scene.cluster.partition("t", 1).adding_replicas == (5,)
-
-    def test_more_replicas_than_this_version_can_keep(self) -> None:
-        settings = ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False, max_replication_factor=1)
-        scene = Scene(settings)
-        scene.cluster.create_topic("t", [[1]])
-        assert scene.move([1, 2]) is ErrorCode.INVALID_REPLICATION_FACTOR
-        assert scene.move([2]) is ErrorCode.INVALID_REPLICATION_FACTOR, "a move needs two for a while"
-        assert scene.move([1]) is ErrorCode.NONE
 
 
 class TestList:

@@ -7,7 +7,6 @@ import pytest
 from broker.metadata.config_image import ResourceType
 from broker.metadata.partition import UNASSIGNED_DIRECTORY
 from broker.metadata.result import MAX_RECORDS_PER_BATCH
-from broker.metadata.state import ControllerSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -23,7 +22,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from protocol.primitives import ONE_UUID, ZERO_UUID, Uuid
-from tests.broker.metadata.images import CLUSTER_ID, Cluster, directory_of, uuid
+from tests.broker.metadata.images import Cluster, directory_of, uuid
 
 
 @pytest.fixture
@@ -254,34 +253,3 @@ class TestDelete:
     def test_unknown_id(self, cluster: Cluster) -> None:
         results = cluster.write(cluster.controller.delete_topics([uuid(99)]))
         assert results[uuid(99)].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-
-class TestReplicationThatHasNotLanded:
-    """With a limit on replicas nothing asks for more than it, in whichever way."""
-
-    @pytest.fixture
-    def cluster(self) -> Cluster:
-        settings = ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False, max_replication_factor=1)
-        cluster = Cluster(settings)
-        cluster.start_brokers(1, 2)
-        cluster.create_topic("t", [[1]])
-        return cluster
-
-    @pytest.mark.parametrize(
-        "topic",
-        [CreatableTopic("a", 1, 2), CreatableTopic("a", -1, -1, [CreatableReplicaAssignment(0, [1, 2])])],
-        ids=["placed", "assigned"],
-    )
-    def test_topics(self, cluster: Cluster, topic: CreatableTopic) -> None:
-        answer = cluster.write(cluster.controller.create_topics(CreateTopicsRequest([topic]))).topics[0]
-        assert ErrorCode(answer.error_code) is ErrorCode.INVALID_REPLICATION_FACTOR
-        assert (answer.error_message or "").startswith("Replication has not landed in this version yet: ")
-
-    def test_partitions(self, cluster: Cluster) -> None:
-        added = CreatePartitionsTopic("t", 2, [CreatePartitionsAssignment([1, 2])])
-        answers = cluster.write(cluster.controller.create_partitions(CreatePartitionsRequest([added]))).results
-        assert codes(answers) == [ErrorCode.INVALID_REPLICATION_FACTOR]
-
-    def test_one_replica_is_enough(self, cluster: Cluster) -> None:
-        answer = cluster.write(cluster.controller.create_topics(CreateTopicsRequest([CreatableTopic("a", 3, 1)])))
-        assert answer.topics[0].error_code == ErrorCode.NONE
