@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,6 +191,30 @@ def contents(address: str) -> dict[str, str | None]:
     return found
 
 
+def run(directory: Path, seed: int, turns: Iterable[object], nodes: int = 3) -> str:
+    """Hurt a cluster once per turn and check it; what happened, in a line. Raises AssertionError for anything lost."""
+    with OttlaCluster(directory / "cluster", nodes, SETTINGS) as cluster:
+        faults = Faults(cluster, random.Random(seed))
+        changes = [Changes(cluster.bootstrap, seed + number) for number in range(2)]
+        for client in changes:
+            client.start()
+        for _ in turns:
+            faults.hurt()
+        for client in changes:
+            client.finish()
+        faults.wait_for_voters()
+        topics = check(cluster, changes)
+    outcomes = sum((client.outcomes for client in changes), Counter[str]())
+    counts = ", ".join(f"{count} {name}" for name, count in sorted((faults.seen + outcomes).items()))
+    return f"{counts}; {topics} topics, the same on {nodes} nodes, 0 bad"
+
+
+def while_time_lasts(seconds: float) -> Iterator[None]:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=2)
@@ -198,24 +222,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        OttlaCluster(Path(directory) / "cluster", arguments.nodes, SETTINGS) as cluster,
-    ):
-        faults = Faults(cluster, random.Random(arguments.seed))
-        changes = [Changes(cluster.bootstrap, arguments.seed + number) for number in range(2)]
-        for client in changes:
-            client.start()
-        deadline = time.monotonic() + arguments.minutes * 60
-        while time.monotonic() < deadline:
-            faults.hurt()
-        for client in changes:
-            client.finish()
-        faults.wait_for_voters()
-        topics = check(cluster, changes)
-        outcomes = sum((client.outcomes for client in changes), Counter[str]())
-        counts = ", ".join(f"{count} {name}" for name, count in sorted((faults.seen + outcomes).items()))
-        print(f"{counts}; {topics} topics, the same on {cluster.nodes} nodes, 0 bad")
+    with tempfile.TemporaryDirectory() as directory:
+        print(run(Path(directory), arguments.seed, while_time_lasts(arguments.minutes * 60), arguments.nodes))
 
 
 if __name__ == "__main__":

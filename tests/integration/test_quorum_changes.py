@@ -1,13 +1,15 @@
 """Quorums whose members change: voters added and removed under load, and configured voters that become dynamic."""
 
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.apache_kafka import run_tool, unavailable_reason
 from tests.support.kraft_nodes import KraftNode, KraftNodes, Make, until
 from tests.support.ottla_cluster import OttlaCluster
 from tests.support.ottla_node import json_of, run_ottla
@@ -16,10 +18,26 @@ from tests.support.topic_load import TopicLoad
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PATIENCE_S = 60
-DEFAULT_TIMES = {"controller.quorum.election.timeout.ms": "1000", "controller.quorum.fetch.timeout.ms": "2000"}
+# The log stands still when nothing happens, so that all nodes come to the same end.
+STILL = {"metadata.max.idle.interval.ms": "0"}
+DEFAULT_TIMES = {**STILL, "controller.quorum.election.timeout.ms": "1000", "controller.quorum.fetch.timeout.ms": "2000"}
 
 
-def test_voters_are_added_and_the_first_removed_under_load(tmp_path: Path) -> None:
+def with_ottla(*arguments: str) -> None:
+    run_ottla("metadata-quorum", *arguments)
+
+
+def with_kafka(*arguments: str) -> None:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    run_tool("org.apache.kafka.tools.MetadataQuorumCommand", *arguments)
+
+
+Tool = Callable[..., None]
+
+
+@pytest.mark.parametrize("tool", [with_ottla, pytest.param(with_kafka, marks=pytest.mark.interop)])
+def test_voters_are_added_and_the_first_removed_under_load(tool: Tool, tmp_path: Path) -> None:
     alone = {"controller.quorum.auto.join.enable": "false"}
     with OttlaCluster(tmp_path / "cluster", settings=alone) as cluster:
         cluster_id = str(cluster.quorum()["clusterId"])
@@ -33,15 +51,12 @@ def test_voters_are_added_and_the_first_removed_under_load(tmp_path: Path) -> No
                     node.format(cluster_id, "--no-initial-controllers")
                     node.start()
                     assert node.id in ids(cluster.quorum()["currentObservers"])
-                    add(cluster.bootstrap, node)
+                    add(tool, cluster.bootstrap, node)
                     assert node.id in ids(cluster.quorum()["currentVoters"])
                 voters = cluster.quorum()["currentVoters"]
                 first = next(voter["directoryId"] for voter in voters if voter["id"] == 1)
-                at = ("--bootstrap-server", cluster.bootstrap)
-                run_ottla(
-                    "metadata-quorum", *at, "remove-controller", "--controller-id", "1",
-                    "--controller-directory-id", str(first),
-                )  # fmt: skip
+                leaving = ("--controller-id", "1", f"--controller-directory-id={first}")
+                tool("--bootstrap-server", cluster.bootstrap, "remove-controller", *leaving)
                 told = until(lambda: without_first(cluster.quorum()), PATIENCE_S)
                 assert ids(told["currentVoters"]) == {2, 3, 4, 5}
                 made = len(load.topics)
@@ -58,10 +73,8 @@ def test_voters_are_added_and_the_first_removed_under_load(tmp_path: Path) -> No
                 node.end()
 
 
-def add(bootstrap: str, node: KraftNode) -> None:
-    run_ottla(
-        "metadata-quorum", "--bootstrap-server", bootstrap, "--command-config", str(node.properties), "add-controller"
-    )
+def add(tool: Tool, bootstrap: str, node: KraftNode) -> None:
+    tool("--bootstrap-server", bootstrap, "--command-config", str(node.properties), "add-controller")
 
 
 def ids(voters: list[dict[str, Any]]) -> set[int]:
@@ -78,7 +91,7 @@ def apart(tmp_path: Path) -> Iterator[KraftNodes]:
     """Three controllers and two brokers, each a process; neither formatted nor started."""
     numbers = (11, 12, 13)
     controllers = [KraftNode(tmp_path / str(each), Make.OTTLA, each, "controller", DEFAULT_TIMES) for each in numbers]
-    brokers = [KraftNode(tmp_path / str(number), Make.OTTLA, number, "broker") for number in (1, 2)]
+    brokers = [KraftNode(tmp_path / str(number), Make.OTTLA, number, "broker", STILL) for number in (1, 2)]
     with KraftNodes([*controllers, *brokers]) as nodes:
         yield nodes
 
@@ -107,9 +120,56 @@ def test_configured_voters_become_dynamic(apart: KraftNodes) -> None:
     (away,) = [node for node in apart.controllers if not node.running]
     away.start()
     fourth = apart.join(KraftNode(away.directory.parent / "14", Make.OTTLA, 14, "controller"))
-    add(apart[1].address, fourth)
+    add(with_ottla, apart[1].address, fourth)
     assert ids(voters_of(apart)) == {11, 12, 13, 14}
     assert {"before", "upgraded", "after"} <= topics_of(apart[2])
+
+
+def test_controllers_and_brokers_apart_serve_clients_through_failures(apart: KraftNodes) -> None:
+    """Default timeouts; what was acknowledged is there in the end, on nodes that all tell the same."""
+    apart.format_dynamic()
+    apart.start()
+    brokers = [apart[1], apart[2]]
+    load = TopicLoad(",".join(node.address for node in brokers))
+    with load.under_way():
+        for victim in (apart.leader(), apart.leader(), brokers[0]):
+            until(grown(load), PATIENCE_S)
+            victim.kill()
+            if victim not in brokers:  # a broker's partitions have no other replica to go to
+                until(grown(load), PATIENCE_S)
+            victim.start()
+        until(grown(load), PATIENCE_S)
+    load.check()
+    told = apart.caught_up()
+    assert set(told.voters) == {11, 12, 13}
+    assert set(told.observers) == {1, 2}
+    assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in equal_snapshots(apart)}) == 1
+    assert [node.terminate() for node in reversed(apart.nodes)] == [0] * 5
+
+
+def grown(load: TopicLoad) -> Callable[[], bool]:
+    """Whether topics were created since now."""
+    enough = len(load.topics) + 5
+    return lambda: len(load.topics) >= enough
+
+
+def equal_snapshots(nodes: KraftNodes) -> list[Path]:
+    """Of every node the file of one snapshot, cut when all had come to the same end."""
+
+    def attempt() -> list[Path] | None:
+        files = [cut_snapshot(node) for node in nodes.nodes]
+        return files if len({file.name for file in files}) == 1 else None
+
+    return until(attempt, PATIENCE_S)
+
+
+def cut_snapshot(node: KraftNode) -> Path:
+    """By the node itself: a broker is asked on its listener for clients, a controller on its own."""
+    way = ("--bootstrap-server", node.address) if "broker" in node.roles else ()
+    way = way or ("--bootstrap-controller", node.controller_address)
+    told = json_of("metadata-quorum", *way, "snapshot")
+    assert isinstance(told, dict)
+    return node.metadata / str(told["file"])
 
 
 def voters_of(nodes: KraftNodes) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.integration import chaos_run
 from tests.integration.quorum_run import QuorumRun, run
 from tests.support.kraft_nodes import until
 from tests.support.ottla_cluster import OttlaCluster
@@ -130,6 +131,15 @@ def test_a_suspended_node_does_no_harm_and_comes_back(tmp_path: Path) -> None:
 def wait_for_brokers(admin: AdminClient, wanted: set[int]) -> None:
     """Until these are the live ones."""
     until(lambda: set(admin.list_topics(timeout=20).brokers) == wanted, PATIENCE_S)
+
+
+def test_faults_at_random_lose_nothing_and_leave_equal_nodes(tmp_path: Path) -> None:
+    """A few of the faults that `chaos_run` goes on with for hours."""
+    told = chaos_run.run(tmp_path, seed=53, turns=range(3))
+    for fault in ("1 killed", "1 wiped", "1 suspended"):
+        assert fault in told
+    assert " create," in told
+    assert told.endswith("0 bad")
 
 
 def test_a_supervisor_that_is_killed_takes_its_nodes_with_it(tmp_path: Path) -> None:
