@@ -1,5 +1,6 @@
 """Broker registration, heartbeats, fencing and shutdown: who belongs to the cluster and who may serve (KIP-631)."""
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -111,12 +112,16 @@ class Brokers:
                     ErrorCode.INVALID_REGISTRATION, f"a log directory is registered by broker {other.id} already"
                 )
 
-    def _check_features(self, ranges: dict[str, VersionRange]) -> None:
+    def _check_features(self, ranges: Mapping[str, VersionRange]) -> None:
+        """The finalized levels must all do for the broker, and level 0 where nothing is finalized."""
+        if METADATA_VERSION not in ranges:
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION, f"the broker does not say what {METADATA_VERSION} it knows"
+            )
         finalized = self._state.image.features.finalized()
         finalized[KRAFT_VERSION] = self._state.quorum.kraft_version
-        for name, level in finalized.items():
-            absent = VersionRange(1, 1) if name == METADATA_VERSION else VersionRange(0, 0)
-            supported = ranges.get(name, absent)
+        for name in {**finalized, **ranges}:
+            level, supported = finalized.get(name, 0), ranges.get(name, VersionRange(0, 0))
             if level not in supported:
                 raise KafkaError(
                     ErrorCode.UNSUPPORTED_VERSION,

@@ -95,9 +95,9 @@ class Configs:
         before = self._state.image.configs.of(resource.type, resource.name)
         after = {key: value for key, value in {**before, **changed}.items() if value is not None}
         self._state.schema.validate(resource, after, before, self._state.layers(resource.name))
-        self._check_exists(resource)
         if self._state.image.features.elr_enabled:
             _check_min_insync(resource, changed)
+        self._check_exists(resource)
         # Brokers reload files such as key stores when their configuration is set again, hence the second condition.
         written = {
             key: value

@@ -185,13 +185,13 @@ class PartitionChange:
             record.isr = list(self.isr)
 
     def _write_last_known_leader(self, record: PartitionChangeRecord) -> None:
+        """Who led last is noted as soon as nobody leads, whoever is in sync then: all may go before somebody comes."""
         if not self._rules.elr_enabled:
             return
         before = self._before
-        if record.isr == [] and before.leader != NO_LEADER:
-            if before.last_known_elr != (before.leader,):
-                record.last_known_elr = [before.leader]
-        elif before.last_known_elr and _leader_after(before, record) != NO_LEADER:
+        if record.leader == NO_LEADER and before.has_leader and not before.last_known_elr:
+            record.last_known_elr = [before.leader]
+        elif record.leader >= 0 and before.last_known_elr:
             record.last_known_elr = []
 
     def _write_assignment(self, record: PartitionChangeRecord) -> None:
@@ -228,7 +228,3 @@ def _is_empty(record: PartitionChangeRecord) -> bool:
 
 def _without(replicas: Sequence[int], excluded: Collection[int]) -> tuple[int, ...]:
     return tuple(replica for replica in replicas if replica not in excluded)
-
-
-def _leader_after(before: PartitionRegistration, record: PartitionChangeRecord) -> int:
-    return before.leader if record.leader == NO_LEADER_CHANGE else record.leader

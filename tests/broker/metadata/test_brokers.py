@@ -126,12 +126,27 @@ class TestRegistration:
         listener.host, listener.port, listener.security_protocol = host, port, protocol
         assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
 
+    def test_the_levels_of_metadata_version_must_be_told(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.features = [each for each in request.features if each.name != "metadata.version"]
+        assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
+
+    def test_a_broker_cannot_ask_for_more_than_is_finalized(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.features.append(Feature("to.come", 1, 3))
+        assert refusal(cluster, request) is ErrorCode.UNSUPPORTED_VERSION
+        request.features[-1] = Feature("to.come", 0, 3)
+        assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
+
     @pytest.mark.parametrize("feature", ["metadata.version", "group.version", "kraft.version"])
     def test_every_finalized_feature_must_be_supported(self, feature: str) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         request.features = [each for each in request.features if each.name != feature]
-        assert refusal(cluster, request) is ErrorCode.UNSUPPORTED_VERSION
+        if feature != "metadata.version":
+            assert refusal(cluster, request) is ErrorCode.UNSUPPORTED_VERSION
         request.features.append(Feature(feature, 0, 99))
         cluster.controller.register_broker(request, now_ms=cluster.now_ms)
 

@@ -53,6 +53,12 @@ def change(
     )
 
 
+def some_record_of(change: PartitionChange) -> PartitionChangeRecord:
+    record = record_of(change)
+    assert record is not None
+    return record
+
+
 def record_of(change: PartitionChange) -> PartitionChangeRecord | None:
     built = change.build()
     if built is None:
@@ -208,10 +214,26 @@ class TestEligibleLeaders:
     def test_an_eligible_replica_is_elected_only_when_nobody_is_in_sync(self) -> None:
         before = registration(isr=(1,), elr=(2, 3))
         behind = change(before, alive=(2, 3), elr=True, min_isr=2)
-        assert record_of(behind) == expected(leader=NO_LEADER)
+        assert record_of(behind) == expected(leader=NO_LEADER, last_known_elr=[1])
         gone = change(before, alive=(2, 3), elr=True, min_isr=2)
         gone.isr = ()
         assert record_of(gone) == expected(isr=[2], leader=2, eligible_leader_replicas=[3, 1])
+
+    def test_who_led_last_is_known_although_the_isr_went_later(self) -> None:
+        leaderless = registration(replicas=(1, 2), isr=(1,), leader=NO_LEADER, last_known_elr=(1,))
+        gone = change(leaderless, alive=(), elr=True, min_isr=1)
+        gone.isr = ()
+        gone.unclean_shutdown_replicas = (1,)
+        after = leaderless.merge(some_record_of(gone))
+        assert (after.isr, after.elr, after.last_known_elr) == ((), (), (1,))
+        back = change(after, alive=(1,), elr=True, min_isr=1)
+        assert some_record_of(back).leader == 1
+
+    def test_a_partition_without_a_leader_forgets_nobody(self) -> None:
+        before = registration(replicas=(1, 2), isr=(), leader=NO_LEADER, elr=(2,), last_known_elr=(1,))
+        built = change(before, alive=(), elr=True)
+        built.replicas = (2,)
+        assert some_record_of(built).last_known_elr is None
 
 
 class TestMerge:
