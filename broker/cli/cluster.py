@@ -15,13 +15,14 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
 from broker.supervisor.keeper import NodeDidNotStart
-from broker.supervisor.layout import HOST, LocalNode, place, start_command
+from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, place, start_command
 from broker.supervisor.predecessor import wait_until_free
 from broker.supervisor.report import Report
 from broker.supervisor.supervisor import Supervisor
 from storage.files import FileLock, FileSystem, OsFileSystem
 
 LOCK_FILE = ".lock"
+LAST_PORT = 65535
 
 
 @click.command("cluster", short_help="Run a local cluster, one process per node.")
@@ -46,6 +47,7 @@ def cluster(
 
     Node N lives in DIR/node-N: its data, its process id (ottla.pid), and what it prints (ottla.log).
     """
+    _check_ports(nodes, port, http_port)
     http_ports = _free_ports(nodes) if http_port == 0 else [http_port + index for index in range(nodes)]
     places = [place(index, Path(directory), port, dict(enumerate(http_ports))) for index in range(nodes)]
     settings = [each.settings(overrides) for each in places]
@@ -66,6 +68,14 @@ def cluster(
             asyncio.run(_supervise(members, local, restart=not no_restart))
         except NodeDidNotStart as failure:
             raise CommandFailed(str(failure)) from failure
+
+
+def _check_ports(nodes: int, port: int, http_port: int) -> None:
+    """Raises UsageError where the last node's would be none."""
+    last_of = {"--port": port + PORT_STEP * (nodes - 1) + 1, "--http-port": http_port + nodes - 1 if http_port else 0}
+    for option, last in last_of.items():
+        if last > LAST_PORT:
+            raise click.UsageError(f"{option} is too high for {nodes} nodes: the last of them would need port {last}.")
 
 
 async def _supervise(members: Sequence[LocalNode], local: LocalCluster, *, restart: bool) -> None:

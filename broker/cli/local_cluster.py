@@ -19,7 +19,7 @@ from broker.supervisor.layout import LocalNode
 from protocol.primitives import uuid_to_text
 from storage.errors import StorageError
 from storage.files import FileSystem, read_file, replace_file
-from storage.formatting import is_formatted, random_id
+from storage.formatting import is_cluster_id, is_formatted, random_id
 from storage.meta_properties import read_meta_properties
 
 PLAN_FILE = ".forming"
@@ -78,8 +78,11 @@ class LocalCluster:
         return known
 
     def _make_plan(self) -> tuple[str, tuple[InitialController, ...]]:
+        """Raises CommandFailed."""
         configs = list(self._nodes.values())
         cluster_id = configs[0].cluster_id or uuid_to_text(random_id())
+        if not is_cluster_id(cluster_id):
+            raise CommandFailed(f"CLUSTER_ID is {cluster_id!r}, which is no id: `ottla storage random-uuid` makes one.")
         voters = tuple(own_controller(config, random_id()) for config in configs)
         plan = "\n".join([cluster_id, *map(str, voters)])
         replace_file(self._fs, self._plan_file, plan.encode())

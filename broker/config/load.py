@@ -41,10 +41,17 @@ def load_config(
     given |= dict(parse_override(override) for override in overrides)
     static = _known_names(given, warnings)
     lone = path is None and not any(name in static for name in _PLACE_IN_A_CLUSTER)
-    config = parse_config(
-        _as_lone_node(static) if lone else static, cluster_id=environ.get(CLUSTER_ID) or None, lone=lone
-    )
-    return config, warnings
+    settings, cluster_id = _as_lone_node(static) if lone else static, environ.get(CLUSTER_ID) or None
+    try:
+        return parse_config(settings, cluster_id=cluster_id, lone=lone), warnings
+    except ConfigError as error:
+        raise _as_spelled(error, given) from error
+
+
+def _as_spelled(error: ConfigError, given: Mapping[str, str]) -> ConfigError:
+    """The same about the alias under which the key was given, if it was."""
+    alias = next((name for name in given if ALIASES.get(name) == error.key and error.key not in given), None)
+    return error if alias is None else ConfigError(alias, error.sentence.replace(error.key, alias))
 
 
 def parse_config(static: Mapping[str, str], *, cluster_id: str | None = None, lone: bool = False) -> BrokerConfig:

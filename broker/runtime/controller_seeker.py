@@ -135,11 +135,10 @@ class ControllerSeeker:
                 if error.code is not ErrorCode.NOT_CONTROLLER:
                     raise
                 reason = error.message
-            left_ms = (give_up_at - loop.time()) * 1000
-            if left_ms <= 0:
-                raise ControllerUnavailable(f"no active controller answered within {within_ms:.0f} ms: {reason}")
-            await self._wait_for_news(min(pause_ms, left_ms))
+            await self._wait_for_news(min(pause_ms, max(0.0, (give_up_at - loop.time()) * 1000)))
             pause_ms = min(2 * pause_ms, LAST_PAUSE_MS)
+            if loop.time() >= give_up_at:  # looked at after the pause: an attempt of no time would hide the reason
+                raise ControllerUnavailable(f"no active controller answered within {within_ms:.0f} ms: {reason}")
 
     async def _attempt(
         self, here: Callable[[], Awaitable[R]], there: Callable[[RemoteController], Awaitable[R]], timeout_ms: float

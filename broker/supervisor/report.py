@@ -31,7 +31,8 @@ class Report:
     def exited(self, node: LocalNode, code: int | None, last_words: str, restart_in_s: float | None) -> None:
         """The node is gone without having been asked to stop. `code` is None if it could not even be started."""
         after = "is left alone" if restart_in_s is None else f"is started again in {restart_in_s:.1f} s"
-        self._say(f"node {node.id} has exited ({_manner(code)}) and {after}: {last_words}")
+        why = "" if code == -signal.SIGKILL else f": {last_words}"  # of that it could not know
+        self._say(f"node {node.id} has exited ({_manner(code)}) and {after}{why}")
 
     def leads(self, node: LocalNode) -> None:
         """The node has become the active controller. Alone in its cluster it has no choice, and need not say so."""

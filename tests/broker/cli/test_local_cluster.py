@@ -1,11 +1,14 @@
 """The directories of a local cluster: made together, finished after a cut, made again for a node that lost its own."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from broker.cli.local_cluster import PLAN_FILE, LocalCluster
+from broker.cli.main import run
 from broker.config.load import load_config
 from broker.metadata.snapshot_codec import read_snapshot
 from broker.supervisor.keeper import NotPrepared
@@ -21,11 +24,11 @@ VOTERS = Path("__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
 class Directories:
     """A cluster of three below a temporary directory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.root = root
         http_ports = {0: 9644, 1: 9645, 2: 9646}
         self.places = [place(index, root, 9092, http_ports) for index in http_ports]
-        configs = [load_config(None, each.settings(), {})[0] for each in self.places]
+        configs = [load_config(None, each.settings(), environment)[0] for each in self.places]
         self.cluster = LocalCluster(OsFileSystem(), root, {config.node_id: config for config in configs})
 
     def data(self, node_id: int) -> Path:
@@ -52,6 +55,19 @@ def directories(tmp_path: Path) -> Directories:
     return Directories(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option", "port"),
+    [(["--port", "65520"], "--port", 65541), (["--http-port", "65534", "--nodes", "3"], "--http-port", 65536)],
+)
+def test_ports_that_do_not_suffice_are_wrong_usage(
+    arguments: list[str], option: str, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cluster", "--dir", str(tmp_path / "cluster"), *arguments]) == 2
+    sentence = f"{option} is too high for 3 nodes: the last of them would need port {port}."
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "cluster").exists()
+
+
 def test_the_first_start_makes_all_nodes_initial_controllers_of_one_cluster(directories: Directories) -> None:
     directories.prepare(2)
     identities = {node_id: directories.identity(node_id) for node_id in (1, 2, 3)}
@@ -61,6 +77,15 @@ def test_the_first_start_makes_all_nodes_initial_controllers_of_one_cluster(dire
     assert not (directories.root / PLAN_FILE).exists()
     files = {(directories.data(node_id) / VOTERS).read_bytes() for node_id in (1, 2, 3)}
     assert len(files) == 1, "one id, one content"
+
+
+def test_a_cluster_id_of_the_environment_is_taken_if_it_is_one(tmp_path: Path) -> None:
+    good = Directories(tmp_path / "good", {"CLUSTER_ID": "rgtCNgvhR4erEWu7maR0lA"})
+    good.prepare(1)
+    assert good.identity(3).cluster_id == "rgtCNgvhR4erEWu7maR0lA"
+    bad = Directories(tmp_path / "bad", {"CLUSTER_ID": "mine"})
+    with pytest.raises(NotPrepared, match="CLUSTER_ID is 'mine', which is no id"):
+        bad.prepare(1)
 
 
 def test_what_is_formatted_stays(directories: Directories) -> None:

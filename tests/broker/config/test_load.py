@@ -85,6 +85,8 @@ def test_the_name_a_kip_gave_a_key_is_an_alias() -> None:
     config, warnings = load_config(None, ["metadata.snapshot.min.new_records.size=1000"], {})
     assert config.metadata_log_max_record_bytes_between_snapshots == 1000
     assert warnings == []
+    with pytest.raises(ConfigError, match=r"^metadata\.snapshot\.min\.new_records\.size is 'x' but"):
+        load_config(None, ["metadata.snapshot.min.new_records.size=x"], {})
 
 
 def test_the_old_spelling_of_the_node_id(tmp_path: Path) -> None:

@@ -207,6 +207,15 @@ async def test_a_heartbeat_gets_half_a_session() -> None:
 
 
 @fast
+async def test_when_the_time_is_up_the_last_real_failure_is_told() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = lambda _request: PeerUnavailable("refused")
+    with pytest.raises(ControllerUnavailable, match=r"within 4500 ms: refused$"):
+        await scene.channel.heartbeat(BEAT)
+    assert scene.times[-1] - scene.times[0] < 4.49, "no attempt without time"
+
+
+@fast
 async def test_an_active_controller_that_cannot_commit_is_not_waited_for() -> None:
     scene = Scene()
     scene.driver.is_active = scene.driver.is_stuck = True

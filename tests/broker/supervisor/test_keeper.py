@@ -84,7 +84,7 @@ def test_a_killed_node_is_started_again(tmp_path: Path) -> None:
 
     said = keep(tmp_path, Stage(SERVING), play)
     assert said[2:] == [
-        "node 1 has exited (SIGKILL) and is started again in 0.1 s: [KafkaServer id=1] started took_ms=7",
+        "node 1 has exited (SIGKILL) and is started again in 0.1 s",
         "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 101  ready again in 0.00 s",
     ]
 
