@@ -2,6 +2,8 @@
 
 import pytest
 
+from broker.metadata.config_image import ConfigResource, ResourceType
+from broker.metadata.configs import AlterOperation, ConfigOperation
 from broker.metadata.metadata_version import MetadataVersion
 from broker.metadata.partition import NO_LEADER
 from broker.metadata.records import InvalidMetadata
@@ -67,6 +69,22 @@ class TestElections:
         stuck.append_messages(PartitionChangeRecord(0, topic, isr=[1]), version=2)
         stuck.heartbeat(1, want_fence=True)
         stuck.append_messages(ConfigRecord(2, "t", "unclean.leader.election.enable", allowed))
+        stuck.now_ms += 300_000
+        stuck.run_jobs()
+        assert stuck.partition("t").leader == leader
+
+    @pytest.mark.parametrize(("where", "leader"), [("", 2), ("1", 2), ("2", NO_LEADER)])
+    def test_the_cluster_or_the_controllers_node_may_allow_unclean_leaders_too(self, where: str, leader: int) -> None:
+        stuck = cluster()
+        stuck.start_brokers(1, 2, 3)
+        stuck.create_topic("t", [[1, 2, 3]])
+        for broker in (3, 2, 1):
+            stuck.heartbeat(broker, want_fence=True)
+        stuck.heartbeat(2)
+        assert (stuck.partition("t").leader, stuck.partition("t").isr) == (NO_LEADER, (1,))
+        allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
+        resource = ConfigResource(ResourceType.BROKER, where)
+        stuck.write(stuck.controller.alter_configs({resource: [allow]}, validate_only=False))
         stuck.now_ms += 300_000
         stuck.run_jobs()
         assert stuck.partition("t").leader == leader
