@@ -211,11 +211,12 @@ class Node:
             node_families([server, controllers], metadata, data, lifecycle, self._requests, self._lag, self._clock)
         )
         await self._unless_ended(lifecycle.wait_caught_up())
+        data.fetchers.begin()
         lifecycle.become_ready()
         await self._unless_ended(lifecycle.wait_unfenced())
         server.start()
         self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
-        self._undo.push_async_callback(self._withdraw, lifecycle)
+        self._undo.push_async_callback(self._withdraw, data, lifecycle)
         self._undo.callback(data.store.stop_creating)
 
     async def _start_data(
@@ -392,9 +393,11 @@ class Node:
 
     # ---- stopping
 
-    async def _withdraw(self, lifecycle: BrokerLifecycle) -> None:
+    async def _withdraw(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:
         """Take leave of the controller; a node that failed goes at once, since the controller may be what failed."""
         controlled = self._config.controlled_shutdown_enable and not self._failure.done()
+        if controlled:
+            data.partitions.begin_leaving()
         await lifecycle.shut_down(controlled=controlled)
 
     async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:

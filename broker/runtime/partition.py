@@ -264,6 +264,7 @@ class Partition:
             self._begin_reign()
         else:
             self._move_high_watermark()
+            self._wake_followers()
         self._note_standing()
         self._host.on_role(self, is_new_reign=change.is_new_reign, was_deferred=was_deferred)
 
@@ -576,6 +577,12 @@ class Partition:
         _log.info("the in-sync set is changed", partition=self, isr=sorted(outcome.isr))
         self._note_standing()
         self._move_high_watermark()
+        self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        """The in-sync set has changed. Who is no member any more is looked at with each of its fetches, or it could not
+        come back while the log rests."""
+        self.log_end.fire()
 
     def _note_standing(self) -> None:
         role = self.role

@@ -51,14 +51,13 @@ def read(
     """
     try:
         result = _read(partition, target, reader, limits)
-        if is_first_look and reader.is_follower and result.diverging is None:
-            _note_follower(partition, target, reader)
+        if reader.is_follower and result.diverging is None:
+            if is_first_look:
+                _note_follower(partition, target, reader)
             # What this very fetch has committed is news for the next one. And a follower that is not in sync must be
             # looked at with each fetch: the moment when it may join has nothing to do with the log.
-            is_news = partition.log.high_watermark != result.high_watermark or not partition.is_in_sync(
-                reader.broker_id
-            )
-            result.is_idle = result.is_idle and not is_news
+            is_settled = partition.log.high_watermark == result.high_watermark
+            result.is_idle = result.is_idle and is_settled and partition.is_in_sync(reader.broker_id)
     except KafkaError as error:
         return ReadResult(error=error.code)
     except OffsetOutOfRange:

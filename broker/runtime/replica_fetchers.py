@@ -75,12 +75,16 @@ class ReplicaFetchers:
         self._by_key: dict[PartitionKey, LeaderFetcher] = {}
         self._is_sweep_due = False
         self._is_closed = False
+        self._held: dict[PartitionKey, FollowedPartition] | None = {}
 
     # ---- following
 
     def follow(self, partition: FollowedPartition) -> None:
         """Fetch for a replica from the leader, and in the epoch, that it names now. Being told twice does no harm."""
         key = (partition.topic_id, partition.index)
+        if self._held is not None:
+            self._held[key] = partition
+            return
         leader_id = partition.leader_id
         endpoint = None if leader_id is None or self._is_closed else self._endpoint(leader_id)
         if leader_id is None or endpoint is None:
@@ -95,7 +99,18 @@ class ReplicaFetchers:
 
     def unfollow(self, partition: FollowedPartition) -> None:
         """Fetch for a replica no more."""
-        self._remove((partition.topic_id, partition.index))
+        key = (partition.topic_id, partition.index)
+        if self._held is not None:
+            self._held.pop(key, None)
+        self._remove(key)
+
+    def begin(self) -> None:
+        """Fetch from now on; until then replicas are only noted. To be called once the broker is registered: without an
+        epoch it would count as the broker that it was in its life before (KIP-903).
+        """
+        held, self._held = self._held, None
+        for partition in (held or {}).values():
+            self.follow(partition)
 
     def figures(self) -> list[FetcherFigures]:
         """What metrics show."""

@@ -463,6 +463,7 @@ class FollowerBench:
             broker_epoch=lambda: 90,
             quota=self.throttles.follower,
         )
+        self.fetchers.begin()
 
     def _fetcher_count(self) -> int:
         return int(self.metadata.image.configs.cluster_default().get("num.replica.fetchers", "1"))

@@ -450,6 +450,34 @@ class TestFollowers:
         fetch(2, session=session)
         assert node.controller.answer() == [[1, 2]]
 
+    @pytest.mark.parametrize("waits", [False, True])
+    def test_one_that_rested_in_sync_and_was_taken_out_comes_back(
+        self, node: DataPlane, reader: Reader, *, waits: bool
+    ) -> None:
+        """A broker that registers anew is taken out of in-sync sets when its fetches have begun."""
+        node.register_broker(2)
+        identity = node.create_topic(replicas=(1, 2))
+
+        def fetch(epoch: int, *partitions: FetchPartition, session: int = 0, wait_ms: int = 0) -> Answer[FetchResponse]:
+            asked = (session, epoch)
+            return reader.fetch(
+                *partitions,
+                topic="",
+                identity=identity,
+                version=LATEST,
+                session=asked,
+                replica=2,
+                max_wait_ms=wait_ms,
+            )
+
+        session = fetch(0, at(0)).value.session_id
+        pending = fetch(1, session=session, wait_ms=500) if waits else None
+        node.change_isr(identity, 1)
+        node.loop.advance(0.5)
+        assert pending is None or not pending.value.responses
+        fetch(2 if waits else 1, session=session)
+        assert node.controller.answer() == [[1, 2]]
+
 
 class ListedQuota:
     """A LeaderQuota for one topic, exceeded when the test says so."""

@@ -64,6 +64,7 @@ class Pair:
             fetcher_count=lambda: 1,
             broker_epoch=lambda: 1,
         )
+        self.fetchers.begin()
 
     def _host(self, plane: DataPlane, *, leads: bool) -> Uuid:
         plane.register_broker(FOLLOWER)

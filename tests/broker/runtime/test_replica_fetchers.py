@@ -4,12 +4,14 @@ import pytest
 
 from broker.metadata.config_image import ResourceType
 from broker.metrics.fetchers import fetcher_families
+from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.followed import Phase
 from broker.runtime.followed_partition import FollowedPartition
 from broker.runtime.followings import FollowerSource
 from broker.runtime.leader_fetcher import SLICE_BYTES
 from broker.runtime.partition import Partition
 from broker.runtime.replica_fetchers import ReplicaFetchers, fetcher_index
+from broker.runtime.waiters import Deadlines
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.fetch_bench import RECORD, FollowerBench
 
@@ -233,3 +235,27 @@ def test_the_rate_fades_within_a_minute_or_so() -> None:
     now_s = bench.loop.time()
     assert fetcher.meters.rate(now_s) == pytest.approx(2, rel=0.05)
     assert fetcher.meters.rate(now_s + 600) == pytest.approx(0, abs=0.001)
+
+
+def test_nothing_is_fetched_before_the_broker_is_registered() -> None:
+    """Without an epoch it would count as the broker that it was in its life before (KIP-903)."""
+    bench = bench_with("t-0", "t-1")
+    followed = [bench.replicas[name] for name in ("t-0", "t-1")]
+    fetchers = ReplicaFetchers(
+        bench.BROKER_ID,
+        bench.transport,
+        bench.metadata,
+        bench.loop,
+        Deadlines(bench.loop),
+        listener="INTERNAL",
+        settings=FetcherSettings(),
+        fetcher_count=lambda: 1,
+        broker_epoch=lambda: 91,
+    )
+    for replica in followed:
+        fetchers.follow(replica)
+    fetchers.unfollow(followed[0])
+    assert fetchers.fetchers() == []
+    fetchers.begin()
+    (fetcher,) = fetchers.fetchers()
+    assert [each.partition for each in fetcher.core.members()] == [followed[1]]
