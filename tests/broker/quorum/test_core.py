@@ -30,7 +30,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
+from protocol.records.compression import Codec
 from protocol.records.control import ControlType, control_batch
+from tests.scenarios.quorum.transcript import Stage
 from tests.support.quorum_bench import CLUSTER, Disk, FixedRandom, QuorumBench, directory, listeners
 
 EMPTY = Recovered(None, 0, 0, (), (), ())
@@ -566,6 +568,18 @@ def test_describe_is_for_leaders() -> None:
     assert [node.id for node in description.nodes] == [1, 2, 3]
 
 
+def test_a_leader_that_is_removed_describes_itself_as_an_observer() -> None:
+    stage = Stage()
+    for command in ("quorum 1 2 3", "start 1 2 3", "advance 1200", "remove 1.1"):
+        stage.run(command)
+    leader = stage.bench.leader()
+    description = leader.up.describe(stage.bench.now)
+    assert ([each.key.id for each in description.voters], [each.key.id for each in description.observers]) == (
+        [2, 3],
+        [1],
+    )
+
+
 def test_a_leader_that_leaves_waits_for_the_next_only_while_anybody_answers() -> None:
     driven = Driven().lead()
     driven.core.shut_down(driven.bench.now)
@@ -640,14 +654,28 @@ def bad_crc() -> bytes:
     return bytes(batch)
 
 
+def compressed() -> bytes:
+    """No reader of the metadata log takes one."""
+    return build_batch([Record(0, None, b"x" * 100)], base_offset=0, leader_epoch=1, codec=Codec.GZIP)
+
+
 def unreadable_control() -> bytes:
     return control_batch([(ControlType.KRAFT_VOTERS, b"\x00")], 0, base_offset=0, leader_epoch=1)
 
 
 @pytest.mark.parametrize(
     "records",
-    [bad_crc(), data(1, 1), data(0, 2), data(0, -1), data(0, 1)[:-3], unreadable_control(), b"rubbish" * 20],
-    ids=["checksum", "gap", "later epoch", "no epoch", "truncated", "control", "rubbish"],
+    [
+        bad_crc(),
+        data(1, 1),
+        data(0, 2),
+        data(0, -1),
+        data(0, 1)[:-3],
+        compressed(),
+        unreadable_control(),
+        b"rubbish" * 20,
+    ],
+    ids=["checksum", "gap", "later epoch", "no epoch", "truncated", "compressed", "control", "rubbish"],
 )
 def test_bad_batches_are_not_appended(records: bytes) -> None:
     driven = Driven().follow()
@@ -701,6 +729,14 @@ def test_what_is_committed_is_not_cut() -> None:
     driven.answered_fetch(diverging(1, 1))
     assert (driven.core.log_end_offset, driven.core.oddities) == (2, 1)
     assert not driven.do().log
+
+
+def test_what_an_own_snapshot_stands_for_is_not_cut() -> None:
+    """It was committed, although nobody has told this node a high watermark since its start."""
+    stored = StoredSnapshot(SnapshotId(7, 1), 250, 0)
+    driven = Driven(Recovered(ElectionState(1), 0, 9, (EpochStart(1, 0),), (stored,), ())).follow(2)
+    driven.answered_fetch(replace(from_leader(b"", epoch=2), diverging=LogPosition(1, 6)))
+    assert (driven.core.log_end_offset, driven.core.oddities) == (9, 1)
 
 
 def test_what_diverges_is_cut() -> None:

@@ -220,6 +220,8 @@ def test_a_snapshot_replaces_the_log() -> None:
     generate(log, SnapshotId(10, 1))
     install(log, SnapshotId(500, 4), 1, 2)
     assert (log.log_start_offset, log.log_end_offset) == (500, 500)
+    log.sync()
+    assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(500, 4))]
     fill(log, 505, 4)
     fs.crash(Random(1))
     log = opened(fs)
