@@ -22,7 +22,7 @@ from broker.config.load import load_config
 from broker.metadata.controller import Controller
 from broker.metadata.loader import LoaderState
 from broker.metadata.records import MetadataRecord, VersionedRecord, decode_record
-from broker.metadata.state import ControllerSettings
+from broker.metadata.state import ControllerSettings, MutationQuotaSettings
 from broker.net.request import CloseConnection, ConnectionInfo, Request
 from broker.quorum.description import QuorumDescription
 from broker.quorum.identity import SnapshotId
@@ -244,6 +244,9 @@ class _OwnCluster(LiveCluster):
             unclean_election_interval_ms=config.unclean_leader_election_interval_ms,
             kraft_version=0,
             max_idle_interval_ms=0,
+            mutation_quota=MutationQuotaSettings(
+                config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
+            ),
         )
         super().__init__(settings, elr=elr)
 
