@@ -236,7 +236,7 @@ def test_groups_whose_coordinator_is_elsewhere(cluster: OttlaCluster) -> None:
     described = [done.result(30) for done in admin.describe_consumer_groups(groups).values()]
     assert len({each.coordinator.id for each in described}) > 1
     offsets = admin.list_topics("__consumer_offsets", timeout=20).topics["__consumer_offsets"]
-    assert {len(each.replicas) for each in offsets.partitions.values()} == {1}
+    assert {len(each.replicas) for each in offsets.partitions.values()} == {3}
 
 
 def test_replicas_and_an_observer_write_the_same_snapshot(cluster: OttlaCluster, tmp_path: Path) -> None:
