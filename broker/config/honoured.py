@@ -51,6 +51,10 @@ HONOURED: frozenset[str] = frozenset(
         "leader.imbalance.check.interval.seconds",
         "unclean.leader.election.enable",
         "unclean.leader.election.interval.ms",
+        "delegation.token.secret.key",
+        "delegation.token.max.lifetime.ms",
+        "delegation.token.expiry.time.ms",
+        "delegation.token.expiry.check.interval.ms",
         # Connections and requests
         "connections.max.idle.ms",
         "max.connections",

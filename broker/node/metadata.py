@@ -9,7 +9,7 @@ from typing import Any
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.controller import Controller, OwnBroker
-from broker.metadata.state import ControllerSettings, MutationQuotaSettings
+from broker.metadata.state import ControllerSettings, MutationQuotaSettings, TokenSettings
 from broker.metrics.snapshots import SnapshotMetrics
 from broker.net.peer import Peers, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories, read_bootstrap
@@ -239,6 +239,12 @@ def _settings(config: BrokerConfig, cluster_id: str) -> ControllerSettings:
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
         auto_leader_rebalance=config.auto_leader_rebalance_enable,
         unclean_election_interval_ms=config.unclean_leader_election_interval_ms,
+        tokens=TokenSettings(
+            config.delegation_token_secret_key,
+            config.delegation_token_max_lifetime_ms,
+            config.delegation_token_expiry_time_ms,
+            config.delegation_token_expiry_check_interval_ms,
+        ),
         mutation_quota=MutationQuotaSettings(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
         ),
