@@ -385,7 +385,8 @@ class FetcherCore(Generic[P]):
                 if followed.awaits_answer:
                     self._delay(followed, now_ms)
             return Work(complaint="" if response is None else _complaint(response.error_code))
-        work = self._sort(found, now_ms)
+        # A replica may be followed anew, and be asked for elsewhere, by the time an express of its last reign is back.
+        work = self._sort([each for each in found if each.followed in passengers], now_ms)
         for followed in passengers:
             if followed.phase is Phase.FETCHING and not followed.is_listed:
                 self._changed[followed] = None

@@ -596,6 +596,22 @@ def test_a_passenger_that_left_meanwhile_is_gone() -> None:
     assert named(fetcher.ask()) == []
 
 
+def test_an_express_of_the_last_reign_says_nothing_of_this_one() -> None:
+    fetcher = waiting()
+    replica = FakeReplica("t", T, 3)
+    fetcher.core.add(replica)
+    found = express(fetcher)
+    assert found is not None
+    replica.leader_epoch += 1
+    fetcher.core.add(replica)
+    fetcher.answer()
+    assert named(fetcher.ask()) == [3]
+    late = PartitionData(3, ErrorCode.FENCED_LEADER_EPOCH)
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[late])])
+    assert fetcher.core.on_express(found[0], response, 110).troubles == []
+    assert fetcher.followed(1).phase is Phase.FETCHING
+
+
 # ---- lag
 
 
