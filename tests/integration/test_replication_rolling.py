@@ -1,0 +1,50 @@
+"""All nodes of a cluster restarted one after the other while clients go on."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.ottla_cluster import OttlaCluster
+from tests.support.partition_states import until, wait_until_whole
+from tests.support.replicated_load import ReplicatedLoad, create_topic
+
+pytestmark = pytest.mark.integration
+
+
+class Restart(NamedTuple):
+    """Seconds from one step to the next."""
+
+    exited: float
+    serves: float
+    whole: float
+
+
+def restart(cluster: OttlaCluster, index: int) -> Restart:
+    """Stop a node in order; the supervisor starts it again. Returns when all partitions are whole."""
+    since, pid, begun = len(cluster.lines), cluster.pid(index), time.monotonic()
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    cluster.wait_line(lambda line: line.startswith(f"node {index + 1} has exited"), 30, since)
+    exited = time.monotonic()
+    cluster.wait_ready(index, since)
+    serves = time.monotonic()
+    wait_until_whole(cluster.bootstrap, "t", "__consumer_offsets")
+    return Restart(exited - begun, serves - exited, time.monotonic() - serves)
+
+
+def test_nobody_notices_a_rolling_restart(tmp_path: Path) -> None:
+    settings = {"min.insync.replicas": "2", "group.initial.rebalance.delay.ms": "0"}
+    with OttlaCluster(tmp_path / "cluster", settings=settings) as cluster:
+        create_topic(cluster.bootstrap, "t", 6)
+        with ReplicatedLoad(cluster.bootstrap, "t") as load:
+            until(lambda: load.books.consumed_count > 100)
+            restarts = [restart(cluster, index) for index in range(cluster.nodes)]
+        for took in restarts:
+            print(f"exited {took.exited:.2f} s, serves {took.serves:.2f} s, whole {took.whole:.2f} s")
+        print(f"{load.books.acknowledged_count} records, slowest {load.books.longest_wait_s:.3f} s")
+        load.books.check()
+        assert "proposing a smaller in-sync set" not in "".join(map(cluster.log_text, range(cluster.nodes)))

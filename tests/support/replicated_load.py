@@ -1,0 +1,161 @@
+"""A cluster under load: an idempotent producer and a consumer group that keep books of every record.
+
+What was produced is numbered, so that what is consumed tells whether anything was lost, repeated or out of order.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+RATE_PER_S = 1000
+PATIENCE_S = 30
+_QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 200}
+
+
+def admin_of(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
+
+
+def create_topic(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    replicas: int = 3,
+    assignment: Sequence[Sequence[int]] = (),
+    **config: str,
+) -> None:
+    """`assignment` in place of `partitions` and `replicas`; underscores in the keys of `config` are dots."""
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    new = (
+        NewTopic(topic, len(assignment), replica_assignment=[list(each) for each in assignment], config=settings)
+        if assignment
+        else NewTopic(topic, partitions, replicas, config=settings)
+    )
+    admin = admin_of(bootstrap)  # its futures end with it
+    admin.create_topics([new])[topic].result(PATIENCE_S)
+
+
+@dataclass
+class Books:
+    """What was acknowledged, by partition and offset, and what was consumed, in order of consumption."""
+
+    acknowledged: dict[int, dict[int, int]] = field(default_factory=dict)
+    consumed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    longest_wait_s: float = 0.0
+    """The longest time that an acknowledgement took."""
+
+    @property
+    def acknowledged_count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    @property
+    def consumed_count(self) -> int:
+        return sum(map(len, self.consumed.values()))
+
+    def check(self) -> None:
+        """Nothing failed, and every record was consumed once, in order, where it was acknowledged."""
+        assert self.failures == []
+        for partition, records in self.acknowledged.items():
+            assert self.consumed.get(partition, []) == sorted(records.items()), f"partition {partition}"
+        numbers = [number for records in self.acknowledged.values() for number in records.values()]
+        assert sorted(numbers) == list(range(len(numbers)))
+
+
+class ReplicatedLoad:
+    """A context manager: load runs inside; afterwards everything is acknowledged and consumed, or `books` tell."""
+
+    def __init__(self, bootstrap: str, topic: str, members: int = 2, **producer: str | int) -> None:
+        self.books = Books()
+        self._topic = topic
+        self._bootstrap = bootstrap
+        self._settings = producer
+        self._is_over = threading.Event()
+        self._is_consumed = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._produce, daemon=True),
+            *(threading.Thread(target=self._consume, daemon=True) for _ in range(members)),
+        ]
+
+    def __enter__(self) -> "ReplicatedLoad":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._threads[0].join()
+        deadline = time.monotonic() + PATIENCE_S
+        while self.books.consumed_count < self.books.acknowledged_count and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._is_consumed.set()
+        for thread in self._threads[1:]:
+            thread.join()
+
+    def _produce(self) -> None:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                **_QUIET,
+                **self._settings,
+            }
+        )
+        begun, number = time.monotonic(), 0
+        while not self._is_over.is_set():
+            while number < (time.monotonic() - begun) * RATE_PER_S:
+                producer.produce(self._topic, b"%d" % number, key=b"%d" % number, on_delivery=self._on_delivery)
+                number += 1
+            producer.poll(0.005)
+        if left := producer.flush(PATIENCE_S):
+            self.books.failures.append(f"{left} records were never acknowledged")
+
+    def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            self.books.failures.append(f"produce: {error}")
+            return
+        self.books.longest_wait_s = max(self.books.longest_wait_s, message.latency() or 0.0)
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert value is not None
+        self.books.acknowledged.setdefault(partition, {})[offset] = int(value)
+
+    def _consume(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "load",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                **_QUIET,
+            }
+        )
+        consumer.subscribe([self._topic])
+        while not self._is_consumed.is_set():
+            messages = consumer.consume(500, timeout=0.1)
+            with self._lock:
+                for message in messages:
+                    self._book(message)
+            if messages:
+                consumer.commit(asynchronous=True)
+        consumer.close()
+
+    def _book(self, message: confluent_kafka.Message) -> None:
+        if (error := message.error()) is not None:
+            self.books.failures.append(f"consume: {error}")
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert value is not None
+        self.books.consumed.setdefault(partition, []).append((offset, int(value)))
