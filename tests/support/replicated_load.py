@@ -159,3 +159,38 @@ class ReplicatedLoad:
         assert offset is not None
         assert value is not None
         self.books.consumed.setdefault(partition, []).append((offset, int(value)))
+
+
+def produce(
+    bootstrap: str, topic: str, values: Sequence[bytes], partition: int = 0, **settings: str | int
+) -> list[int]:
+    """The offsets of records that every in-sync replica has; underscores in the keys of `settings` are dots."""
+    config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "message.timeout.ms": PATIENCE_S * 1000, **_QUIET}
+    producer = confluent_kafka.Producer(config | {key.replace("_", "."): value for key, value in settings.items()})
+    told: list[tuple[confluent_kafka.KafkaError | None, int | None]] = []
+    for value in values:
+        while len(producer) > 10_000:
+            producer.poll(0.1)
+        producer.produce(
+            topic, value, partition=partition, on_delivery=lambda error, sent: told.append((error, sent.offset()))
+        )
+    producer.flush(PATIENCE_S)
+    assert len(told) == len(values), "not acknowledged in time"
+    offsets = [offset for error, offset in told if error is None and offset is not None]
+    assert len(offsets) == len(values), [str(error) for error, _ in told if error is not None][:3]
+    return offsets
+
+
+def consume_all(bootstrap: str, topic: str, partition: int, **settings: str | int) -> list[bytes]:
+    """All values of a partition, up to its end as it is now."""
+    config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "group.id": "nobody", "auto.offset.reset": "error"}
+    consumer = confluent_kafka.Consumer(config | {key.replace("_", "."): value for key, value in settings.items()})
+    try:
+        where = confluent_kafka.TopicPartition(topic, partition, 0)
+        begin, end = consumer.get_watermark_offsets(where, timeout=PATIENCE_S)
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, begin)])
+        messages = consumer.consume(end - begin, timeout=PATIENCE_S)
+        assert [message.error() for message in messages if message.error() is not None] == []
+        return [value for message in messages if (value := message.value()) is not None]
+    finally:
+        consumer.close()

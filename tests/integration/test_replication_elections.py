@@ -1,0 +1,96 @@
+"""Leaders that are moved, and leaders that are elected at a loss, on brokers that are stopped and killed for it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.partition_states import PartitionState, partition_states, wait_for_state, wait_until_whole
+from tests.support.replicated_load import admin_of, consume_all, create_topic, produce
+
+pytestmark = pytest.mark.integration
+
+UNCLEAN = "unclean.leader.election.enable"
+NOBODY = -1
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    settings = {"unclean.leader.election.interval.ms": "300"}
+    with BrokerCluster(tmp_path_factory.mktemp("brokers"), settings=settings) as running:
+        yield running
+
+
+def state_of(cluster: BrokerCluster, topic: str) -> PartitionState:
+    return partition_states(admin_of(cluster.bootstrap), topic)[0]
+
+
+def strand(cluster: BrokerCluster, topic: str) -> None:
+    """Let only broker 1 have the second of two records, and kill it; 2 is there, which must not lead by itself."""
+    create_topic(cluster.bootstrap, topic, 0, assignment=[[1, 2]])
+    assert produce(cluster.bootstrap, topic, [b"both"]) == [0]
+    cluster[2].kill()
+    wait_for_state(cluster.bootstrap, topic, lambda state: state.isr == [1])
+    assert produce(cluster.bootstrap, topic, [b"alone"]) == [1]
+    cluster[1].kill()
+    cluster.start(2)
+    assert wait_for_state(cluster.bootstrap, topic, lambda state: state.leader == NOBODY)[0].isr == []
+
+
+def check_loss(cluster: BrokerCluster, topic: str) -> None:
+    """What only the old leader had is gone, there too, and what comes next takes its place."""
+    wait_for_state(cluster.bootstrap, topic, lambda state: state.leader == 2)
+    assert produce(cluster.bootstrap, topic, [b"next"]) == [1]
+    cluster.start(1)
+    wait_until_whole(cluster.bootstrap, topic)
+    assert f"cutting the log partition={topic}-0 at=1 end=2" in cluster[1].log_text
+    cluster.ottla("leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert state_of(cluster, topic) == PartitionState(1, [1, 2], [1, 2])
+    assert consume_all(cluster.bootstrap, topic, 0) == [b"both", b"next"]
+
+
+def test_a_stop_moves_leaders_and_an_election_brings_them_back(cluster: BrokerCluster) -> None:
+    create_topic(cluster.bootstrap, "moves", 0, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    cluster[1].terminate()
+    assert "Transitioning from PENDING_CONTROLLED_SHUTDOWN to SHUTTING_DOWN" in cluster[1].log_text
+    after = partition_states(admin_of(cluster.bootstrap), "moves")
+    assert {index: state.leader for index, state in after.items()} == {0: 2, 1: 2, 2: 3}
+    assert all(1 not in state.isr for state in after.values())
+    cluster.start(1)
+    wait_until_whole(cluster.bootstrap, "moves")
+    assert state_of(cluster, "moves").leader == 2
+    told = cluster.ottla("leader-election", "--election-type", "preferred", "--all-topic-partitions")
+    assert "moves-0" in told
+    assert "moves-1" not in told
+    assert state_of(cluster, "moves").leader == 1
+
+
+def test_an_operator_elects_a_leader_that_lacks_records(cluster: BrokerCluster) -> None:
+    strand(cluster, "asked")
+    assert "Elr: 1" in cluster.ottla("topics", "--describe", "--topic", "asked")
+    one = ("--topic", "asked", "--partition", "0")
+    refused = cluster.ottla("leader-election", "--election-type", "preferred", *one, check=False)
+    assert "The preferred leader cannot take over now" in refused
+    assert "asked-0" in cluster.ottla("leader-election", "--election-type", "unclean", *one)
+    check_loss(cluster, "asked")
+
+
+@pytest.mark.parametrize(
+    "place", [("topics", "--entity-name"), ("brokers", "--entity-default")], ids=["topic", "cluster"]
+)
+def test_a_setting_allows_such_a_leader_while_all_run(cluster: BrokerCluster, place: tuple[str, str]) -> None:
+    kind, which = place
+    topic = f"allowed-by-{kind}"
+    strand(cluster, topic)
+    entity = ("--entity-type", kind, which, *([topic] if kind == "topics" else []))
+    cluster.ottla("configs", "--alter", *entity, "--add-config", f"{UNCLEAN}=true")
+    check_loss(cluster, topic)
+    cluster.ottla("configs", "--alter", *entity, "--delete-config", UNCLEAN)
+
+
+def test_the_last_one_that_had_all_leads_again_without_a_loss(cluster: BrokerCluster) -> None:
+    strand(cluster, "patient")
+    cluster.start(1)
+    wait_until_whole(cluster.bootstrap, "patient")
+    assert state_of(cluster, "patient").leader == 1
+    assert consume_all(cluster.bootstrap, "patient", 0) == [b"both", b"alone"]
