@@ -7,7 +7,7 @@ survive the worst crash: those that were synced, in files whose names were.
 import errno
 import struct
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
@@ -123,6 +123,8 @@ class WatchedDisk(MemoryFileSystem):
         self.version = 0
         self.removals = 0
         self.fail_after: int | None = None
+        self.may_fail: Callable[[], bool] = _always
+        """Whether it is still time for that failure of power."""
         self.error_after: int | None = None
         self.error_path = "/"
         self.has_failed = False
@@ -145,7 +147,8 @@ class WatchedDisk(MemoryFileSystem):
             self.fail_after -= 1
             if self.fail_after < 0:
                 self.fail_after = None
-                raise PowerFailure
+                if self.may_fail():
+                    raise PowerFailure
         if (
             self.error_after is not None
             and operation in ("write", "sync", "rename")
@@ -292,3 +295,8 @@ def base_offset_of(batch: LoggedBatch) -> int:
 
 def end_offset_of(batch: LoggedBatch) -> int:
     return batch.end_offset
+
+
+def _always() -> bool:
+    """Nobody minds."""
+    return True

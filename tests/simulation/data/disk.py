@@ -1,0 +1,86 @@
+"""A broker's disk: log directories, and in them the logs of its replicas, watched batch by batch."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from storage.directory_names import parse_directory_name
+from storage.files import base_name, join, parent
+from tests.simulation.watched_disk import LoggedBatch, WatchedDisk
+
+
+class ReplicaName(NamedTuple):
+    """A partition, wherever its replica lies."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class LogWitness(Protocol):
+    """Who checks what brokers do to their logs."""
+
+    def on_written(self, node_id: int, name: ReplicaName, batches: Sequence[LoggedBatch]) -> None: ...
+
+    def on_removed(self, node_id: int, name: ReplicaName, batches: Sequence[LoggedBatch]) -> None: ...
+
+
+class PartitionDisk(WatchedDisk):
+    """`life` tells the disks of one node apart."""
+
+    def __init__(self, node_id: int, witness: LogWitness) -> None:
+        super().__init__(node_id)
+        self._witness = witness
+        self._count = 0
+
+    def directories(self, count: int) -> list[str]:
+        """The paths of so many log directories."""
+        self._count = count
+        return [f"/data-{number}" for number in range(1, count + 1)]
+
+    def on_written(self, path: str, batches: Sequence[LoggedBatch]) -> None:
+        name = _name_of(path)
+        if name is not None:
+            self._witness.on_written(self.node_id, name, batches)
+
+    def on_removed(self, path: str, batches: Sequence[LoggedBatch]) -> None:
+        name = _name_of(path)
+        if name is not None and batches and not self.is_starting and not self.has_failed:
+            self._witness.on_removed(self.node_id, name, batches)
+
+    # What is on it
+
+    def log_path(self, name: ReplicaName) -> str | None:
+        """The directory of a replica's log; None if there is none."""
+        for number in range(1, self._count + 1):
+            path = join(f"/data-{number}", str(name))
+            if self.is_directory(path):
+                return path
+        return None
+
+    def between(self, name: ReplicaName, start: int, end: int) -> list[LoggedBatch]:
+        """Batches that begin in [start, end), as written."""
+        path = self.log_path(name)
+        return [] if path is None else self.logged_between(path, start, end)
+
+    def ending_at(self, name: ReplicaName, end: int) -> LoggedBatch | None:
+        path = self.log_path(name)
+        return None if path is None else self.logged_ending_at(path, end)
+
+    def start_of(self, name: ReplicaName) -> int:
+        """Where the first batch begins; far away if there is none."""
+        path = self.log_path(name)
+        segments = [] if path is None else self.segments(path)
+        return next((segment.batches[0].base_offset for segment in segments if segment.batches), 2**62)
+
+
+def _name_of(path: str) -> ReplicaName | None:
+    """The partition of a segment's path; None if its log is on the way out."""
+    try:
+        parsed = parse_directory_name(base_name(parent(path)))
+    except ValueError:
+        return None
+    directory = base_name(parent(path))
+    name = ReplicaName(parsed.topic, parsed.partition)
+    return name if directory == str(name) else None

@@ -1,0 +1,100 @@
+"""What became certain of each partition, over all its replicas: the committed batches, as the first leader told.
+
+With unclean elections certainty ends: the leader's log is what counts then, and history begins anew where that log
+parts from it. Whoever leads in an older epoch speaks of a past that is no more.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tests.simulation.data.disk import ReplicaName
+from tests.simulation.watched_disk import LoggedBatch
+
+
+class Seen(NamedTuple):
+    """A replica between two events, as it says of itself."""
+
+    is_leader: bool
+    leader_epoch: int
+    high_watermark: int
+    log_end_offset: int
+    log_start_offset: int
+
+
+class Written(NamedTuple):
+    """What a batch of some epoch at some offset is, wherever it lies. `before` is the batch in front of it, as (epoch,
+    base offset); None if it is not known."""
+
+    crc: int
+    end_offset: int
+    before: tuple[int, int] | None
+
+
+class History:
+    """Of one partition. `generation` grows when what was certain is so no longer."""
+
+    def __init__(self, name: ReplicaName, *, is_clean: bool) -> None:
+        self.name = name
+        self.is_clean = is_clean
+        self.batches: list[LoggedBatch] = []
+        self.generation = 0
+        self.deleted_to = 0
+        """Below it, a replica need not have records any more."""
+        self.lineage_epoch = -1
+        """The leader epoch of the last unclean election."""
+        self.is_recovering = False
+        """Whether that leader has yet to take up its role."""
+        self.written: dict[tuple[int, int], Written] = {}
+        """By epoch and base offset: every batch that any replica ever had."""
+        self.leaders: dict[int, int] = {}
+        """Who led in each epoch."""
+        self._idempotent: set[int] = set()
+
+    @property
+    def promises(self) -> bool:
+        """Whether nothing that was committed may ever go: the topic wants it so, and luck did not run out."""
+        return self.is_clean and self.lineage_epoch < 0
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end_offset if self.batches else 0
+
+    @property
+    def first_needed(self) -> int:
+        """The index of the first batch that replicas must have."""
+        return bisect_right(self.batches, self.deleted_to, key=lambda batch: batch.end_offset)
+
+    def ending_at(self, end_offset: int) -> LoggedBatch | None:
+        """The committed batch that ends at an offset."""
+        index = bisect_left(self.batches, end_offset, key=lambda batch: batch.end_offset)
+        found = self.batches[index] if index < len(self.batches) else None
+        return found if found is not None and found.end_offset == end_offset else None
+
+    def at(self, base_offset: int) -> LoggedBatch | None:
+        """The committed batch that begins at an offset."""
+        index = bisect_left(self.batches, base_offset, key=lambda batch: batch.base_offset)
+        found = self.batches[index] if index < len(self.batches) else None
+        return found if found is not None and found.base_offset == base_offset else None
+
+    def note_idempotent(self, crc: int) -> bool:
+        """A batch of an idempotent producer is committed; False if it was before."""
+        if crc in self._idempotent:
+            return False
+        self._idempotent.add(crc)
+        return True
+
+    def go_back(self, log: Sequence[LoggedBatch], is_idempotent: set[int]) -> list[LoggedBatch]:
+        """Only what this log has is certain now; returns what is lost."""
+        kept = 0
+        have = {batch.base_offset: batch for batch in log}
+        for batch in self.batches:
+            same = have.get(batch.base_offset)
+            if (same is None or not same.is_same(batch)) and batch.end_offset > self.deleted_to:
+                break
+            kept += 1
+        lost = self.batches[kept:]
+        del self.batches[kept:]
+        self._idempotent -= {batch.crc for batch in lost} & is_idempotent
+        self.generation += 1
+        return lost

@@ -1,0 +1,350 @@
+"""Connections between simulated processes, with everything that happens to those of TCP.
+
+What is sent on one connection arrives in order and once, if it arrives; it may be late, and a cut link holds it up
+until the link is whole again, which may be long after its sender has given up, opened another connection and asked
+there again. A connection breaks with what was under way in one direction or in both, or with the death of one end. Servers
+handle the requests of a connection one after the other, and answer in order.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from broker.net.peer import Endpoint
+from broker.net.request import CloseConnection, ConnectionInfo, Request
+from broker.runtime.fetch_transport import Unanswered
+from protocol.compiler import decode, encode_bytes
+from protocol.headers import RequestHeader
+from protocol.messages import Message
+from tests.simulation.network import Weather
+from tests.simulation.world import Process, World
+
+T = TypeVar("T")
+
+Outcome: TypeAlias = Any
+"""A response, something that poses as one, or Unanswered."""
+
+LISTENER: Final = "PLAINTEXT"
+_RETRANSMIT_MS: Final = (50.0, 400.0)
+_REFUSED_MS: Final = 1.0
+_LOST_FOR_GOOD: Final = 0.3
+"""The share of lost segments that take their connection with them; the others are sent again."""
+
+
+class Call(Protocol):
+    """Something that was asked, as the server's code sees it."""
+
+    @property
+    def message(self) -> Any: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def request(self) -> Request: ...
+
+
+class Server(Protocol):
+    """A running process as the network sees it."""
+
+    @property
+    def process(self) -> Process: ...
+
+    def serve(self, call: Call) -> "asyncio.Future[Any] | Any":
+        """Handle a request within the current event: the answer, or its future. Raises CloseConnection."""
+        ...
+
+
+class Wires:
+    """Who listens where, which links are cut, how bad the weather is."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.world = world
+        self.random = random
+        self.weather = Weather()
+        self.in_bytes = False
+        """Whether messages take the form of Kafka's bytes on their way."""
+        self.messages = 0
+        self._servers: dict[Endpoint, Server] = {}
+        self._owners: dict[Endpoint, int] = {}
+        self._blocked: frozenset[tuple[int, int]] = frozenset()
+
+    def block(self, links: frozenset[tuple[int, int]]) -> None:
+        """From now on nothing gets from the first to the second node of each pair; other links are open."""
+        self._blocked = links
+
+    def is_blocked(self, source: int, target: int) -> bool:
+        return (source, target) in self._blocked
+
+    def clear_up(self) -> None:
+        """No more faults."""
+        self._blocked = frozenset()
+        self.weather = replace(self.weather, lost=0.0, twice=0.0, slow=0.0, delay_ms=1.0)
+
+    def listen(self, endpoint: Endpoint, server: Server) -> None:
+        self._servers[endpoint] = server
+        self._owners[endpoint] = server.process.node_id
+
+    def own(self, endpoint: Endpoint, node_id: int) -> None:
+        """Whose endpoint that is, whether anybody listens or not."""
+        self._owners[endpoint] = node_id
+
+    def server_at(self, endpoint: Endpoint) -> Server | None:
+        """Whoever listens there and lives."""
+        server = self._servers.get(endpoint)
+        return server if server is not None and server.process.is_alive else None
+
+    def owner(self, endpoint: Endpoint) -> int:
+        """The node of an endpoint, running or not; -1 if there never was one."""
+        return self._owners.get(endpoint, -1)
+
+    def delay_ms(self) -> float:
+        weather, random = self.weather, self.random
+        mean = weather.slow_ms if weather.slow and random.random() < weather.slow else weather.delay_ms
+        return 0.1 + random.expovariate(1.0 / mean)
+
+    def copied(self, message: T, version: int) -> T:
+        """A message as its receiver reads it."""
+        kind: Any = type(message)
+        if not self.in_bytes or not hasattr(kind, "MAX_VERSION"):
+            return message
+        copy: T = decode(kind, bytearray(encode_bytes(cast(Message, message), version)), version)[0]
+        return copy
+
+
+class _Pipe(Generic[T]):
+    """One direction of a connection."""
+
+    def __init__(
+        self,
+        wires: Wires,
+        source: int,
+        target: int,
+        receiver: Callable[[], Process | None],
+        deliver: Callable[[T], None],
+    ) -> None:
+        self._wires = wires
+        self._link = (source, target)
+        self._receiver = receiver
+        self._deliver = deliver
+        self._queue: deque[T] = deque()
+        self._last_due = 0.0
+        self.is_broken = False
+
+    def send(self, item: T) -> bool:
+        """False if the connection broke over it."""
+        wires = self._wires
+        wires.messages += 1
+        delay_ms = wires.delay_ms()
+        if wires.weather.lost and wires.random.random() < wires.weather.lost:
+            if wires.random.random() < _LOST_FOR_GOOD:
+                self.is_broken = True
+                return False
+            delay_ms += wires.random.uniform(*_RETRANSMIT_MS)
+        if self.is_broken:
+            return False
+        self._last_due = max(self._last_due, wires.world.now_ms + delay_ms)
+        self._queue.append(item)
+        wires.world.schedule(self._last_due - wires.world.now_ms, self._arrive)
+        return True
+
+    def _arrive(self) -> None:
+        wires = self._wires
+        if wires.is_blocked(*self._link):
+            wires.world.schedule(wires.random.uniform(*_RETRANSMIT_MS), self._arrive)
+            return
+        process = self._receiver()
+        if process is not None and process.stalled_until_ms > wires.world.now_ms:
+            wires.world.schedule(process.stalled_until_ms - wires.world.now_ms, self._arrive)
+            return
+        self._deliver(self._queue.popleft())
+
+
+class _Asked:
+    """A request as its sender remembers it."""
+
+    __slots__ = ("done", "is_open", "message", "timer", "version")
+
+    def __init__(self, message: Message, version: int, done: Callable[[Outcome], None]) -> None:
+        self.message = message
+        self.version = version
+        self.done = done
+        self.is_open = True
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class _Served:
+    """The same request at its server. Implements Call, and owns the request that handlers get."""
+
+    __slots__ = ("answer", "future", "is_answered", "message", "request", "version")
+
+    def __init__(self, message: Message, version: int, request: Request) -> None:
+        self.message = message
+        self.version = version
+        self.request = request
+        self.future: asyncio.Future[Any] | None = None
+        self.answer: Any = None
+        self.is_answered = False
+
+
+class _Fin:
+    """The client hung up."""
+
+
+class _Stream:
+    """One connection, from the first request until it breaks or is closed."""
+
+    def __init__(self, wires: Wires, client: Process, client_id: str, endpoint: Endpoint) -> None:
+        self._wires = wires
+        self._client = client
+        self._client_id = client_id
+        self._endpoint = endpoint
+        server_id = wires.owner(endpoint)
+        self._requests: _Pipe[_Asked | _Fin] = _Pipe(
+            wires, client.node_id, server_id, self._server_process, self._on_request
+        )
+        self._answers: _Pipe[tuple[_Asked, Any]] = _Pipe(
+            wires, server_id, client.node_id, lambda: client, self._on_answer
+        )
+        self._server: Server | None = None
+        self._asked: deque[_Asked] = deque()
+        self._waiting: deque[_Asked] = deque()
+        self._served: deque[tuple[_Asked, _Served]] = deque()
+        self.is_open = True
+        self._is_refused = False
+
+    # The client's end
+
+    def send(self, asked: _Asked, timeout_ms: float) -> None:
+        self._asked.append(asked)
+        asked.timer = self._client.call_later(timeout_ms / 1000.0, self.fail, "no answer in time")
+        if not self._requests.send(asked):
+            self._break_soon()
+
+    def fail(self, reason: str) -> None:
+        """The client gives this connection up. What it sent may still arrive."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._requests.send(_Fin())
+        for asked in self._asked:
+            if asked.timer is not None:
+                asked.timer.cancel()
+            self._client.call_soon(asked.done, Unanswered(reason))
+        self._asked.clear()
+
+    def _break_soon(self) -> None:
+        """The client notices sooner or later that the connection is no more."""
+        delay_ms = self._wires.random.choice((_REFUSED_MS, _REFUSED_MS, 300.0))
+        self._wires.world.schedule(delay_ms, self.fail, "the connection broke", process=self._client)
+
+    def _on_answer(self, answered: tuple[_Asked, Any]) -> None:
+        asked, answer = answered
+        if self.is_open and self._client.is_alive:
+            assert self._asked[0] is asked, "answers come in the order of requests"
+            self._asked.popleft()
+            if asked.timer is not None:
+                asked.timer.cancel()
+            self._wires.world.run(self._client, asked.done, answer)
+
+    # The server's end
+
+    def _server_process(self) -> Process | None:
+        server = self._server or self._wires.server_at(self._endpoint)
+        return None if server is None else server.process
+
+    def _on_request(self, item: "_Asked | _Fin") -> None:
+        if self._is_refused:
+            return
+        if self._server is None:
+            self._server = self._wires.server_at(self._endpoint)
+        if self._server is None or not self._server.process.is_alive:
+            self._is_refused = True
+            self._break_soon()
+            return
+        if isinstance(item, _Fin):
+            self._wires.world.run(self._server.process, self._hang_up)
+            return
+        self._waiting.append(item)
+        self._wires.world.run(self._server.process, self._serve_next)
+
+    def _hang_up(self) -> None:
+        for _, served in self._served:
+            if served.future is not None:
+                served.future.cancel()
+        self._waiting.clear()
+        self._answers.is_broken = True
+
+    def _serve_next(self) -> None:
+        while self._waiting and not self._is_busy:
+            self._serve(self._waiting.popleft())
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether the last request has yet to take effect."""
+        if not self._served:
+            return False
+        last = self._served[-1][1]
+        return not last.is_answered and not last.request.is_applied
+
+    def _serve(self, asked: _Asked) -> None:
+        server = self._server
+        assert server is not None
+        header = RequestHeader(0, asked.version, 1, self._client_id)
+        connection = ConnectionInfo("connection", LISTENER, f"host-{self._client.node_id}", 50_000)
+        request = Request(header, memoryview(b""), connection, server.process.now_ms(), owner=self)
+        served = _Served(self._wires.copied(asked.message, asked.version), asked.version, request)
+        self._served.append((asked, served))
+        try:
+            answer = server.serve(served)
+        except CloseConnection:
+            self._break_soon()
+            return
+        if isinstance(answer, asyncio.Future):
+            served.future = answer
+            answer.add_done_callback(lambda done: self._on_served(served, done))
+        else:
+            self._note_answer(served, answer)
+
+    def on_effects_applied(self, request: Request) -> None:
+        """Implements RequestOwner."""
+        assert self._server is not None
+        self._server.process.call_soon(self._serve_next)
+
+    def _on_served(self, served: _Served, done: "asyncio.Future[Any]") -> None:
+        if not done.cancelled():
+            self._note_answer(served, done.result())
+            self._serve_next()
+
+    def _note_answer(self, served: _Served, answer: Any) -> None:
+        served.answer, served.is_answered = answer, True
+        while self._served and self._served[0][1].is_answered:
+            asked, first = self._served.popleft()
+            if not self._answers.send((asked, self._wires.copied(first.answer, asked.version))):
+                self._break_soon()
+
+
+class Connection:
+    """Requests of a process to one endpoint, on a new connection whenever the last one broke."""
+
+    def __init__(self, wires: Wires, client: Process, endpoint: Endpoint, client_id: str, timeout_ms: float) -> None:
+        self._wires = wires
+        self._client = client
+        self._client_id = client_id
+        self.endpoint = endpoint
+        self._timeout_ms = timeout_ms
+        self._stream: _Stream | None = None
+
+    def ask(self, message: Message, version: int, done: Callable[[Outcome], None]) -> None:
+        """Send a request; `done` is called once, in a later turn."""
+        if self._stream is None or not self._stream.is_open:
+            self._stream = _Stream(self._wires, self._client, self._client_id, self.endpoint)
+        self._stream.send(_Asked(message, version, done), self._timeout_ms)
+
+    def close(self) -> None:
+        """Hang up; what is on its way has no answer."""
+        if self._stream is not None:
+            self._stream.fail("closed")

@@ -1,0 +1,117 @@
+"""What one seed stands for before anything happens: how many brokers, which topics, how bad the world is."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from storage.config import MAX_LONG
+from tests.simulation.network import Weather
+from tests.simulation.scenario import draw_weather
+
+CONTROLLER_ID: Final = 0
+FIRST_CLIENT_ID: Final = 101
+CLUSTER_ID: Final = "simulated-cluster-0001"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicScenario:
+    """A topic. A clean one has min.insync.replicas 2 and elects nobody who may lack records; others may."""
+
+    name: str
+    partitions: int
+    factor: int
+    is_clean: bool
+
+    @property
+    def min_insync_replicas(self) -> int:
+        return 2 if self.is_clean else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Times in ms of true time, `…_every_ms` are means.
+
+    With eligible leader replicas (`elr`) a record survives if one node at a time loses what it has not synced, or its
+    disk: without them that is too much to ask of Kafka's rules, and processes die without their page cache only.
+    """
+
+    brokers: int
+    directories: int
+    topics: tuple[TopicScenario, ...]
+    elr: bool
+    producers: int
+    consumers: int
+    drift: float
+    weather: Weather
+    metadata_delay_ms: float
+    metadata_commit_ms: float
+    fault_every_ms: float
+    calm_share: float
+    produce_every_ms: float
+    io_inline_share: float
+    io_delay_ms: float
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    lag_time_max_ms: int
+    fetch_wait_max_ms: int
+    fetch_backoff_ms: int
+    fetch_partition_max_bytes: int
+    socket_timeout_ms: int
+    fetchers: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    segment_bytes: int
+    flush_messages: int
+    checkpoint_interval_ms: int
+    retention_interval_ms: int
+    in_bytes: bool
+
+    @property
+    def broker_ids(self) -> range:
+        return range(1, self.brokers + 1)
+
+
+def draw_scenario(random: Random) -> Scenario:
+    """Any scenario: mostly three brokers, since those are met most."""
+    session_ms = random.choice((600, 1_000, 2_000))
+    brokers = random.choice((3, 3, 3, 4, 5))
+    return Scenario(
+        brokers=brokers,
+        directories=random.choice((1, 1, 2)),
+        topics=_draw_topics(random),
+        elr=random.random() < 0.5,
+        producers=random.choice((1, 2, 3)),
+        consumers=random.choice((1, 1, 2)),
+        drift=random.choice((0.0, 0.01, 0.1)),
+        weather=draw_weather(random),
+        metadata_delay_ms=random.choice((1.0, 5.0, 50.0, 400.0)),
+        metadata_commit_ms=random.choice((1.0, 5.0, 30.0)),
+        fault_every_ms=random.choice((150.0, 300.0, 600.0)),
+        calm_share=random.choice((0.05, 0.15, 0.3)),
+        produce_every_ms=random.choice((20.0, 60.0, 150.0)),
+        io_inline_share=random.choice((0.3, 0.8, 0.95)),
+        io_delay_ms=random.choice((1.0, 5.0, 40.0)),
+        session_timeout_ms=session_ms,
+        heartbeat_interval_ms=session_ms // 4,
+        lag_time_max_ms=random.choice((300, 800, 2_000)),
+        fetch_wait_max_ms=random.choice((50, 200, 500)),
+        fetch_backoff_ms=random.choice((100, 1_000)),
+        fetch_partition_max_bytes=random.choice((150, 1_000, 1_048_576)),
+        socket_timeout_ms=random.choice((700, 1_500, 5_000)),
+        fetchers=random.choice((1, 1, 2)),
+        request_timeout_ms=random.choice((500, 2_000)),
+        delivery_timeout_ms=random.choice((3_000, 10_000, 120_000)),
+        segment_bytes=random.choice((700, 2_000, 100_000)),
+        flush_messages=random.choice((MAX_LONG, MAX_LONG, MAX_LONG, 1, 5)),
+        checkpoint_interval_ms=random.choice((50, 500, 5_000)),
+        retention_interval_ms=random.choice((300, 2_000)),
+        in_bytes=random.random() < 0.1,
+    )
+
+
+def _draw_topics(random: Random) -> tuple[TopicScenario, ...]:
+    clean = TopicScenario(name="clean", partitions=random.choice((1, 1, 2)), factor=3, is_clean=True)
+    if random.random() < 0.4:
+        return (clean,)
+    unclean = TopicScenario(name="unclean", partitions=1, factor=random.choice((2, 3)), is_clean=False)
+    return (clean, unclean) if random.random() < 0.8 else (unclean,)
