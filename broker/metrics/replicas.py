@@ -20,6 +20,7 @@ class ReplicaStanding(NamedTuple):
     is_under_replicated: bool = False
     is_under_min_isr: bool = False
     is_at_min_isr: bool = False
+    is_reassigning: bool = False
 
 
 NOT_HOSTED = ReplicaStanding()
@@ -37,6 +38,7 @@ class ReplicaFigures:
     isr_shrinks: int = 0
     isr_expands: int = 0
     failed_isr_updates: int = 0
+    reassigning: int = 0
 
     def move(self, before: ReplicaStanding, now: ReplicaStanding) -> None:
         """A partition came, went, or fares differently."""
@@ -45,6 +47,7 @@ class ReplicaFigures:
         self.under_replicated += now.is_under_replicated - before.is_under_replicated
         self.under_min_isr += now.is_under_min_isr - before.is_under_min_isr
         self.at_min_isr += now.is_at_min_isr - before.is_at_min_isr
+        self.reassigning += now.is_reassigning - before.is_reassigning
 
     def families(self, *, offline_replica_count: Callable[[], float]) -> list[Family]:
         """The gauges and counters under Kafka's names."""
@@ -65,6 +68,11 @@ class ReplicaFigures:
                 f"{_PREFIX}atminisrpartitioncount",
                 "Partitions led from here with exactly min.insync.replicas in-sync replicas",
                 lambda: self.at_min_isr,
+            ),
+            gauge(
+                f"{_PREFIX}reassigningpartitions",
+                "Partitions led from here whose replicas are being changed",
+                lambda: self.reassigning,
             ),
             gauge(f"{_PREFIX}offlinereplicacount", "Replicas here that are offline", offline_replica_count),
             counter(

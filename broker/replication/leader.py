@@ -72,7 +72,8 @@ class FollowerFetch:
 
 @dataclass(slots=True)
 class Leader:
-    """The leader's state for one reign (`epoch`). `followers` are the other assigned replicas."""
+    """The leader's state for one reign (`epoch`). `followers` are the other assigned replicas, `coming` those that a
+    reassignment adds."""
 
     broker_id: int
     epoch: int
@@ -81,6 +82,8 @@ class Leader:
     replicas: tuple[int, ...]
     isr: IsrState
     followers: dict[int, FollowerProgress] = field(default_factory=dict)
+    coming: tuple[int, ...] = ()
+    is_reassigning: bool = False
 
     # ---- admission and commit
 
@@ -201,10 +204,11 @@ class Leader:
     # ---- standing
 
     def standing(self, min_insync_replicas: int) -> "Standing":
-        """How the partition fares, by what the controller has confirmed."""
+        """How the partition fares, by what the controller has confirmed. A replica on its way is not missing yet."""
         members = len(self.isr.committed)
         needed = effective_min_isr(min_insync_replicas, len(self.replicas))
-        return Standing(members < len(self.replicas), members < needed, members == needed)
+        is_under_replicated = members < len(self.replicas) - len(self.coming)
+        return Standing(is_under_replicated, members < needed, members == needed, self.is_reassigning)
 
 
 class Standing(NamedTuple):
@@ -213,6 +217,7 @@ class Standing(NamedTuple):
     is_under_replicated: bool
     is_under_min_isr: bool
     is_at_min_isr: bool
+    is_reassigning: bool
 
 
 @dataclass(frozen=True, slots=True)

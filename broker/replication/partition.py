@@ -37,6 +37,12 @@ class Assignment(Protocol):
     @property
     def isr(self) -> tuple[int, ...]: ...
 
+    @property
+    def adding_replicas(self) -> tuple[int, ...]: ...
+
+    @property
+    def removing_replicas(self) -> tuple[int, ...]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
@@ -68,6 +74,8 @@ def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_
         replicas=assignment.replicas,
         isr=_isr(present, assignment, is_new_reign=is_new_reign),
         followers=_followers(present, assignment, broker_id, now_ms, is_new_reign=is_new_reign),
+        coming=assignment.adding_replicas,
+        is_reassigning=bool(assignment.adding_replicas or assignment.removing_replicas),
     )
     return RoleChange(leader, is_new_reign)
 

@@ -207,7 +207,7 @@ def test_a_proposal_names_each_member_in_the_life_in_which_it_fetched() -> None:
     ],
 )
 def test_standing(isr: tuple[int, ...], min_isr: int, expected: tuple[bool, ...]) -> None:
-    assert leader(isr=isr).standing(min_isr) == expected
+    assert leader(isr=isr).standing(min_isr) == (*expected, False)
 
 
 def test_soon_after_the_clock_began_a_follower_that_never_fetched_has_not_caught_up() -> None:

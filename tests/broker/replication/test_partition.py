@@ -15,6 +15,8 @@ class Registration:
     partition_epoch: int = 0
     replicas: tuple[int, ...] = (1, 2, 3)
     isr: tuple[int, ...] = (1, 2)
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
 
 
 def become(present: Role | None, assignment: Registration, log_end_offset: int = 10, now_ms: int = 500) -> Role:
@@ -116,3 +118,12 @@ def test_a_followers_high_watermark_stays_within_its_log() -> None:
     assert follower_high_watermark(8, log_start_offset=2, log_end_offset=5) == 5
     assert follower_high_watermark(1, log_start_offset=2, log_end_offset=5) == 2
     assert follower_high_watermark(4, log_start_offset=2, log_end_offset=5) == 4
+
+
+def test_a_replica_that_is_being_added_is_not_missing() -> None:
+    role = lead(None, Registration(replicas=(1, 2, 3), isr=(1, 2), adding_replicas=(3,)))
+    assert role.standing(2) == (False, False, True, True)
+    role = lead(None, Registration(replicas=(1, 2, 3), isr=(1,), adding_replicas=(3,)))
+    assert role.standing(2) == (True, True, False, True)
+    role = lead(None, Registration(replicas=(1, 2, 3), isr=(1, 2, 3), removing_replicas=(2,)))
+    assert role.standing(2) == (False, False, False, True)

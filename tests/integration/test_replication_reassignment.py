@@ -1,0 +1,119 @@
+"""Replicas that come and go while clients read and write: throttled, called off, and with what they leave behind."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.partition_states import PartitionState, partition_states, until, wait_for_state
+from tests.support.replicated_load import ReplicatedLoad, admin_of, consume_all, create_topic, produce
+
+pytestmark = pytest.mark.integration
+
+VALUE_BYTES = 10_000
+RATE = 2_000_000
+UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
+
+REASSIGNING = "kafka_server_replicamanager_reassigningpartitions"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    settings = {
+        "log.segment.delete.delay.ms": "200",
+        "log.initial.task.delay.ms": "100",
+        "broker.session.timeout.ms": "9000",
+    }
+    with BrokerCluster(tmp_path_factory.mktemp("brokers"), brokers=4, settings=settings) as running:
+        yield running
+
+
+def filled(cluster: BrokerCluster, topic: str, megabytes: float, replicas: Sequence[int]) -> list[bytes]:
+    """A topic of one partition with that much in it; its values."""
+    create_topic(cluster.bootstrap, topic, 0, assignment=[replicas])
+    values = [b"%06d" % number + os.urandom(VALUE_BYTES) for number in range(int(megabytes * 1e6 / VALUE_BYTES))]
+    produce(cluster.bootstrap, topic, values)
+    return values
+
+
+def reassign(cluster: BrokerCluster, tmp_path: Path, action: str, topic: str, *replicas: int) -> str:
+    plan = tmp_path / "plan.json"
+    move = {"topic": topic, "partition": 0, "replicas": list(replicas)}
+    plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    return cluster.ottla("reassign-partitions", action, "--reassignment-json-file", str(plan))
+
+
+def throttle(cluster: BrokerCluster, topic: str, rate: int) -> None:
+    """As kafka-reassign-partitions --throttle sets it."""
+    for entity, keys in (
+        (("topics", "--entity-name", topic), "follower.replication.throttled.replicas=*"),
+        (("topics", "--entity-name", topic), "leader.replication.throttled.replicas=*"),
+        (("brokers", "--entity-default"), f"follower.replication.throttled.rate={rate}"),
+        (("brokers", "--entity-default"), f"leader.replication.throttled.rate={rate}"),
+    ):
+        cluster.ottla("configs", "--alter", "--entity-type", *entity, "--add-config", keys)
+
+
+def state_of(cluster: BrokerCluster, topic: str) -> PartitionState:
+    return partition_states(admin_of(cluster.bootstrap), topic)[0]
+
+
+def wait_for_replicas(cluster: BrokerCluster, topic: str, *replicas: int) -> None:
+    """Until these are the replicas, all of them in sync, and no others are left on any disk."""
+    wait_for_state(cluster.bootstrap, topic, lambda state: state.replicas == list(replicas) and state.is_whole)
+    for broker_id, broker in cluster.brokers.items():
+        if broker_id not in replicas:
+            until(lambda broker=broker: not list(broker.data.glob(f"{topic}-0*")))
+
+
+def log_bytes(cluster: BrokerCluster, broker_id: int, topic: str) -> bytes:
+    files = sorted((cluster[broker_id].data / f"{topic}-0").glob("*.log"))
+    return b"".join(file.read_bytes() for file in files)
+
+
+def test_a_partition_moves_from_two_brokers_to_two_others_under_load(cluster: BrokerCluster, tmp_path: Path) -> None:
+    create_topic(cluster.bootstrap, "moved", 0, assignment=[[1, 2]], min_insync_replicas="2")
+    with ReplicatedLoad(cluster.bootstrap, "moved", members=1) as load:
+        until(lambda: load.books.consumed_count > 100)
+        for replicas in ((1, 2, 3), (3, 4), (4, 1)):
+            reassign(cluster, tmp_path, "--execute", "moved", *replicas)
+            wait_for_replicas(cluster, "moved", *replicas)
+            assert state_of(cluster, "moved").leader in replicas
+    load.books.check()
+    assert log_bytes(cluster, 4, "moved") == log_bytes(cluster, 1, "moved") != b""
+
+
+def test_a_throttle_is_held_and_takes_nobody_out_of_sync(cluster: BrokerCluster, tmp_path: Path) -> None:
+    values = filled(cluster, "throttled", 8, [1, 2])
+    throttle(cluster, "throttled", RATE)
+    begun = time.monotonic()
+    reassign(cluster, tmp_path, "--execute", "throttled", 1, 2, 3)
+    assert "adding: 3" in cluster.ottla("reassign-partitions", "--list")
+    assert cluster[1].metric(UNDER_REPLICATED) == 0, "a replica on its way is not missing"
+    assert sorted(state_of(cluster, "throttled").isr) == [1, 2]
+    produce(cluster.bootstrap, "throttled", [b"more"], acks="all")
+    assert 3 not in state_of(cluster, "throttled").isr
+    wait_for_replicas(cluster, "throttled", 1, 2, 3)
+    took = time.monotonic() - begun
+    print(f"8 MB at 2 MB/s took {took:.1f} s")
+    assert 2.9 < took < 12
+    assert consume_all(cluster.bootstrap, "throttled", 0) == [*values, b"more"]
+    assert log_bytes(cluster, 3, "throttled") == log_bytes(cluster, 1, "throttled")
+
+
+def test_a_reassignment_is_called_off(cluster: BrokerCluster, tmp_path: Path) -> None:
+    values = filled(cluster, "kept", 4, [1, 2])
+    throttle(cluster, "kept", 1000)
+    reassign(cluster, tmp_path, "--execute", "kept", 3, 4)
+    assert state_of(cluster, "kept") == PartitionState(1, [3, 4, 1, 2], [1, 2])
+    until(lambda: (cluster[3].data / "kept-0").exists())
+    assert "adding: 3,4. removing: 1,2." in cluster.ottla("reassign-partitions", "--list")
+    assert cluster[1].metric(REASSIGNING) == 1
+    reassign(cluster, tmp_path, "--cancel", "kept", 3, 4)
+    wait_for_replicas(cluster, "kept", 1, 2)
+    assert "No partition reassignments found" in cluster.ottla("reassign-partitions", "--list")
+    assert consume_all(cluster.bootstrap, "kept", 0) == values
