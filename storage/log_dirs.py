@@ -99,6 +99,7 @@ class LogDir:
     kept_aside: list[str] = field(default_factory=list)
     """Paths of `-stray` and `-future` directories found at start, left alone."""
     is_loaded: bool = False
+    log_count: int = 0
 
     @property
     def is_online(self) -> bool:
@@ -149,6 +150,7 @@ class LogDirs:
         self.directories = tuple(directories)
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, LogDir] = {}
+        self._preferred: dict[TopicPartition, LogDir] = {}
         self._checkpointing = threading.Lock()
         self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
         """What the offset checkpoints hold, by path: most of the time they need not be written again."""
@@ -353,7 +355,8 @@ class LogDirs:
         topic_id: Uuid | None = None,
         directory_id: Uuid | None = None,
     ) -> Log:
-        """A new, empty log, in the directory with that id if it is online, else in the one with the fewest partitions.
+        """A new, empty log, in the directory with that id if it is online, else where it was preferred to be, else in
+        the directory with the fewest partitions.
 
         Blocks for some fsyncs. The log of a partition that is there already is returned as it is. Raises NoLogDir,
         LogDirFailure, InconsistentTopicId.
@@ -363,7 +366,7 @@ class LogDirs:
             if topic_id is not None:
                 existing.set_topic_id(topic_id)
             return existing
-        directory = self.choose_directory(directory_id)
+        directory = self.choose_directory(directory_id, self._preferred.pop(partition, None))
         path = join(directory.path, f"{partition.topic}-{partition.partition}")
         try:
             log = Log.open(
@@ -381,16 +384,25 @@ class LogDirs:
         self._register(log, directory)
         return log
 
-    def choose_directory(self, directory_id: Uuid | None = None) -> LogDir:
+    def choose_directory(self, directory_id: Uuid | None = None, preferred: LogDir | None = None) -> LogDir:
         """Where a new log goes. Raises NoLogDir."""
         self._require_one()
         wanted = [directory for directory in self.online if directory.id == directory_id]
-        return wanted[0] if wanted else min(self.online, key=lambda directory: len(self.logs_in(directory)))
+        if wanted:
+            return wanted[0]
+        if preferred is not None and preferred.is_online:
+            return preferred
+        return min(self.online, key=lambda directory: directory.log_count)
+
+    def prefer(self, partition: TopicPartition, directory: LogDir) -> None:
+        """Create the log of a partition there, should it be created here without a directory assigned to it."""
+        self._preferred[partition] = directory
 
     def _register(self, log: Log, directory: LogDir) -> None:
         partition = TopicPartition(log.topic, log.partition)
         self._logs[partition] = log
         self._homes[partition] = directory
+        directory.log_count += 1
 
     def delete(self, partition: TopicPartition) -> str | None:
         """Takes a log out of use: closes it and renames its directory; returns the new path, None without such a log.
@@ -412,6 +424,7 @@ class LogDirs:
         log, directory = self._logs.pop(partition, None), self._homes.pop(partition, None)
         if log is None or directory is None:
             return None
+        directory.log_count -= 1
         log.close(clean=False)
         try:
             path = self._rename_aside(log.directory, partition, suffix)
@@ -491,6 +504,7 @@ class LogDirs:
             return directory.failure
         directory.failure = LogDirFailure(directory.path, error)
         lost = self.logs_in(directory)
+        directory.log_count = 0
         for log in lost:
             log.fail(error)
             del self._logs[TopicPartition(log.topic, log.partition)]

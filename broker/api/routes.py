@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from broker.api.acl_support import HAS_AUTHORIZER
 from broker.api.alter_configs import AlterConfigsHandler
+from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from broker.api.api_versions import ApiVersionsHandler
 from broker.api.config_changes import OwnConfigCheck
 from broker.api.controller_gateway import ControllerGateway
@@ -172,6 +173,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         route(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochHandler(partitions, s.metadata_topic)),
         route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(metadata, has_authorizer=HAS_AUTHORIZER)),
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs),
+        route(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsHandler(partitions, s.log_dirs)),
         route(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)),
         route(
             ApiKey.DESCRIBE_DELEGATION_TOKEN,

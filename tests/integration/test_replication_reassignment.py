@@ -65,9 +65,8 @@ def state_of(cluster: BrokerCluster, topic: str) -> PartitionState:
 def wait_for_replicas(cluster: BrokerCluster, topic: str, *replicas: int) -> None:
     """Until these are the replicas, all of them in sync, and no others are left on any disk."""
     wait_for_state(cluster.bootstrap, topic, lambda state: state.replicas == list(replicas) and state.is_whole)
-    for broker_id, broker in cluster.brokers.items():
-        if broker_id not in replicas:
-            until(lambda broker=broker: not list(broker.data.glob(f"{topic}-0*")))
+    others = [broker.data for broker_id, broker in cluster.brokers.items() if broker_id not in replicas]
+    until(lambda: not any(any(data.glob(f"{topic}-0*")) for data in others))
 
 
 def log_bytes(cluster: BrokerCluster, broker_id: int, topic: str) -> bytes:

@@ -1,0 +1,72 @@
+"""AlterReplicaLogDirs (key 34), versions 1-2: in which log directory a replica is to lie (KIP-113).
+
+A replica that is to be here and is not yet will be created in the directory that was asked for; the answer is still
+REPLICA_NOT_AVAILABLE, as Kafka's, whose tools go by that. A replica that lies in another directory stays there: moves
+between directories have not landed in this version, which the answer says by POLICY_VIOLATION, since it has no text.
+"""
+
+from typing import Final
+
+from broker.api.context import RequestContext
+from broker.logs import EventLog
+from broker.runtime.partitions import Partitions
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from storage.checkpoints import TopicPartition
+from storage.log_dirs import LogDir, LogDirs
+
+_log: Final = EventLog("broker.logs")
+
+
+class AlterReplicaLogDirsHandler:
+    """Answers AlterReplicaLogDirs."""
+
+    def __init__(self, partitions: Partitions, log_dirs: LogDirs) -> None:
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+
+    def __call__(self, request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+        results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+        for wanted in request.dirs:
+            directory = self._directory(wanted.path)
+            for topic in wanted.topics:
+                answers = results.setdefault(topic.name, [])
+                for index in topic.partitions:
+                    outcome = self._outcome(TopicPartition(topic.name, index), directory)
+                    answers.append(AlterReplicaLogDirPartitionResult(index, outcome))
+        return AlterReplicaLogDirsResponse(
+            results=[AlterReplicaLogDirTopicResult(name, answers) for name, answers in results.items()]
+        )
+
+    def _directory(self, path: str) -> LogDir | None:
+        path = path.rstrip("/") or "/"
+        return next((directory for directory in self._log_dirs.directories if directory.path == path), None)
+
+    def _outcome(self, partition: TopicPartition, directory: LogDir | None) -> ErrorCode:
+        if directory is None:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if not directory.is_online:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        try:
+            self._partitions.hosted(*partition)
+        except KafkaError as error:
+            return self._outcome_elsewhere(partition, directory, error.code)
+        home = self._log_dirs.home_of(partition)
+        if home is directory:
+            return ErrorCode.NONE
+        _log.warning(
+            "a replica stays: it cannot be moved between directories yet", partition=partition, to=directory.path
+        )
+        return ErrorCode.POLICY_VIOLATION
+
+    def _outcome_elsewhere(self, partition: TopicPartition, directory: LogDir, absence: ErrorCode) -> ErrorCode:
+        """Of a replica that is not in service here."""
+        if absence is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return absence
+        self._log_dirs.prefer(partition, directory)
+        return ErrorCode.REPLICA_NOT_AVAILABLE
