@@ -25,12 +25,12 @@ _SIZE = struct.Struct(">i")
 R = TypeVar("R", bound=Message)
 
 
-def produce_frame(topic: str, *, records: int = 1, size: int = 100) -> bytes:
-    """A Produce request with acks=1 and one batch, the same each time it is sent."""
+def produce_frame(topic: str, *, records: int = 1, size: int = 100, acks: int = 1, partition: int = 0) -> bytes:
+    """A Produce request with one batch, the same each time it is sent."""
     now_ms = int(time.time() * 1000)
     batch = build_batch([Record(now_ms, None, b"x" * size) for _ in range(records)])
-    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
-    return _frame(ProduceRequest(None, 1, 30_000, [data]), PRODUCE_VERSION)
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])
+    return _frame(ProduceRequest(None, acks, 30_000, [data]), PRODUCE_VERSION)
 
 
 def fetch_frame(topic: str, offset: int, *, max_wait_ms: int = 500, max_bytes: int = 1 << 20) -> bytes:

@@ -53,31 +53,31 @@ def delete_topic(side: Side, name: str) -> None:
     admin.delete_topics([name])[name].result(30)
 
 
-def fill(side: Side, topic: str, size: int, count: int) -> None:
-    """Produce `count` records of `size` random printable bytes with acks=1 as fast as librdkafka goes."""
+def fill(bootstrap: str, topic: str, size: int, count: int, acks: str = "1") -> None:
+    """Produce `count` records of `size` random printable bytes as fast as librdkafka goes."""
     if shutil.which("kcat") is None:
-        _fill_with_confluent(side, topic, size, count)
+        _fill_with_confluent(bootstrap, topic, size, count, acks)
         return
     command = [
         "kcat",
         "-P",
         "-b",
-        side.bootstrap,
+        bootstrap,
         "-t",
         topic,
         "-X",
-        "acks=1",
+        f"acks={acks}",
         "-X",
         "linger.ms=5",
         "-l",
-        str(_lines(size, count)),
+        str(write_lines(size, count)),
     ]
     command += ["-X", "queue.buffering.max.messages=1000000", "-X", "queue.buffering.max.kbytes=262144"]
     subprocess.run(command, check=True, timeout=600)
 
 
-def _fill_with_confluent(side: Side, topic: str, size: int, count: int) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": side.bootstrap, "acks": 1, "linger.ms": 5})
+def _fill_with_confluent(bootstrap: str, topic: str, size: int, count: int, acks: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 5})
     value = next(_texts(size))
     for _ in range(count):
         while True:
@@ -89,7 +89,7 @@ def _fill_with_confluent(side: Side, topic: str, size: int, count: int) -> None:
     assert producer.flush(600) == 0
 
 
-def _lines(size: int, count: int) -> Path:
+def write_lines(size: int, count: int) -> Path:
     """A file of `count` lines of `size` bytes, made once per machine and run."""
     path = Path(tempfile.gettempdir()) / f"ottla-bench-{size}-{count}.txt"
     if not path.exists():
@@ -115,10 +115,10 @@ class Produce:
 
     def run(self, side: Side) -> dict[str, float]:
         """One run."""
-        _lines(self._size, self._count)
+        write_lines(self._size, self._count)
         with new_topic(side, "produce") as topic:
             started, cpu = time.monotonic(), side.cpu_s()
-            fill(side, topic, self._size, self._count)
+            fill(side.bootstrap, topic, self._size, self._count)
             took, used = time.monotonic() - started, side.cpu_s() - cpu
         megabytes = self._size * self._count / 1e6
         return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
@@ -150,7 +150,7 @@ class Consume:
         if topic is None:
             topic = self._topics[side.name] = f"consume-{uuid.uuid4().hex}"
             create_topic(side, topic)
-            fill(side, topic, self._size, self._count)
+            fill(side.bootstrap, topic, self._size, self._count)
         drain = self._drain_with_confluent if shutil.which("kcat") is None else self._drain
         overhead_s = drain(side, topic, 1)
         cpu = side.cpu_s()

@@ -1,0 +1,214 @@
+"""Replicated partitions: three processes of each make on this machine, factor 3, min.insync.replicas 2, acks=all.
+
+What a write to all replicas costs (throughput into three partitions, each led by another node; latency at a low rate),
+and for how long nothing is acknowledged after the `kill -9` of a leader. By itself:
+`python -m tests.benchmarks.replication [--runs N] [--only TEXT]`.
+"""
+
+import argparse
+import contextlib
+import json
+import select
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from tests.benchmarks.replication_cluster import IDS, TUNED, Trio, trio
+from tests.benchmarks.wire import Wire, check_produced, error_of_produced, produce_frame
+from tests.benchmarks.workloads import HIGHER, LOWER, fill, write_lines
+from tests.support.apache_kafka import unavailable_reason
+from tests.support.kraft_nodes import Make
+
+ACKS_ALL: Final = -1
+RETRY_S: Final = 0.002
+GIVE_UP_S: Final = 60.0
+KILLS: Final = 3
+RUNS: Final = 3
+
+Figures = dict[str, float]
+
+
+class TrioWorkload(Protocol):
+    """One thing to measure. `figures` names what `run` returns, with unit and which way is better."""
+
+    figures: dict[str, tuple[str, str]]
+
+    def run(self, side: Trio) -> Figures: ...
+
+
+class ReplicatedProduce:
+    """MB/s into three partitions, and the processor time of all three brokers for each GB."""
+
+    def __init__(self, size: int, count: int) -> None:
+        self._size, self._count = size, count
+        self._rate, self._cost = f"replicated produce {size} B", f"replicated produce {size} B, brokers' CPU"
+        self.figures = {self._rate: ("MB/s", HIGHER), self._cost: ("s/GB", LOWER)}
+
+    def run(self, side: Trio) -> Figures:
+        """One run, into a topic of its own."""
+        topic = f"replicated-{uuid.uuid4().hex}"
+        write_lines(self._size, self._count)
+        side.create_topic(topic)
+        started, cpu = time.monotonic(), side.cpu_s()
+        fill(side.bootstrap, topic, self._size, self._count, acks="all")
+        took, used = time.monotonic() - started, side.cpu_s() - cpu
+        side.delete_topic(topic)
+        megabytes = self._size * self._count / 1e6
+        return {self._rate: megabytes / took, self._cost: used * 1000 / megabytes}
+
+
+class ReplicatedLatency:
+    """Milliseconds from sending one record to its acknowledgement by all, at a constant low rate."""
+
+    RATE, COUNT, WARM_UP = 200, 1_600, 400
+
+    def __init__(self) -> None:
+        self.figures = {
+            "replicated produce at 200/s p50": ("ms", LOWER),
+            "replicated produce at 200/s p99": ("ms", LOWER),
+        }
+
+    def run(self, side: Trio) -> Figures:
+        """One run, into one partition of a topic of its own."""
+        topic = f"latency-{uuid.uuid4().hex}"
+        side.create_topic(topic)
+        frame, latencies = produce_frame(topic, acks=ACKS_ALL), []
+        with Wire(side.node(IDS[0]).address) as wire:
+            due = time.perf_counter()
+            for _ in range(self.WARM_UP + self.COUNT):
+                due += 1 / self.RATE
+                time.sleep(max(0.0, due - time.perf_counter()))
+                started = time.perf_counter()
+                wire.send(frame)
+                answer = wire.answer()
+                latencies.append((time.perf_counter() - started) * 1000)
+                check_produced(answer)
+        side.delete_topic(topic)
+        hundredths = statistics.quantiles(latencies[self.WARM_UP :], n=100)
+        return {name: hundredths[at] for name, at in zip(self.figures, (49, 98), strict=True)}
+
+
+class Failover:
+    """Seconds from the `kill -9` of a leader to the next acknowledgement; `of_controller`: of one that is the active
+    controller as well, so that the quorum has to elect first."""
+
+    def __init__(self, label: str, *, of_controller: bool) -> None:
+        self._name = f"failover, {label}"
+        self._of_controller = of_controller
+        self._topics: dict[str, str] = {}
+        self.figures = {self._name: ("s", LOWER)}
+
+    def run(self, side: Trio) -> Figures:
+        """One kill; everything is as before when it returns."""
+        topic = self._topics.get(side.name)
+        if topic is None:
+            topic = self._topics[side.name] = f"failover-{uuid.uuid4().hex}"
+            side.create_topic(topic)
+        controller = side.active_controller()
+        victim = controller if self._of_controller else next(each for each in IDS if each != controller)
+        frame = produce_frame(topic, acks=ACKS_ALL, partition=victim - 1)
+        with Wire(side.node(victim).address) as wire:
+            wire.send(frame)
+            check_produced(wire.answer())
+        took = _until_acknowledged(side, frame, victim)
+        side.restore(victim, topic)
+        return {self._name: took}
+
+
+def _until_acknowledged(side: Trio, frame: bytes, victim: int) -> float:
+    """Kill, and offer the record to both survivors at once until one of them has it acknowledged."""
+    with contextlib.ExitStack() as stack:
+        wires = {}
+        for each in IDS:
+            if each != victim:
+                wire = stack.enter_context(Wire(side.node(each).address))
+                wires[wire.socket] = wire
+        side.node(victim).kill()
+        started = time.perf_counter()
+        for wire in wires.values():
+            wire.send(frame)
+        while time.perf_counter() < started + GIVE_UP_S:
+            for readable in select.select(list(wires), (), (), 1.0)[0]:
+                if not error_of_produced(wires[readable].answer()):
+                    return time.perf_counter() - started
+                time.sleep(RETRY_S)
+                wires[readable].send(frame)
+    raise AssertionError(f"{side.name}: nothing was acknowledged within {GIVE_UP_S} s")
+
+
+PLAIN: Final[Sequence[Callable[[], TrioWorkload]]] = (
+    lambda: ReplicatedProduce(1000, 300_000),
+    lambda: ReplicatedProduce(100, 1_000_000),
+    ReplicatedLatency,
+)
+"""Measured with default time-outs, several runs each."""
+GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], TrioWorkload]], int]]] = {
+    "load": ({}, PLAIN, RUNS),
+    "defaults": ({}, (lambda: Failover("default time-outs", of_controller=False),), KILLS),
+    "tuned": (
+        TUNED,
+        (
+            lambda: Failover("tuned time-outs", of_controller=False),
+            lambda: Failover("tuned time-outs, leader and controller", of_controller=True),
+        ),
+        KILLS,
+    ),
+}
+"""Settings, workloads and how many counted runs, of clusters that are started anew for each group."""
+
+Row = tuple[str, float | None, float | None, str, str]
+"""Name, Ottla's figure, Kafka's, unit, better."""
+
+
+def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make)) -> list[Row]:
+    """Whatever has `only` in the name of a figure: both makes in turn, the first run thrown away, medians."""
+    rows: list[Row] = []
+    for settings, makers, count in GROUPS.values():
+        chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
+        if not chosen:
+            continue
+        with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+            both = [stack.enter_context(trio(make, Path(directory) / make, settings)) for make in makes]
+            for workload in chosen:
+                rows += _rows_of(workload, both, runs or count)
+    return rows
+
+
+def _rows_of(workload: TrioWorkload, both: Sequence[Trio], runs: int) -> list[Row]:
+    results: dict[str, list[Figures]] = {side.name: [] for side in both}
+    for number in range(runs + 1):
+        for side in both:
+            figures = workload.run(side)
+            if number:
+                results[side.name].append(figures)
+    rows: list[Row] = []
+    for name, (unit, better) in workload.figures.items():
+        medians = {side: statistics.median(run[name] for run in each) for side, each in results.items()}
+        rows.append((name, medians.get("ottla"), medians.get("kafka"), unit, better))
+        print(f"{name}: {medians.get('ottla')} against {medians.get('kafka')} {unit}", flush=True)
+    return rows
+
+
+def makes_here() -> list[Make]:
+    """Who can be measured on this machine."""
+    return [Make.OTTLA] if unavailable_reason() else [Make.OTTLA, Make.APACHE]
+
+
+def main() -> int:
+    """Measure, and print the rows as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, help="counted runs per side")
+    parser.add_argument("--only", default="", help="only figures whose name contains this")
+    parser.add_argument("--make", type=Make, help="only this make")
+    options = parser.parse_args()
+    print(json.dumps(measure(options.only, options.runs, [options.make] if options.make else makes_here()), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Three nodes of one make, every one broker and controller, that hold each other's replicas; killed and asked for
+their cost."""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+from tests.benchmarks import sides
+from tests.benchmarks.wire import METADATA_VERSION, Wire
+from tests.support.apache_kafka import java_command
+from tests.support.kraft_nodes import KraftNode, KraftNodes, Make
+from tests.support.ottla_node import clean_environment
+
+IDS = (1, 2, 3)
+PATIENCE_S = 60.0
+START_TIMEOUT_S = 180.0
+POLL_S = 0.05
+# On the quorum's time-outs Kafka's defaults, which `KraftNode` doubles.
+SETTINGS = {
+    **sides.SETTINGS,
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+    "leader.imbalance.check.interval.seconds": "3600",
+}
+TUNED = {
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+    "replica.lag.time.max.ms": "2000",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+}
+"""For whoever wants failures noticed in two seconds. Much less, and six nodes that start on a few cores have their
+quorums fall apart."""
+
+
+class ReplicaNode(KraftNode):
+    """A node for measurements: the JVM compiles as it does for users, with a heap of 1 GB (the scripts' default)."""
+
+    def launch(self) -> None:
+        if self.make is Make.OTTLA:
+            super().launch()
+            return
+        with (self.directory / "node.log").open("ab") as output:
+            self.process = subprocess.Popen(
+                java_command("kafka.Kafka", str(self.properties), heap="1g"),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=clean_environment(),
+            )
+
+    def cpu_s(self) -> float:
+        """Processor time of the running process so far, user and system."""
+        assert self.process is not None
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+class Trio:
+    """The nodes 1 to 3. `name` is that of the side."""
+
+    def __init__(self, name: str, nodes: list[ReplicaNode], quorum: KraftNodes) -> None:
+        self.name = name
+        self._nodes = nodes
+        self._quorum = quorum
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self._nodes)
+
+    def node(self, node_id: int) -> ReplicaNode:
+        return self._nodes[node_id - 1]
+
+    def cpu_s(self) -> float:
+        """Of all three."""
+        return sum(node.cpu_s() for node in self._nodes)
+
+    def active_controller(self) -> int:
+        """The node that leads the quorum."""
+        return self._quorum.leader().id
+
+    # Topics
+
+    def create_topic(self, name: str, partitions: int = len(IDS)) -> None:
+        """Three replicas of each partition; partition n is led by node n + 1, in turn. Ready for use afterwards."""
+        replicas = [[IDS[(index + offset) % len(IDS)] for offset in range(len(IDS))] for index in range(partitions)]
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(name, partitions, replica_assignment=replicas)])[name].result(30)
+        self.wait_in_sync(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Take the topic away again."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # its calls end when it is garbage
+        admin.delete_topics([name])[name].result(30)
+
+    def wait_in_sync(self, topic: str, *, preferred: bool = False) -> None:
+        """Until every node says that all replicas of all partitions are in sync, each with its first as leader if
+        `preferred`."""
+        deadline = time.monotonic() + PATIENCE_S
+        for node in self._nodes:
+            while not _is_whole(_partitions(node, topic), preferred=preferred):
+                assert time.monotonic() < deadline, (
+                    f"{self.name}: {topic} is not whole in time\n{node.log_text[-2000:]}"
+                )
+                time.sleep(POLL_S)
+
+    def restore(self, killed: int, topic: str) -> None:
+        """Start a killed node and give it back what it led."""
+        self.node(killed).launch()
+        self.node(killed).wait_until_ready(START_TIMEOUT_S)
+        self.wait_in_sync(topic)
+        partitions = [TopicPartition(topic, index) for index in range(len(IDS))]
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+        self.wait_in_sync(topic, preferred=True)
+
+
+def _partitions(node: ReplicaNode, topic: str) -> list[MetadataResponsePartition]:
+    """As a node knows them; none where it cannot be asked."""
+    try:
+        with Wire(node.address) as wire:
+            wanted = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            return wire.call(wanted, MetadataResponse, METADATA_VERSION).topics[0].partitions
+    except OSError:
+        return []
+
+
+def _is_whole(partitions: list[MetadataResponsePartition], *, preferred: bool) -> bool:
+    return bool(partitions) and all(
+        len(each.isr_nodes) == len(IDS) and (each.leader_id == each.replica_nodes[0] or not preferred)
+        for each in partitions
+    )
+
+
+@contextlib.contextmanager
+def trio(make: Make, directory: Path, settings: Mapping[str, str] = {}) -> Iterator[Trio]:
+    """Three running nodes in `directory`; `settings` on top of what all have."""
+    nodes = [
+        ReplicaNode(directory / f"node-{each}", make, each, "broker,controller", {**SETTINGS, **settings})
+        for each in IDS
+    ]
+    with KraftNodes(nodes) as quorum:
+        quorum.format_static()
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            node.wait_until_ready(START_TIMEOUT_S)
+        quorum.leader()
+        yield Trio("ottla" if make is Make.OTTLA else "kafka", nodes, quorum)
