@@ -160,11 +160,23 @@ class MetadataPartition:
         return found if query.timestamp in _EARLIEST or UNKNOWN < found.offset < end_offset else NOT_FOUND
 
     def epoch_end(self, current_leader_epoch: int, epoch: int) -> EpochEnd:
-        """Where an epoch ended, as far as it is committed. Raises KafkaError."""
+        """Where an epoch ended, as far as it is committed. Raises KafkaError.
+
+        A reader may have been told of more than this node knows to be committed, by whoever served before; it would
+        take less for a truncation. So nobody is told before the present reign has begun here too, above all of that.
+        """
         self.check_epoch(current_leader_epoch)
         end_offset = self.end_offset
+        if not self._has_begun_reign(end_offset):
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         end = EpochEnd(*self.log.end_offset_for_epoch(epoch))
         return EpochEnd(end.epoch, min(end.end_offset, end_offset))
+
+    def _has_begun_reign(self, end_offset: int) -> bool:
+        entries = self.log.epochs.entries
+        return (
+            bool(entries) and entries[-1].epoch == self._quorum.leader.epoch and entries[-1].start_offset <= end_offset
+        )
 
     def newest_snapshot(self) -> CheckpointId | None:
         """What a reader whose records are gone can take instead."""

@@ -335,14 +335,31 @@ class TestPositions:
         stage.append(3, epoch=3)
         stage.commit()
         stage.append(1)
-        handler = OffsetForLeaderEpochHandler(stage.node.partitions, stage.topic)
-        asked = [OffsetForLeaderPartition(0, 3, epoch) for epoch in (2, 3)]
+        assert self.ends(stage, 2, 3, 4) == [(0, 2, 2), (0, 3, 5), (0, -1, -1)]
+
+    def test_no_epoch_is_known_to_have_ended_before_the_reign_has_begun_here(self, stage: Stage) -> None:
+        """Whoever read the two records of epoch 3 elsewhere has lost nothing."""
+        stage.append(2, epoch=2)
+        stage.commit()
+        not_yet = [(ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)]
+        assert self.ends(stage, 2) == not_yet
+        stage.append(2, epoch=3)
+        stage.elect(None, 4)
+        assert self.ends(stage, 3) == not_yet
+        stage.elect(BROKER_ID, 4)
+        stage.append(1, epoch=4)
+        assert self.ends(stage, 3) == not_yet
+        stage.commit()
+        assert self.ends(stage, 3) == [(0, 3, 4)]
+
+    def ends(self, stage: Stage, *epochs: int) -> list[tuple[int, int, int]]:
+        """(error, epoch, end offset) for each epoch that is asked for."""
+        asked = [OffsetForLeaderPartition(0, stage.quorum.leader.epoch, epoch) for epoch in epochs]
         request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(NAME, asked)])
-        (topic,) = handler(request, stage.node.context(4)).topics
-        assert [(each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions] == [
-            (0, 2, 2),
-            (0, 3, 5),
-        ]
+        (topic,) = OffsetForLeaderEpochHandler(stage.node.partitions, stage.topic)(
+            request, stage.node.context(4)
+        ).topics
+        return [(each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions]
 
 
 class TestSnapshots:
