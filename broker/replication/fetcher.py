@@ -28,7 +28,8 @@ it waits for is its `Phase` (`followed.py`).
 An answer to what is no longer asked (another reign, another position) is void.
 
 Back-off. Kafka waits for `replica.fetch.backoff.ms` (1 s) each time. Most reasons are gone in a moment: the new leader
-has yet to hear of its election. So it begins with `FIRST_BACKOFF_MS` here, and doubles up to Kafka's.
+has yet to hear of its election, while producers wait for it. So it begins with `FIRST_BACKOFF_MS` here, and doubles up
+to Kafka's.
 
 The express. Who becomes ready while a request waits at the leader would have to wait too, half a second on an idle
 cluster: a replica after a change of leaders, on which a producer with acks=all waits. Such newcomers go ahead in a
@@ -51,7 +52,7 @@ from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
-FIRST_BACKOFF_MS: Final = 50
+FIRST_BACKOFF_MS: Final = 10
 THROTTLE_RECHECK_MS: Final = 200
 """How soon a replica that was held back is looked at again; samples of the rate are a second long."""
 

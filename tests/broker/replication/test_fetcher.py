@@ -7,7 +7,7 @@ import pytest
 
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings, Sender
-from broker.replication.fetcher import Bound, FetcherCore, Work
+from broker.replication.fetcher import FIRST_BACKOFF_MS, Bound, FetcherCore, Work
 from broker.replication.followed import Followed, Phase
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
@@ -250,7 +250,7 @@ def test_a_throttled_leader_may_answer_with_nothing() -> None:
 def test_a_request_without_answer_pauses_the_fetcher_longer_each_time_up_to_the_limit() -> None:
     fetcher = Fetcher(1)
     pauses = []
-    for _ in range(7):
+    for _ in range(9):
         fetcher.ask()
         fetcher.core.on_failure(fetcher.now_ms)
         assert fetcher.asks_nothing()
@@ -258,11 +258,11 @@ def test_a_request_without_answer_pauses_the_fetcher_longer_each_time_up_to_the_
         assert deadline is not None
         pauses.append(deadline - fetcher.now_ms)
         fetcher.now_ms = deadline
-    assert pauses == [50, 100, 200, 400, 800, 1000, 1000]
+    assert pauses == [10, 20, 40, 80, 160, 320, 640, 1000, 1000]
     fetcher.open()
     fetcher.ask()
     fetcher.core.on_failure(fetcher.now_ms)
-    assert fetcher.core.next_deadline_ms(fetcher.now_ms) == fetcher.now_ms + 50
+    assert fetcher.core.next_deadline_ms(fetcher.now_ms) == fetcher.now_ms + FIRST_BACKOFF_MS
 
 
 def test_news_of_a_leader_end_a_pause() -> None:
@@ -301,9 +301,9 @@ def test_a_leader_that_does_not_serve_is_asked_again_in_a_while(code: int) -> No
     work = fetcher.answer(PartitionData(0, code))
     assert [(trouble.followed.key, trouble.code) for trouble in work.troubles] == [((T, 0), code)]
     assert forgotten(fetcher.ask()) == [0]
-    assert fetcher.core.next_deadline_ms(0) == 50
+    assert fetcher.core.next_deadline_ms(0) == FIRST_BACKOFF_MS
     fetcher.answer()
-    fetcher.now_ms = 50
+    fetcher.now_ms = FIRST_BACKOFF_MS
     assert named(fetcher.ask()) == [0]
     assert fetcher.answer(PartitionData(0, code)).troubles == []
 
@@ -312,7 +312,7 @@ def test_success_forgives_former_failures() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     fetcher.answer(PartitionData(0, ErrorCode.UNKNOWN_LEADER_EPOCH))
-    fetcher.now_ms = 50
+    fetcher.now_ms = FIRST_BACKOFF_MS
     fetcher.open()
     assert fetcher.followed().failures == 0
 
@@ -353,7 +353,7 @@ def test_an_append_that_was_refused_is_tried_again_from_where_the_replica_stands
     (fetched,) = fetcher.answer(records(0)).appends
     fetcher.replicas[0].where = Where(3)
     fetcher.core.on_not_appended(fetched.followed, 0)
-    fetcher.now_ms = 50
+    fetcher.now_ms = FIRST_BACKOFF_MS
     fetcher.answer() if fetcher.core.is_waiting else None
     assert fetcher.ask().topics[0].partitions[0].fetch_offset == 3
 
