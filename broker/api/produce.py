@@ -71,6 +71,7 @@ class ProduceHandler:
             return None
         if not produce.waiting:
             return produce.answer()
+        produce.forget_records()
         context.effects_applied()
         pending = _PendingProduce(produce, request.acks, self._loop)
         pending.start(self._deadlines, request.timeout_ms)
@@ -100,6 +101,12 @@ class _Produce:
             entries = [self._append_or_fail(topic, hosted, data, refusal) for data in topic.partition_data]
             if entries:
                 self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
+
+    def forget_records(self) -> None:
+        """Let go of what is in the logs now: a batch may wait for its replicas for long, in good company."""
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                data.records = None
 
     def answer(self) -> ProduceResponse:
         """The response, with hints to the leaders of partitions that are not led here."""

@@ -13,6 +13,7 @@ from protocol.primitives import Buffer
 
 ANONYMOUS = "User:ANONYMOUS"
 UNKNOWN_SOFTWARE = "unknown"
+_NOTHING = memoryview(b"")
 
 Answer: TypeAlias = list[Buffer] | None
 """The chunks of a whole response frame, size prefix included; None where the protocol wants no answer (acks=0)."""
@@ -56,7 +57,8 @@ class RequestOwner(Protocol):
 class Request:
     """One request: its header, its undecoded body, where it came from and the wall clock when it was complete.
 
-    `body` is a writable view of memory that belongs to this frame alone; it stays valid for as long as it is held.
+    `body` is a writable view of memory that belongs to this frame alone; it stays valid for as long as it is held. Once
+    effects are applied it is empty.
     `size` is the whole frame's without size prefix; `arrived_ms` is `received_ms` by the clock that never goes back.
     """
 
@@ -95,9 +97,13 @@ class Request:
         handler whose effects are in place and that only waits to confirm them (a produce with acks=all, once appended)
         says so here, and a pipelining client is not slowed to one request per round trip to the followers. Answers
         leave in order all the same.
+
+        The frame is let go of: nobody needs it any more, and with many such requests the next frame would lie in memory
+        that was never touched instead of where the last one was.
         """
         if not self.is_applied:
             self.is_applied = True
+            self.body = _NOTHING
             if self.owner is not None:
                 self.owner.on_effects_applied(self)
 

@@ -256,6 +256,14 @@ class TestAcks:
         ProduceHandler(node.partitions, node.deadlines, node.loop)(request, context)
         assert context.request.is_applied
 
+    def test_a_waiting_request_holds_no_records(self, node: DataPlane) -> None:
+        node.create_topic(replicas=(1, 2))
+        context, data = node.context(12), PartitionProduceData(0, batch())
+        context.request.body = memoryview(b"frame")
+        request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [data])])
+        ProduceHandler(node.partitions, node.deadlines, node.loop)(request, context)
+        assert (data.records, context.request.body) == (None, b"")
+
     def test_the_timeout_says_so_and_keeps_what_was_appended(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         answer = produce(node, batch(), acks=-1, timeout_ms=500)
