@@ -10,6 +10,10 @@ from broker.config.errors import ConfigError
 
 _MIB = 1024 * 1024
 _HIGHEST_CODEC = 4
+_REPLICA_SELECTORS = (
+    "org.apache.kafka.common.replica.LeaderSelector",
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+)
 _QUORUM_TIMES = (
     "controller.quorum.election.timeout.ms",
     "controller.quorum.fetch.timeout.ms",
@@ -110,6 +114,13 @@ def _check_replica_times(config: BrokerConfig) -> None:
         )
 
 
+def _check_replica_selector(config: BrokerConfig) -> None:
+    name = config.replica_selector_class
+    if name and name not in _REPLICA_SELECTORS:
+        known = " and ".join(_REPLICA_SELECTORS)
+        raise ConfigError("replica.selector.class", f"replica.selector.class is {name} but there are only {known}.")
+
+
 def _check_cleaner(config: BrokerConfig) -> None:
     per_thread = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
     if config.log_cleaner_enable and per_thread <= _MIB:
@@ -179,6 +190,7 @@ _CHECKS: tuple[Callable[[BrokerConfig], None], ...] = (
     _check_connection_limits,
     _check_request_bytes,
     _check_replica_times,
+    _check_replica_selector,
     _check_cleaner,
     _check_groups,
     _check_group_bounds,

@@ -115,6 +115,14 @@ def test_waiting_longer_than_the_lag_limit_is_refused() -> None:
     assert caught.value.key == "replica.fetch.wait.max.ms"
 
 
+def test_only_replica_selectors_that_exist_are_taken() -> None:
+    for name in ("org.apache.kafka.common.replica.RackAwareReplicaSelector", ""):
+        assert (config_with(replica_selector_class=name).replica_selector_class or "") == name
+    with pytest.raises(ConfigError, match=r"replica\.selector\.class is org\.example\.Mine") as caught:
+        config_with(replica_selector_class="org.example.Mine")
+    assert caught.value.key == "replica.selector.class"
+
+
 def test_dynamic_layers_win_over_static_ones() -> None:
     config = config_with(num_io_threads="4")
     changed, problems = config.with_dynamic(cluster={"num.io.threads": "5", "num.network.threads": "6"}, broker={})
