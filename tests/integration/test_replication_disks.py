@@ -1,0 +1,95 @@
+"""Log directories that fail under leaders and followers, share the logs, or hold what belongs there no more."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.partition_states import partition_states, until, wait_for_state, wait_until_whole
+from tests.support.replicated_load import admin_of, consume_all, create_topic, produce
+from tests.support.small_disk import SmallDisk, unavailable_reason
+
+pytestmark = pytest.mark.integration
+
+OFFLINE_DIRECTORIES = "kafka_log_logmanager_offlinelogdirectorycount"
+OFFLINE_REPLICAS = "kafka_server_replicamanager_offlinereplicacount"
+UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
+VALUE = bytes(100_000)
+
+
+def homes(directory: Path, topic: str) -> list[int]:
+    """The partitions of a topic with a log there."""
+    return sorted(
+        int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-*") if path.name.count(".") == 0
+    )
+
+
+@pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
+def test_a_failed_directory_of_one_broker_leaves_everything_in_service(tmp_path: Path) -> None:
+    with SmallDisk(tmp_path / "disk", "12m") as disk:
+        large, small = tmp_path / "large", disk.path / "data"
+        own = {1: {"log.dirs": f"{large},{small}"}}
+        with BrokerCluster(tmp_path, each=own, prefixes={1: disk.enter}) as cluster:
+            create_topic(cluster.bootstrap, "led", 0, assignment=[[1, 2, 3]] * 4, min_insync_replicas="2")
+            create_topic(cluster.bootstrap, "followed", 0, assignment=[[2, 3, 1]] * 4, min_insync_replicas="2")
+            seen_small = disk.seen_from_here / "data"
+            lost = {topic: homes(seen_small, topic) for topic in ("led", "followed")}
+            assert {topic: len(found) for topic, found in lost.items()} == {"led": 2, "followed": 2}
+            kept = [index for index in range(4) if index not in lost["led"]]
+            for index in range(4):
+                produce(cluster.bootstrap, "followed", [VALUE] * 40, partition=index)
+                produce(cluster.bootstrap, "led", [VALUE] * 40, partition=index)
+            assert cluster[1].metric(OFFLINE_DIRECTORIES) == 1
+            until(lambda: cluster[1].metric(OFFLINE_REPLICAS) == 4)
+            for topic in lost:
+                for index in range(4):
+                    assert consume_all(cluster.bootstrap, topic, index) == [VALUE] * 40
+            states = partition_states(admin_of(cluster.bootstrap), "led")
+            assert all(states[index].leader == 2 and 1 not in states[index].isr for index in lost["led"])
+            assert all(states[index].leader == 1 and len(states[index].isr) == 3 for index in kept)
+            states = partition_states(admin_of(cluster.bootstrap), "followed")
+            assert all((1 in states[index].isr) == (index not in lost["followed"]) for index in range(4))
+            assert cluster[1].is_running
+
+
+def test_logs_are_spread_over_the_directories(tmp_path: Path) -> None:
+    dirs = [tmp_path / name for name in ("a", "b", "c")]
+    with BrokerCluster(tmp_path, brokers=1, each={1: {"log.dirs": ",".join(map(str, dirs))}}) as cluster:
+        create_topic(cluster.bootstrap, "t", 9, 1)
+        assert [len(homes(directory, "t")) for directory in dirs] == [3, 3, 3]
+        told = cluster.ottla("log-dirs", "--describe", "--topic-list", "t")
+        assert all(str(directory) in told for directory in dirs)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
+    quick = {"log.segment.delete.delay.ms": "100", "log.initial.task.delay.ms": "100"}
+    with BrokerCluster(tmp_path, brokers=3, settings=quick) as running:
+        yield running
+
+
+def test_what_a_broker_missed_while_it_was_down_is_set_aside(cluster: BrokerCluster, tmp_path: Path) -> None:
+    """A topic was deleted, another came under its name, and a replica was moved elsewhere."""
+    for topic in ("deleted", "renewed", "moved"):
+        create_topic(cluster.bootstrap, topic, 0, assignment=[[1, 2]])
+        produce(cluster.bootstrap, topic, [b"old", b"older"])
+    cluster[1].kill()
+    wait_for_state(cluster.bootstrap, "moved", lambda state: state.isr == [2])
+    for topic in ("deleted", "renewed"):
+        cluster.ottla("topics", "--delete", "--topic", topic)
+    create_topic(cluster.bootstrap, "renewed", 0, assignment=[[2, 1]])
+    produce(cluster.bootstrap, "renewed", [b"new"])
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [2, 3]}]}')
+    cluster.ottla("reassign-partitions", "--execute", "--reassignment-json-file", str(plan))
+    wait_for_state(cluster.bootstrap, "moved", lambda state: state.replicas == [2, 3] and state.is_whole)
+    assert cluster[2].metric(UNDER_REPLICATED) == 1, "only of the topic that came anew"
+    cluster.start(1)
+    wait_until_whole(cluster.bootstrap, "renewed", "moved")
+    assert cluster[2].metric(UNDER_REPLICATED) == 0
+    assert homes(cluster[1].data, "moved") == homes(cluster[1].data, "deleted") == []
+    assert consume_all(cluster.bootstrap, "renewed", 0) == [b"new"]
+    assert consume_all(cluster.bootstrap, "moved", 0) == [b"old", b"older"]
+    aside = sorted(path.name.partition(".")[0] for path in cluster[1].data.glob("*-stray"))
+    assert aside == ["deleted-0", "moved-0", "renewed-0"], "kept, as Kafka does, for an operator to look at"
