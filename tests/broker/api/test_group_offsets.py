@@ -1,6 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete as clients of each version see them."""
 
 from collections.abc import AsyncIterator
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
@@ -8,7 +9,7 @@ import pytest_asyncio
 from broker.api.offset_commit import OffsetCommitHandler
 from broker.api.offset_delete import OffsetDeleteHandler
 from broker.api.offset_fetch import OffsetFetchHandler
-from protocol.compiler import encode_bytes
+from protocol.compiler import decode, encode_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,6 +33,8 @@ from protocol.primitives import Uuid
 from tests.support.group_stage import GroupStage, context, topic_id_of
 
 UNKNOWN_ID = Uuid(b"?" * 16)
+
+Wired = TypeVar("Wired", OffsetCommitRequest, OffsetFetchResponse)
 
 
 @pytest_asyncio.fixture
@@ -92,6 +95,37 @@ async def test_offsets_of_one_group_are_fetched_in_every_old_version(stage: Grou
     first, second = response.topics[0].partitions
     assert (first.committed_offset, first.committed_leader_epoch, first.metadata) == (5, 3, "m")
     assert (second.committed_offset, second.committed_leader_epoch, second.metadata) == (-1, -1, "")
+
+
+def over_the_wire(message: Wired, version: int) -> Wired:
+    """As the other side of a connection reads it."""
+    return decode(type(message), encode_bytes(message, version), version)[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch"), [*((old, -1) for old in range(2, 6)), *((new, 3) for new in range(6, 10))]
+)
+async def test_the_leader_epoch_of_a_commit_is_kept_where_the_version_has_one(
+    stage: GroupStage, version: int, epoch: int
+) -> None:
+    """KIP-320: -1 stands for none."""
+    topic = named("t", p0=5)
+    if version < 6:
+        topic.partitions[0].committed_leader_epoch = -1
+    request = over_the_wire(OffsetCommitRequest(group_id="g", topics=[topic]), version)
+    await OffsetCommitHandler(stage.groups, stage.current_image)(request, context(version))
+    fetched = await fetch(stage, 9, one_group(OffsetFetchRequestTopics(name="t", partition_indexes=[0])))
+    assert fetched.groups[0].topics[0].partitions[0].committed_leader_epoch == epoch
+
+
+@pytest.mark.parametrize(("version", "epoch"), [(4, -1), (5, 3), (7, 3)])
+async def test_the_leader_epoch_of_an_offset_is_told_where_the_version_has_one(
+    stage: GroupStage, version: int, epoch: int
+) -> None:
+    await commit(stage, 9, [named("t", p0=5)])
+    asked = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0])])
+    response = over_the_wire(await fetch(stage, version, asked), version)
+    assert response.topics[0].partitions[0].committed_leader_epoch == epoch
 
 
 async def test_null_topics_ask_for_all_a_group_has(stage: GroupStage) -> None:

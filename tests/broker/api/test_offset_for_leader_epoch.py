@@ -3,7 +3,7 @@
 import pytest
 
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -39,6 +39,24 @@ def ask(node: DataPlane, epoch: int, *, current: int = -1, index: int = 0) -> Ep
 def test_where_an_epoch_ended(node: DataPlane, epoch: int, answer: tuple[int, int]) -> None:
     end = ask(node, epoch)
     assert (end.error_code, end.leader_epoch, end.end_offset) == (0, *answer)
+
+
+def test_epochs_that_are_gone_end_where_the_log_begins(node: DataPlane) -> None:
+    """Whoever has nothing later has nothing that is still there."""
+    partition = node.partition()
+    partition.log.advance_high_watermark(4)
+    partition.delete_records(3)
+    for epoch in (0, 1, 2):
+        end = ask(node, epoch)
+        assert (end.error_code, end.leader_epoch, end.end_offset) == (0, epoch, 3)
+
+
+def test_nothing_is_told_of_a_log_whose_disk_failed(node: DataPlane) -> None:
+    node.memory.fail("write", path_part="t-0")
+    with pytest.raises(KafkaError):
+        node.produce(b"e")
+    node.loop.run_soon()
+    assert ask(node, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_askers_are_fenced(node: DataPlane) -> None:
