@@ -2,9 +2,9 @@
 
 Order of a start, and why. Directories are locked and checked, then ports are taken, so that a mistake in either costs
 nothing. The replica of the metadata log is opened and, on a controller, serves the others from then on, since no quorum
-comes about otherwise. Metadata is replayed before partition logs are opened, because it says which of them belong here.
-Then the broker registers; requests are served once the controller lets it (KIP-631). Health is served from the
-beginning, since a long recovery is when people look.
+comes about otherwise. Metadata is replayed before partition logs are opened, because it says how they are configured.
+Then the broker registers, and takes up its roles when it reads of that; requests are served once the controller lets it
+(KIP-631). Health is served from the beginning, since a long recovery is when people look.
 
 Everything that runs is a task of one group: when one fails, the node stops, and `run` raises what it failed with.
 """
@@ -32,7 +32,7 @@ from broker.metrics.requests import RequestMetrics
 from broker.net.request import Answer, Dispatch, Request
 from broker.net.server import Server
 from broker.node.controller import build_controller_dispatcher, build_registrar
-from broker.node.data import DataPart, build_data, load_logs
+from broker.node.data import DataPart, build_data, load_logs, set_aside_strays
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.front import advertised_endpoints, build_dispatcher, open_ports
 from broker.node.metadata import MetadataPart, build_metadata
@@ -205,13 +205,13 @@ class Node:
     ) -> None:
         self._not_ready = "the cluster's metadata is not known yet"
         await self._unless_ended(metadata.first_image.wait())
-        data, lifecycle = await self._start_data(directories, metadata, server)
-        self._join(directories, metadata, data, lifecycle)
+        data, lifecycle = await self._load_data(directories, metadata, server)
+        self._register(directories, metadata, data, lifecycle)
+        await self._unless_ended(lifecycle.wait_caught_up())
+        self._take_up_roles(directories, metadata, data, lifecycle)
         self._exposition = Exposition(
             node_families([server, controllers], metadata, data, lifecycle, self._requests, self._lag, self._clock)
         )
-        await self._unless_ended(lifecycle.wait_caught_up())
-        data.fetchers.begin()
         lifecycle.become_ready()
         await self._unless_ended(lifecycle.wait_unfenced())
         server.start()
@@ -219,7 +219,7 @@ class Node:
         self._undo.push_async_callback(self._withdraw, data, lifecycle)
         self._undo.callback(data.store.stop_creating)
 
-    async def _start_data(
+    async def _load_data(
         self, directories: NodeDirectories, metadata: MetadataPart, server: Server
     ) -> tuple[DataPart, BrokerLifecycle]:
         self._not_ready = "logs are being loaded"
@@ -238,10 +238,6 @@ class Node:
             self._io,
             self._loop,
         )
-        for publisher in (data.throttles, data.fetchers, data.partitions, data.groups):
-            metadata.driver.add_publisher(publisher)
-        self._spawn(data.tasks.run())
-        self._spawn(data.groups.run())
         return data, lifecycle
 
     def _build_lifecycle(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> BrokerLifecycle:
@@ -259,10 +255,33 @@ class Node:
             ),
         )
 
-    def _join(
+    def _register(
         self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
     ) -> None:
+        self._not_ready = "the broker is not registered yet"
+        metadata.driver.add_publisher(lifecycle)
+        self._lifecycle = lifecycle
+        home_of = partial(_home_of, directories.log_dirs)
+        assignments = DirectoryAssignments(
+            self._config.node_id, metadata.errand_channel, metadata.cache, lifecycle, home_of, self._loop
+        )
+        data.partitions.add_listener(assignments)
+        self._undo.callback(assignments.close)
+        self._spawn(lifecycle.run())
+        self._undo.push_async_callback(self._leave, data, lifecycle)
+
+    def _take_up_roles(
+        self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
+    ) -> None:
+        """Once the metadata holds the own registration. What this node knew before may be of another time, in which it
+        led what others lead now."""
         config = self._config
+        set_aside_strays(data.store, directories.log_dirs, metadata.cache.image, config.node_id)
+        for publisher in (data.throttles, data.fetchers, data.partitions, data.groups):
+            metadata.driver.add_publisher(publisher)
+        data.fetchers.begin()
+        self._spawn(data.tasks.run())
+        self._spawn(data.groups.run())
         self._client_dispatch_to = build_dispatcher(
             config,
             directories,
@@ -278,17 +297,6 @@ class Node:
         )
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
-        metadata.driver.add_publisher(lifecycle)
-        self._lifecycle = lifecycle
-        self._not_ready = "the broker is not registered yet"
-        home_of = partial(_home_of, directories.log_dirs)
-        assignments = DirectoryAssignments(
-            config.node_id, metadata.errand_channel, metadata.cache, lifecycle, home_of, self._loop
-        )
-        data.partitions.add_listener(assignments)
-        self._undo.callback(assignments.close)
-        self._spawn(lifecycle.run())
-        self._undo.push_async_callback(self._leave, data, lifecycle)
 
     def _identity(self, directories: NodeDirectories, server: Server) -> BrokerIdentity:
         return BrokerIdentity(

@@ -32,9 +32,7 @@ from broker.runtime.replication_throttles import ReplicationThrottles
 from broker.runtime.shard_loader import ShardLoader
 from broker.runtime.shard_runtime import ShardRuntime
 from broker.runtime.waiters import Deadlines
-from protocol.primitives import Uuid
 from protocol.records.compression import Codec
-from storage.checkpoints import TopicPartition
 from storage.cleaner import LogCleaner
 from storage.files import FileSystem
 from storage.log_dirs import LogDirs
@@ -66,20 +64,25 @@ class DataPart:
 
 
 def load_logs(log_dirs: LogDirs, config: DynamicConfig, image: MetadataImage, now_ms: int) -> None:
-    """Open and recover every log that the metadata assigns to this node; set the others aside. Blocks."""
-    broker_id = config.current.node_id
-
-    def is_stray(partition: TopicPartition, topic_id: Uuid | None) -> bool:
-        topic = image.topics.by_id(topic_id) if topic_id is not None else None
-        registration = None if topic is None else topic.partition(partition.partition)
-        return registration is None or broker_id not in registration.replicas
-
+    """Open and recover every log. Blocks."""
     log_dirs.load(
         lambda topic: config.log_config(image, topic),
         now_ms=now_ms,
         threads_per_directory=config.current.num_recovery_threads_per_data_dir,
-        is_stray=is_stray,
     )
+
+
+def set_aside_strays(store: LogStore, log_dirs: LogDirs, image: MetadataImage, broker_id: int) -> None:
+    """Take logs out of service that the metadata does not assign to this node.
+
+    To be asked of an image that holds this node's present registration: one from before may not know of a log yet. The
+    log of an earlier topic of the same name is left to `Partitions`, which makes another in its place.
+    """
+    for log in log_dirs:
+        topic = image.topics.by_name(log.topic)
+        registration = None if topic is None else topic.partition(log.partition)
+        if registration is None or broker_id not in registration.replicas:
+            store.set_aside(log)
 
 
 def build_data(
