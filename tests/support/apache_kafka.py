@@ -8,6 +8,7 @@ import base64
 import contextlib
 import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 POM = REPOSITORY / "tests" / "interop" / "pom.xml"
 JARS = REPOSITORY / "build" / "kafka" / "jars"
 START_TIMEOUT_S = 60
+PORTS = (10_000, 32_000)
 
 
 @cache
@@ -70,12 +72,18 @@ def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: fl
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, for programs that cannot be given port 0."""
+    """Ports that were free a moment ago, for programs that cannot be given port 0.
+
+    They are not of those that the system gives to connections, which could take one while its program is restarted.
+    """
+    ports: list[int] = []
     with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(ports) < count:
+            port = random.SystemRandom().randrange(*PORTS)
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                ports.append(port)
+    return ports
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> None:

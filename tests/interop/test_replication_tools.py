@@ -1,0 +1,114 @@
+"""Apache Kafka's own tools move leaders and replicas of a replicated cluster: elections, throttles, log directories."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka import run_tool, unavailable_reason
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.partition_states import PartitionState, partition_states, wait_for_state, wait_until_whole
+from tests.support.replicated_load import admin_of, consume_all, create_topic, produce
+
+pytestmark = pytest.mark.interop
+
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+RATE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("brokers")
+    two = {"log.dirs": f"{directory / 'first'},{directory / 'second'}"}
+    with BrokerCluster(directory, settings={"broker.session.timeout.ms": "6000"}, each={3: two}) as running:
+        yield running
+
+
+def run(cluster: BrokerCluster, tool: str, *arguments: str) -> str:
+    running = ",".join(broker.bootstrap for broker in cluster.brokers.values() if broker.is_running)
+    return run_tool(tool, "--bootstrap-server", running, *arguments)
+
+
+def a_plan(tmp_path: Path, topic: str, replicas: list[int], log_dirs: list[str] | None = None) -> tuple[str, str]:
+    move = {"topic": topic, "partition": 0, "replicas": replicas, "log_dirs": log_dirs or ["any"] * len(replicas)}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    return "--reassignment-json-file", str(plan)
+
+
+def state_of(cluster: BrokerCluster, topic: str) -> PartitionState:
+    return partition_states(admin_of(cluster.bootstrap), topic)[0]
+
+
+def test_the_reassignment_tool_grows_a_partition_at_the_rate_it_set(cluster: BrokerCluster, tmp_path: Path) -> None:
+    create_topic(cluster.bootstrap, "grown", 0, assignment=[[1, 2]])
+    values = [os.urandom(10_000) for _ in range(800)]
+    produce(cluster.bootstrap, "grown", values)
+    plan = a_plan(tmp_path, "grown", [1, 2, 3])
+    told = run(cluster, REASSIGN, "--execute", *plan, "--throttle", str(RATE))
+    begun = time.monotonic()
+    assert f"The inter-broker throttle limit was set to {RATE} B/s" in told
+    assert "adding: 3" in run(cluster, REASSIGN, "--list")
+    wait_for_state(cluster.bootstrap, "grown", lambda state: state.isr == [1, 2, 3], 60)
+    assert time.monotonic() - begun > 2, "8 MB at 1 MB/s, after the tool has come and gone"
+    told = run(cluster, REASSIGN, "--verify", *plan)
+    assert "Reassignment of partition grown-0 is completed." in told
+    assert "Clearing topic-level throttles on topic grown" in told
+    assert "throttled" not in run(cluster, CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", "grown")
+    assert consume_all(cluster.bootstrap, "grown", 0) == values
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_the_reassignment_tool_says_in_which_directory_a_replica_goes(
+    cluster: BrokerCluster, tmp_path: Path, name: str
+) -> None:
+    topic, directory = f"into-{name}", cluster[3].directory.parent / name
+    create_topic(cluster.bootstrap, topic, 0, assignment=[[1]])
+    produce(cluster.bootstrap, topic, [b"a"])
+    plan = a_plan(tmp_path, topic, [1, 3], ["any", str(directory)])
+    run(cluster, REASSIGN, "--execute", *plan)
+    wait_for_state(cluster.bootstrap, topic, lambda state: state.isr == [1, 3])
+    assert (directory / f"{topic}-0").is_dir()
+    assert "completed" in run(cluster, REASSIGN, "--verify", *plan)
+
+
+def test_the_reassignment_tool_calls_it_off(cluster: BrokerCluster, tmp_path: Path) -> None:
+    create_topic(cluster.bootstrap, "kept", 0, assignment=[[1, 2]])
+    produce(cluster.bootstrap, "kept", [os.urandom(10_000)] * 400)
+    plan = a_plan(tmp_path, "kept", [3])
+    run(cluster, REASSIGN, "--execute", *plan, "--throttle", "1000")
+    told = run(cluster, REASSIGN, "--cancel", *plan)
+    assert "Successfully cancelled partition reassignment for: kept-0" in told
+    assert state_of(cluster, "kept") == PartitionState(1, [1, 2], [1, 2])
+
+
+def test_the_election_tool_brings_leaders_back_and_elects_at_a_loss(cluster: BrokerCluster) -> None:
+    create_topic(cluster.bootstrap, "elected", 0, assignment=[[1, 2]])
+    produce(cluster.bootstrap, "elected", [b"both"])
+    cluster[1].terminate()
+    assert state_of(cluster, "elected").leader == 2
+    cluster.start(1)
+    wait_until_whole(cluster.bootstrap, "elected")
+    one = ("--topic", "elected", "--partition", "0")
+    assert "Successfully completed leader election (PREFERRED)" in run(
+        cluster, ELECT, "--election-type", "preferred", *one
+    )
+    assert state_of(cluster, "elected").leader == 1
+    cluster[2].kill()
+    wait_for_state(cluster.bootstrap, "elected", lambda state: state.isr == [1])
+    produce(cluster.bootstrap, "elected", [b"alone"])
+    cluster[1].kill()
+    cluster.start(2)
+    wait_for_state(cluster.bootstrap, "elected", lambda state: state.leader == -1)
+    assert "Successfully completed leader election (UNCLEAN)" in run(cluster, ELECT, "--election-type", "unclean", *one)
+    wait_for_state(cluster.bootstrap, "elected", lambda state: state.leader == 2)
+    assert consume_all(cluster.bootstrap, "elected", 0) == [b"both"]
+    cluster.start(1)
+    wait_until_whole(cluster.bootstrap, "elected")
