@@ -1,4 +1,4 @@
-"""`ottla reassign-partitions`: Kafka's kafka-reassign-partitions, without throttles and moves between directories."""
+"""`ottla reassign-partitions`: Kafka's kafka-reassign-partitions, without moves between directories."""
 
 import random
 from collections import defaultdict
@@ -13,6 +13,7 @@ from broker.cli.offset_reset import TopicPartition
 from broker.cli.options import client_options, forbid, json_option, one_action
 from broker.cli.output import print_json
 from broker.cli.reassignment_json import Assignment, assignment_json, read_assignment, read_topics
+from broker.cli.reassignment_throttles import clear_throttles, set_throttle, throttled_replicas
 from broker.cli.session import session
 from broker.client import Client, raise_for
 from broker.metadata.placement import PlacementImpossible, UsableBroker, place
@@ -53,7 +54,8 @@ class Ongoing(NamedTuple):
 @click.option("--disable-rack-aware", is_flag=True, help="Do not look at racks.")
 @click.option("--additional", is_flag=True, help="Besides what is under way already.")
 @click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse more or fewer replicas.")
-@click.option("--preserve-throttles", is_flag=True, help="Throttles are never touched here; for scripts.")
+@click.option("--throttle", type=click.IntRange(min=1), metavar="RATE", help="Bytes per second for what is moved.")
+@click.option("--preserve-throttles", is_flag=True, help="Leave throttles as they are.")
 @client_options
 @json_option
 def reassign_partitions(
@@ -68,20 +70,20 @@ def reassign_partitions(
     disable_rack_aware: bool,
     additional: bool,
     disallow_replication_factor_change: bool,
+    throttle: int | None,
     preserve_throttles: bool,
     bootstrap_server: str,
     command_config: str | None,
     as_json: bool,
 ) -> None:
     """Move partitions between brokers (kafka-reassign-partitions)."""
-    del preserve_throttles
     action = one_action({"generate": generate, "execute": execute, "verify": verify, "cancel": cancel, "list": list_})
     moves = {"topics-to-move-json-file": topics_to_move_json_file, "broker-list": broker_list}
     if action != "generate":
         forbid({**moves, "disable-rack-aware": disable_rack_aware}, "--generate")
     if action != "execute":
         changes = {"additional": additional, "disallow-replication-factor-change": disallow_replication_factor_change}
-        forbid(changes, "--execute")
+        forbid({**changes, "throttle": throttle}, "--execute")
     with session(bootstrap_server, command_config) as client:
         match action:
             case "generate":
@@ -95,11 +97,15 @@ def reassign_partitions(
                     raise click.UsageError(f"--{action} needs --reassignment-json-file.")
                 wanted = read_assignment(reassignment_json_file)
                 if action == "execute":
-                    _execute(client, wanted, additional, not disallow_replication_factor_change)
+                    _execute(client, wanted, additional, not disallow_replication_factor_change, throttle)
                 elif action == "verify":
-                    _verify(client, wanted, as_json)
+                    is_over = _verify(client, wanted, as_json)
+                    if is_over and not preserve_throttles:
+                        _clear_throttles(client, wanted, quiet=as_json)
                 else:
                     _cancel(client, wanted)
+                    if not preserve_throttles:
+                        _clear_throttles(client, wanted)
 
 
 def _generate(client: Client, topics: list[str], broker_list: str, *, racks: bool) -> None:
@@ -132,7 +138,9 @@ def _broker_ids(text: str) -> list[int]:
     return ids
 
 
-def _execute(client: Client, wanted: Assignment, additional: bool, factor_may_change: bool) -> None:
+def _execute(
+    client: Client, wanted: Assignment, additional: bool, factor_may_change: bool, throttle: int | None
+) -> None:
     ongoing = _ongoing(client)
     if ongoing and not additional:
         raise CommandFailed(
@@ -143,21 +151,53 @@ def _execute(client: Client, wanted: Assignment, additional: bool, factor_may_ch
     before = {partition: current[partition] for partition in wanted if partition in current}
     click.echo(f"Current partition replica assignment\n\n{assignment_json(before)}\n")
     click.echo("Save this to use as the --reassignment-json-file option during rollback")
+    if throttle is not None:
+        _throttle(client, throttle, wanted, before, ongoing)
     _alter(client, wanted, factor_may_change=factor_may_change)
     names = ",".join(str(partition) for partition in sorted(wanted))
     click.echo(f"Successfully started partition reassignment{'s' if len(wanted) > 1 else ''} for {names}")
 
 
-def _verify(client: Client, wanted: Assignment, as_json: bool) -> None:
+def _throttle(
+    client: Client, rate: int, wanted: Assignment, before: Assignment, ongoing: Mapping[TopicPartition, Ongoing]
+) -> None:
+    click.echo(
+        "Warning: You must run --verify periodically, until the reassignment completes, "
+        "to ensure the throttle is removed."
+    )
+    listed = throttled_replicas(wanted, before, {partition: each.replicas for partition, each in ongoing.items()})
+    brokers = {broker for lists in (wanted, before) for replicas in lists.values() for broker in replicas}
+    set_throttle(client, rate, listed, brokers & _live_brokers(client))
+    click.echo(f"The inter-broker throttle limit was set to {rate} B/s")
+
+
+def _clear_throttles(client: Client, wanted: Assignment, *, quiet: bool = False) -> None:
+    brokers = _live_brokers(client)
+    topics = sorted(topic.name for topic in topics_of_metadata(client, sorted({each.topic for each in wanted})))
+    clear_throttles(client, topics, brokers)
+    if not quiet:
+        click.echo(
+            f"\nClearing broker-level throttles on broker{'s' if len(brokers) > 1 else ''} {_ids(sorted(brokers))}"
+        )
+        click.echo(f"Clearing topic-level throttles on topic{'s' if len(topics) > 1 else ''} {','.join(topics)}")
+
+
+def _live_brokers(client: Client) -> set[int]:
+    return {broker.node_id for broker in client.metadata([]).brokers}
+
+
+def _verify(client: Client, wanted: Assignment, as_json: bool) -> bool:
+    """Whether nothing is under way any more in the whole cluster."""
     ongoing = _ongoing(client)
     current = _current(client, sorted({partition.topic for partition in wanted}), missing_ok=True)
     states = {partition: _state(partition, wanted[partition], current, ongoing) for partition in sorted(wanted)}
     if as_json:
         print_json([{"topic": key.topic, "partition": key.partition, "status": text} for key, text in states.items()])
-        return
+        return not ongoing
     click.echo("Status of partition reassignment:")
     for partition, state in states.items():
         click.echo(state if state.startswith("There") else f"Reassignment of partition {partition} is {state}.")
+    return not ongoing
 
 
 def _state(

@@ -40,22 +40,14 @@ def filled(cluster: BrokerCluster, topic: str, megabytes: float, replicas: Seque
     return values
 
 
-def reassign(cluster: BrokerCluster, tmp_path: Path, action: str, topic: str, *replicas: int) -> str:
+def reassign(
+    cluster: BrokerCluster, tmp_path: Path, action: str, topic: str, *replicas: int, throttle: int | None = None
+) -> str:
     plan = tmp_path / "plan.json"
     move = {"topic": topic, "partition": 0, "replicas": list(replicas)}
     plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
-    return cluster.ottla("reassign-partitions", action, "--reassignment-json-file", str(plan))
-
-
-def throttle(cluster: BrokerCluster, topic: str, rate: int) -> None:
-    """As kafka-reassign-partitions --throttle sets it."""
-    for entity, keys in (
-        (("topics", "--entity-name", topic), "follower.replication.throttled.replicas=*"),
-        (("topics", "--entity-name", topic), "leader.replication.throttled.replicas=*"),
-        (("brokers", "--entity-default"), f"follower.replication.throttled.rate={rate}"),
-        (("brokers", "--entity-default"), f"leader.replication.throttled.rate={rate}"),
-    ):
-        cluster.ottla("configs", "--alter", "--entity-type", *entity, "--add-config", keys)
+    bound = () if throttle is None else ("--throttle", str(throttle))
+    return cluster.ottla("reassign-partitions", action, "--reassignment-json-file", str(plan), *bound)
 
 
 def state_of(cluster: BrokerCluster, topic: str) -> PartitionState:
@@ -88,9 +80,8 @@ def test_a_partition_moves_from_two_brokers_to_two_others_under_load(cluster: Br
 
 def test_a_throttle_is_held_and_takes_nobody_out_of_sync(cluster: BrokerCluster, tmp_path: Path) -> None:
     values = filled(cluster, "throttled", 8, [1, 2])
-    throttle(cluster, "throttled", RATE)
     begun = time.monotonic()
-    reassign(cluster, tmp_path, "--execute", "throttled", 1, 2, 3)
+    reassign(cluster, tmp_path, "--execute", "throttled", 1, 2, 3, throttle=RATE)
     assert "adding: 3" in cluster.ottla("reassign-partitions", "--list")
     assert cluster[1].metric(UNDER_REPLICATED) == 0, "a replica on its way is not missing"
     assert sorted(state_of(cluster, "throttled").isr) == [1, 2]
@@ -100,14 +91,16 @@ def test_a_throttle_is_held_and_takes_nobody_out_of_sync(cluster: BrokerCluster,
     took = time.monotonic() - begun
     print(f"8 MB at 2 MB/s took {took:.1f} s")
     assert 2.9 < took < 12
+    assert "Clearing topic-level throttles" in reassign(cluster, tmp_path, "--verify", "throttled", 1, 2, 3)
+    told = cluster.ottla("configs", "--describe", "--entity-type", "topics", "--entity-name", "throttled")
+    assert "throttled.replicas" not in told
     assert consume_all(cluster.bootstrap, "throttled", 0) == [*values, b"more"]
     assert log_bytes(cluster, 3, "throttled") == log_bytes(cluster, 1, "throttled")
 
 
 def test_a_reassignment_is_called_off(cluster: BrokerCluster, tmp_path: Path) -> None:
     values = filled(cluster, "kept", 4, [1, 2])
-    throttle(cluster, "kept", 1000)
-    reassign(cluster, tmp_path, "--execute", "kept", 3, 4)
+    reassign(cluster, tmp_path, "--execute", "kept", 3, 4, throttle=1000)
     assert state_of(cluster, "kept") == PartitionState(1, [3, 4, 1, 2], [1, 2])
     until(lambda: (cluster[3].data / "kept-0").exists())
     assert "adding: 3,4. removing: 1,2." in cluster.ottla("reassign-partitions", "--list")

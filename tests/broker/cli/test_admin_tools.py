@@ -22,6 +22,7 @@ from protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
@@ -183,6 +184,7 @@ class TestReassignPartitions:
     def cluster(self, broker: FakeBroker) -> None:
         broker.topics["t"] = 2
         broker.answer(ApiKey.ALTER_PARTITION_REASSIGNMENTS, lambda _: AlterPartitionReassignmentsResponse())
+        broker.answer(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda _: IncrementalAlterConfigsResponse())
         self.under_way(broker)
 
     def under_way(self, broker: FakeBroker, *ongoing: OngoingPartitionReassignment) -> None:
@@ -242,12 +244,41 @@ class TestReassignPartitions:
         (tmp_path / "done").write_text('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}')
         assert line(str(tmp_path / "done")) == "Reassignment of partition t-0 is completed."
 
+    def test_a_throttle_is_set_before_and_cleared_after(
+        self, broker: FakeBroker, ottla: Ottla, wanted: str, tmp_path: Path
+    ) -> None:
+        def changed() -> list[tuple[str, str, str | None]]:
+            requests = broker.received(IncrementalAlterConfigsRequest)
+            resources = [resource for request in requests for resource in request.resources]
+            return [(each.resource_name, c.name, c.value) for each in resources for c in each.configs]
+
+        outcome = ottla("reassign-partitions", "--execute", "--throttle", "100", "--reassignment-json-file", wanted)
+        assert "The inter-broker throttle limit was set to 100 B/s" in outcome.lines
+        topic = [
+            ("t", "leader.replication.throttled.replicas", "0:1"),
+            ("t", "follower.replication.throttled.replicas", "0:2"),
+        ]
+        rates = [(str(NODE_ID), f"{side}.replication.throttled.rate", "100") for side in ("leader", "follower")]
+        assert changed() == topic + rates
+        verify = ("reassign-partitions", "--verify", "--reassignment-json-file", wanted)
+        self.under_way(broker, OngoingPartitionReassignment(0, [2, 1], [2], []))
+        assert "Clearing" not in ottla(*verify).out
+        self.under_way(broker)
+        assert "Clearing" not in ottla(*verify, "--preserve-throttles").out
+        assert changed() == topic + rates
+        assert ottla(*verify).lines[-2:] == [
+            f"Clearing broker-level throttles on broker {NODE_ID}",
+            "Clearing topic-level throttles on topic t",
+        ]
+        assert changed()[4:] == [(name, key, None) for name, key, _ in rates + topic]
+
     def test_cancel(self, broker: FakeBroker, ottla: Ottla, wanted: str) -> None:
         cancel = ["reassign-partitions", "--cancel", "--reassignment-json-file", wanted]
-        assert ottla(*cancel).out == "None of the specified partition reassignments are active.\n"
+        assert ottla(*cancel).lines[0] == "None of the specified partition reassignments are active."
         self.under_way(broker, OngoingPartitionReassignment(0, [2, 1], [2], []))
-        assert ottla(*cancel).out == "Successfully cancelled partition reassignment for: t-0\n"
-        (request,) = broker.received(AlterPartitionReassignmentsRequest)
+        assert ottla(*cancel).lines[0] == "Successfully cancelled partition reassignment for: t-0"
+        assert ottla(*cancel).lines[-1] == "Clearing topic-level throttles on topic t"
+        request = broker.received(AlterPartitionReassignmentsRequest)[0]
         assert request.topics[0].partitions[0].replicas is None
 
     def test_list(self, broker: FakeBroker, ottla: Ottla) -> None:
