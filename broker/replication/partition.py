@@ -100,8 +100,14 @@ def _followers(
     present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_reign: bool
 ) -> dict[int, FollowerProgress]:
     """What is known of the other replicas: kept within a reign, with a fresh caught-up time in the next reign of the
-    same leader, nothing (not even a log end, so that the high watermark waits for their fetches) if another led."""
-    known = present.followers if isinstance(present, Leader) else {}
+    same leader, nothing (not even a log end, so that the high watermark waits for their fetches) if another led.
+
+    Another may have led, too, where the metadata skips an epoch: it comes in one piece, and this replica led before and
+    leads again. To a follower it may come piece by piece. One that still held what it told us in our last reign would
+    follow the leader in between, and be cut: to count it now would commit what it is about to lose (KIP-320: a leader
+    commits what followers have acknowledged in its epoch). (Kafka counts it.)
+    """
+    known = present.followers if isinstance(present, Leader) and assignment.leader_epoch <= present.epoch + 1 else {}
     others = (replica for replica in assignment.replicas if replica != broker_id)
     followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
     if is_new_reign:

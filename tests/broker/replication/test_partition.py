@@ -87,6 +87,14 @@ def test_the_same_leader_in_its_next_reign_keeps_what_followers_hold_but_not_the
     assert (role.followers[2].caught_up_ms, role.followers[3].caught_up_ms) == (900, NEVER_MS)
 
 
+def test_a_leader_that_skips_an_epoch_knows_nothing_of_followers() -> None:
+    """Another may have led meanwhile, whom followers have yet to hear of, and to be cut by."""
+    first = lead(None, Registration())
+    first.on_follower_fetch(FollowerFetch(2, -1, 0, 10, 0), 10, 600, -1)
+    later = lead(first, Registration(leader_epoch=2, partition_epoch=2), now_ms=700)
+    assert (later.followers[2].log_end_offset, later.followers[2].caught_up_ms) == (-1, 700)
+
+
 def test_a_follower_that_becomes_leader_knows_nothing_of_the_others() -> None:
     follower = become(None, Registration(leader=2))
     role = lead(follower, Registration(leader_epoch=1, partition_epoch=1), 12)
