@@ -41,10 +41,12 @@ class Stories:
             lines.append(line.strip())
         raise AssertionError(f"the program ended: {lines}\n{self._errors.read_text()[-2000:]}")
 
-    def go_on(self) -> None:
+    def goes_on(self) -> list[str]:
+        """What it tells after an event."""
         assert self._process.stdin is not None
         self._process.stdin.write("go on\n")
         self._process.stdin.flush()
+        return self.told()
 
     def __enter__(self) -> "Stories":
         return self
@@ -59,20 +61,19 @@ def stories(directory: Path, make: Make) -> list[list[str]]:
     with UncleanElection(directory, make, list(NEW)) as cluster:
         for topic in NEW:
             cluster.produce(topic, *KEPT)
-        cluster.suspend_follower()
-        for topic in NEW:
-            cluster.produce(topic, *LOST)
         with Stories(cluster.bootstrap, list(NEW), directory / "errors") as program:
-            told = [program.told()]
+            cluster.suspend_follower()
+            for topic in NEW:
+                cluster.produce(topic, *LOST)
+            assert program.told() == []
+            told = [program.goes_on()]
             cluster.elect_uncleanly()
             for topic, values in NEW.items():
                 cluster.produce(topic, *values)
             cluster.bring_back()
-            program.go_on()
-            told.append(program.told())
+            told.append(program.goes_on())
             cluster.elect_preferred()
-            program.go_on()
-            told.append(program.told())
+            told.append(program.goes_on())
     return told
 
 

@@ -20,9 +20,9 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  * What a Java application sees of an unclean election, told line by line: a broker that behaves differently tells
  * another story. Nothing that is printed depends on time, ports or chance; epochs are told relative to the first.
  *
- * <p>Arguments: the bootstrap address, the topics of one partition each, the offset at which readers stand. It reads
- * that far, prints "ready" and waits for a line on standard input, once per event: the election, the return of the
- * first leader, the end.
+ * <p>Arguments: the bootstrap address, the topics of one partition each, the offset up to which readers read at first.
+ * It prints "ready" and waits for a line on standard input, once per event: the records are there; others have taken
+ * their place; the first leader leads again; the end.
  */
 public class TruncationStories {
     private static final long PATIENCE_MS = 30_000;
@@ -50,6 +50,7 @@ public class TruncationStories {
         for (String topic : topics) {
             stories.put(topic, new Story(topic));
         }
+        await(events);
         stories.values().forEach(Story::before);
         await(events);
         stories.values().forEach(Story::afterElection);
