@@ -155,6 +155,11 @@ class Controller:
         return self._state.index.leaderless_count
 
     @property
+    def imbalanced_count(self) -> int:
+        """Partitions that another than the preferred replica leads; 0 on a node that may never lead."""
+        return self._state.index.imbalanced_count
+
+    @property
     def last_offset(self) -> int:
         """Offset of the last record seen, -1 before any."""
         return self._state.loader.state.last_offset

@@ -34,6 +34,7 @@ def controller_families(
     global_topic_count: Number,
     global_partition_count: Number,
     offline_partitions_count: Number,
+    preferred_replica_imbalance_count: Number,
 ) -> list[Family]:
     """KafkaController: the cluster as this node's metadata shows it."""
     return [
@@ -43,6 +44,11 @@ def controller_families(
         gauge(f"{_CONTROLLER}globaltopiccount", "Topics of the cluster", global_topic_count),
         gauge(f"{_CONTROLLER}globalpartitioncount", "Partitions of the cluster", global_partition_count),
         gauge(f"{_CONTROLLER}offlinepartitionscount", "Partitions without leader", offline_partitions_count),
+        gauge(
+            f"{_CONTROLLER}preferredreplicaimbalancecount",
+            "Partitions that another than the preferred replica leads",
+            preferred_replica_imbalance_count,
+        ),
     ]
 
 

@@ -106,6 +106,7 @@ def _controller(metadata: MetadataPart) -> list[Family]:
         global_topic_count=lambda: len(driver.image.topics),
         global_partition_count=lambda: driver.image.topics.partition_count,
         offline_partitions_count=lambda: driver.leaderless_count,
+        preferred_replica_imbalance_count=lambda: driver.imbalanced_count,
     )
 
 

@@ -141,6 +141,11 @@ class ControllerDriver:
         return self._controller.leaderless_count
 
     @property
+    def imbalanced_count(self) -> int:
+        """Partitions that another than the preferred replica leads."""
+        return self._controller.imbalanced_count
+
+    @property
     def image(self) -> MetadataImage:
         """The latest committed image."""
         return self._controller.committed_image

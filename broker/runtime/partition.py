@@ -276,6 +276,8 @@ class Partition:
             not isinstance(self.role, Leader) or self.role.isr is not before.isr
         ):
             self._host.withdraw_isr(self)
+            if isinstance(self.role, Leader) and self.role.isr.committed == before.isr.proposed:
+                self._count_change(before.isr)  # the metadata was faster than the answer
 
     def close(self, error: ErrorCode) -> None:
         """This replica is hosted no longer: who waits is told `error`, readers look again and find it gone."""
@@ -569,15 +571,18 @@ class Partition:
     def _confirm(self, role: Leader, outcome: Confirmed) -> None:
         if not role.on_isr_confirmed(outcome.leader_epoch, outcome.partition_epoch, outcome.isr):
             return
-        figures = self._host.figures
-        if isinstance(outcome.proposal.pending, PendingExpand):
-            figures.isr_expands += 1
-        else:
-            figures.isr_shrinks += 1
+        self._count_change(outcome.proposal.pending)
         _log.info("the in-sync set is changed", partition=self, isr=sorted(outcome.isr))
         self._note_standing()
         self._move_high_watermark()
         self._wake_followers()
+
+    def _count_change(self, made: PendingIsr) -> None:
+        figures = self._host.figures
+        if isinstance(made, PendingExpand):
+            figures.isr_expands += 1
+        else:
+            figures.isr_shrinks += 1
 
     def _wake_followers(self) -> None:
         """The in-sync set has changed. Who is no member any more is looked at with each of its fetches, or it could not

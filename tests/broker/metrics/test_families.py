@@ -115,6 +115,7 @@ class TestNode:
                 global_topic_count=fixed(4),
                 global_partition_count=fixed(5),
                 offline_partitions_count=fixed(6),
+                preferred_replica_imbalance_count=fixed(7),
             ),
             *group_families(group_count=fixed(1), offset_count=fixed(2)),
         ]
@@ -138,6 +139,7 @@ class TestNode:
             "kafka_controller_kafkacontroller_globaltopiccount": 4,
             "kafka_controller_kafkacontroller_globalpartitioncount": 5,
             "kafka_controller_kafkacontroller_offlinepartitionscount": 6,
+            "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": 7,
             "kafka_coordinator_group_groupmetadatamanager_numgroups": 1,
             "kafka_coordinator_group_groupmetadatamanager_numoffsets": 2,
         }

@@ -335,6 +335,16 @@ class TestAnswers:
 
 
 class TestFigures:
+    def test_a_change_that_the_metadata_tells_before_the_answer_counts_once(self, node: DataPlane) -> None:
+        identity = node.create_topic(replicas=(1, 2), isr=(1,))
+        fetch(node.partition(), 2, 0)
+        asked_for = node.controller.take()
+        node.change_isr(identity, 1, 2)
+        assert node.partitions.figures.isr_expands == 1
+        node.controller.asked = [asked_for]
+        node.controller.answer()
+        assert node.partitions.figures.isr_expands == 1
+
     def test_they_follow_every_change(self, node: DataPlane) -> None:
         figures = node.partitions.figures
 
