@@ -52,8 +52,8 @@ interop: $(BIN)/.installed-test  ## Apache Kafka's tools, Java client and admin 
 bench: $(BIN)/.installed-test  ## the benchmark table against Apache Kafka: build/bench/report.md
 	$(BIN)/python -m tests.benchmarks
 
-sim: $(BIN)/.installed-test  ## simulate quorums on bad disks, clocks and networks (SEEDS=1000), or replay one (SEED=n)
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+sim: $(BIN)/.installed-test  ## simulate quorums and brokers on bad disks, clocks and networks (SEEDS=1000 PLANE=both), or replay (SEED=n)
+	$(BIN)/python -m tests.simulation --plane $(or $(PLANE),both) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 chaos: $(BIN)/.installed-test  ## kill, pause and partition three brokers under load, and check every record (MINUTES=10, ARGS=...)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(ARGS)

@@ -26,15 +26,15 @@ def test_what_is_found_is_told_with_invariant_event_and_history(capsys: pytest.C
         for seed in range(planted.first, planted.first + planted.seeds)
         if (result := run_seed(seed, 2_000, planted.parts)).found
     )
-    assert _sum_up([result], must_see_all=False) == 1
+    assert _sum_up("quorum", [result], must_see_all=False) == 1
     told = capsys.readouterr().out
     assert f"seed {result.seed}: OneVotePerEpoch at event {result.events}" in told
-    assert f"make sim SEED={result.seed}" in told
+    assert f"make sim PLANE=quorum SEED={result.seed}" in told
     assert told.splitlines()[-1] == f"1 seeds, {result.events} events, 1 violations"
 
 
 def test_a_run_that_never_saw_something_fails(capsys: pytest.CaptureFixture[str]) -> None:
     result = run_seed(1, 50)
     result.counts.by_name["truncations"] = 0
-    assert _sum_up([result], must_see_all=True) == 1
+    assert _sum_up("quorum", [result], must_see_all=True) == 1
     assert "never seen: " in capsys.readouterr().out

@@ -55,14 +55,14 @@ def test_a_thousand_seeds_hold_every_invariant(tenth: int) -> None:
 
 
 def test_the_command_ends_with_one_line_of_totals(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "2", "--first", "5", "--events", "300", "--processes", "1"]) == 0
+    assert main(["--plane", "quorum", "--seeds", "2", "--first", "5", "--events", "300", "--processes", "1"]) == 0
     words = capsys.readouterr().out.splitlines()[-1].split()
     assert [words[0], words[1], words[3], words[4], words[5]] == ["2", "seeds,", "events,", "0", "violations"]
     assert int(words[2]) >= 600
 
 
 def test_the_command_replays_a_seed_with_its_story(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seed", "5", "--events", "300"]) == 0
+    assert main(["--plane", "quorum", "--seed", "5", "--events", "300"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("peace" in line for line in lines)
     assert lines[-1].startswith("1 seeds, ")

@@ -151,7 +151,7 @@ class Broker:
         self._first_image = asyncio.Event()
         self.data: DataPart | None = None
         self.lifecycle: BrokerLifecycle | None = None
-        self.is_serving = False
+        self.was_serving = False
         self.has_lost_directory = False
 
     def start(self) -> None:
@@ -196,7 +196,7 @@ class Broker:
         lifecycle.become_ready()
         await lifecycle.wait_unfenced()
         if not node.is_leaving:
-            self.is_serving = True
+            self.was_serving = True
             self.around.wires.listen(node.endpoint, self)
 
     def _build_lifecycle(self, log_dirs: LogDirs) -> BrokerLifecycle:
@@ -221,7 +221,6 @@ class Broker:
         data.store.stop_creating()
         data.partitions.begin_leaving()
         await lifecycle.shut_down(controlled=True)
-        self.is_serving = False
         data.close_replication()
         await self.io.submit(_nothing)
         data.log_dirs.close(broker_epoch=lifecycle.epoch)

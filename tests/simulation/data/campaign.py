@@ -1,13 +1,23 @@
-"""One seed with the real parts, or with some of them planted wrong."""
+"""Seeds with the real parts, or with some of them planted wrong.
+
+The order in which the controller goes through partitions depends on Python's hashes of bytes. So histories run in
+processes of their own, which all have the same hash seed.
+"""
 
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from tests.simulation.data.schedule import RandomSchedule
 from tests.simulation.data.simulation import Result, Simulation
+from tests.simulation.history import Violation
+
+_HASH_SEED: Final = {"PYTHONHASHSEED": "0"}
 
 
 class Patch(NamedTuple):
@@ -18,15 +28,44 @@ class Patch(NamedTuple):
     replacement: Any
 
 
-def run_seed(seed: int, events: int, patches: Sequence[Patch] = ()) -> Result:
-    """The history of a seed: always the same, as long as the code is."""
+@contextmanager
+def planted(patches: Sequence[Patch]) -> Iterator[None]:
+    """With these in place, and without the log lines of many nodes at once."""
     logger = logging.getLogger("broker")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        with ExitStack() as planted:
+        with ExitStack() as stack:
             for each in patches:
-                planted.enter_context(patch.object(each.owner, each.name, each.replacement))
-            return Simulation(seed, RandomSchedule, events=events).run()
+                stack.enter_context(patch.object(each.owner, each.name, each.replacement))
+            yield
     finally:
         logger.setLevel(level)
+
+
+def run_seed(seed: int, events: int, patches: Sequence[Patch] = ()) -> Result:
+    """The history of a seed: always the same, as long as the code and the hash seed are."""
+    with planted(patches):
+        return Simulation(seed, RandomSchedule, events=events).run()
+
+
+def run_script(script: Callable[[int], None], seed: int, patches: Sequence[Patch] = ()) -> str | None:
+    """Play a script; the rule that it breaks, if any."""
+    with planted(patches):
+        try:
+            script(seed)
+        except Violation as violation:
+            return violation.invariant
+    return None
+
+
+def run_job(job: tuple[int, int]) -> Result:
+    """A seed and its events, for `workers`."""
+    return run_seed(*job)
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Pool]:
+    """Processes to run seeds in."""
+    with patch.dict(os.environ, _HASH_SEED), get_context("spawn").Pool(count) as pool:
+        yield pool

@@ -10,6 +10,7 @@ The rules, by the names that violations carry:
 - StrongIsr: so has every in-sync replica, by the controller's word, of whatever a leader believes to be committed
   (KIP-320's property). Not one that has lost its disk, or what it had not synced, and has yet to tell the controller.
 - OnlyDeletedRecordsGo: no log begins above what was deleted on demand.
+- MembersAreActive: nobody joins an in-sync set who is fenced or shutting down (KIP-841).
 - AcknowledgedIsCommitted, NoDuplicates, AcknowledgedIsKnown: what producers with acks=all and idempotence are promised.
 - ConsistentReads: a consumer reads what is committed, and goes on behind what it read, or learns that it was cut off.
 """
@@ -137,9 +138,10 @@ class Checker:
         self.lost.add(node.id)
 
     def on_broker_event(self, node: Node) -> None:
-        """After an event of a broker."""
+        """After an event of a broker. Nobody hears of one that was not let in yet: it may live in the past."""
         broker = node.broker
-        if broker is None or broker.data is None:
+        if broker is None or broker.data is None or not broker.was_serving:
+            self._check_members()
             return
         for topic in broker.data.partitions.by_id.values():
             for partition in topic.partitions.values():
@@ -259,8 +261,10 @@ class Checker:
             + (f", ELR {now.elr}" if now.elr else "")
             + (f", replicas {now.replicas}" if now.replicas != before.replicas else "")
         )
-        if set(now.isr) - set(before.isr):
+        joined = sorted(set(now.isr) - set(before.isr))
+        if joined:
             self.counts.add("ISR expands")
+            self._check_active(history, now, joined)
         if set(before.isr) - set(now.isr):
             self.counts.add("ISR shrinks")
         if (before.adding_replicas or before.removing_replicas) and not (now.adding_replicas or now.removing_replicas):
@@ -271,6 +275,15 @@ class Checker:
             self._on_unclean(history, before, now)
         elif now.leader not in (before.leader, NO_LEADER, *self.lost) and not history.is_recovering:
             self._check_complete(self._nodes[now.leader], history, "is elected for")
+
+    def _check_active(self, history: History, now: PartitionRegistration, joined: list[int]) -> None:
+        """Whom the leader admits. Who is elected from outside may be just about to be unfenced; and where nobody leads,
+        a reassignment that is cancelled leaves the first replica in, whatever state that is in (as Kafka has it)."""
+        assert self._decided is not None
+        for member in joined:
+            broker = self._decided.brokers.get(member)
+            if now.leader not in (member, NO_LEADER) and (broker is None or not broker.is_active):
+                self.fail("MembersAreActive", f"{member} joins the in-sync set of {history.name}, and is {broker}")
 
     def _on_unclean(self, history: History, before: PartitionRegistration, now: PartitionRegistration) -> None:
         """Nobody is left of those who were known to have everything."""

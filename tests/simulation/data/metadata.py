@@ -34,7 +34,7 @@ from tests.simulation.world import Handle, Process, SimulatedIo, World
 
 CONTROLLER: Final = Endpoint("controller", 1)
 R = TypeVar("R")
-_NOBODY: Final = -1
+_LOOK_AGAIN_MS: Final = 100.0
 
 
 class Refusal(NamedTuple):
@@ -253,8 +253,14 @@ class Feed:
     def wake(self) -> None:
         if not self._is_due and self._reader is not None and self.count < len(self._service.quorum.log):
             self._is_due = True
-            delay_ms = self._random.expovariate(1.0 / self._delay_ms)
-            self._wires.world.schedule(max(delay_ms, self.held_until_ms - self._wires.world.now_ms), self._bring)
+            self._wires.world.schedule(self._random.expovariate(1.0 / self._delay_ms), self._bring)
+
+    def bring_one(self) -> None:
+        """The next batch, although nothing comes by itself now."""
+        reader = self._reader
+        assert reader is not None, "a node that is down hears of nothing"
+        self.count += 1
+        self._wires.world.run(reader.process, reader.on_batches, self._service.quorum.log[self.count - 1 : self.count])
 
     def hurry(self) -> None:
         """No delays any more."""
@@ -270,7 +276,7 @@ class Feed:
             waits_ms = max(waits_ms, 100.0)
         if waits_ms > 0.0:
             self._is_due = True
-            world.schedule(waits_ms, self._bring)
+            world.schedule(min(waits_ms, _LOOK_AGAIN_MS), self._bring)
             return
         first = self.count
         self.count = len(log) if self._random.random() < 0.5 else self.count + 1

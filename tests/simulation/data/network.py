@@ -2,8 +2,8 @@
 
 What is sent on one connection arrives in order and once, if it arrives; it may be late, and a cut link holds it up
 until the link is whole again, which may be long after its sender has given up, opened another connection and asked
-there again. A connection breaks with what was under way in one direction or in both, or with the death of one end. Servers
-handle the requests of a connection one after the other, and answer in order.
+there again. A connection breaks with what was under way in one direction or in both, or with the death of one end.
+Servers handle the requests of a connection one after the other, and answer in order.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """What one seed stands for before anything happens: how many brokers, which topics, how bad the world is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from random import Random
 from typing import Final
 
@@ -13,14 +14,28 @@ FIRST_CLIENT_ID: Final = 101
 CLUSTER_ID: Final = "simulated-cluster-0001"
 
 
+class Mood(Enum):
+    """What happens most: a bit of everything, or one thing over and over.
+
+    RESTLESS: leaders are moved to and fro, and brokers hear of it late. MORTAL: brokers lose their power, come back at
+    once, and meet what they sent in their former life.
+    """
+
+    MIXED = "mixed"
+    RESTLESS = "restless"
+    MORTAL = "mortal"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicScenario:
-    """A topic. A clean one has min.insync.replicas 2 and elects nobody who may lack records; others may."""
+    """A topic. A clean one has min.insync.replicas 2 and elects nobody who may lack records; others may. Without an
+    `assignment`, partitions lie anywhere."""
 
     name: str
     partitions: int
     factor: int
     is_clean: bool
+    assignment: tuple[int, ...] = ()
 
     @property
     def min_insync_replicas(self) -> int:
@@ -33,6 +48,7 @@ class Scenario:
 
     With eligible leader replicas (`elr`) a record survives if one node at a time loses what it has not synced, or its
     disk: without them that is too much to ask of Kafka's rules, and processes die without their page cache only.
+    `restart_mean_ms` of 0 is any.
     """
 
     brokers: int
@@ -64,7 +80,9 @@ class Scenario:
     flush_messages: int
     checkpoint_interval_ms: int
     retention_interval_ms: int
+    restart_mean_ms: float
     in_bytes: bool
+    mood: Mood
 
     @property
     def broker_ids(self) -> range:
@@ -75,7 +93,7 @@ def draw_scenario(random: Random) -> Scenario:
     """Any scenario: mostly three brokers, since those are met most."""
     session_ms = random.choice((600, 1_000, 2_000))
     brokers = random.choice((3, 3, 3, 4, 5))
-    return Scenario(
+    scenario = Scenario(
         brokers=brokers,
         directories=random.choice((1, 1, 2)),
         topics=_draw_topics(random),
@@ -105,8 +123,18 @@ def draw_scenario(random: Random) -> Scenario:
         flush_messages=random.choice((MAX_LONG, MAX_LONG, MAX_LONG, 1, 5)),
         checkpoint_interval_ms=random.choice((50, 500, 5_000)),
         retention_interval_ms=random.choice((300, 2_000)),
+        restart_mean_ms=0.0,
         in_bytes=random.random() < 0.1,
+        mood=random.choices(tuple(Mood), (6, 2, 2))[0],
     )
+    match scenario.mood:
+        case Mood.MIXED:
+            return scenario
+        case Mood.RESTLESS:
+            return replace(scenario, fault_every_ms=60.0, metadata_delay_ms=random.choice((5.0, 30.0, 100.0)))
+        case Mood.MORTAL:
+            slow = Weather(delay_ms=3.0, slow=random.choice((0.1, 0.3)), slow_ms=random.choice((100.0, 600.0)))
+            return replace(scenario, elr=True, weather=slow, restart_mean_ms=5.0, metadata_delay_ms=3.0)
 
 
 def _draw_topics(random: Random) -> tuple[TopicScenario, ...]:

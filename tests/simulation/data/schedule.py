@@ -20,6 +20,7 @@ from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.simulation.data.broker import Node
 from tests.simulation.data.clients import Producer
 from tests.simulation.data.disk import ReplicaName
+from tests.simulation.data.scenario import Mood
 from tests.simulation.data.simulation import Simulation
 from tests.simulation.scenario import draw_weather
 
@@ -58,7 +59,12 @@ class RandomSchedule:
             (4, self._delete_records),
             (4, self._burst),
         )
-        self._weights = [weight for weight, _ in self._faults]
+        often = {
+            Mood.MIXED: {},
+            Mood.RESTLESS: {self._move_leader: 80, self._hold_metadata: 40},
+            Mood.MORTAL: {self._lose_power: 80},
+        }[simulation.scenario.mood]
+        self._weights = [often.get(fault, weight) for weight, fault in self._faults]
 
     def begin(self) -> None:
         scenario = self._simulation.scenario

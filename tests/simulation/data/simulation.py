@@ -144,17 +144,17 @@ class Simulation:
         except Violation as violation:
             return self._result(violation)
         finally:
-            self._end_processes()
+            self.end_processes()
         return self._result(None)
 
-    def _end_processes(self) -> None:
+    def end_processes(self) -> None:
+        """No more events."""
         brokers = (node.broker.process for node in self.nodes.values() if node.broker is not None)
         for process in (self.service.process, *(client.process for client in clients_of(self)), *brokers):
             process.die()
 
     def _run(self) -> None:
-        self.world.run(self.service.process, self.service.quorum.elect)
-        self._begin()
+        self.begin()
         self.wires.weather = self.scenario.weather
         self._schedule.begin()
         while self.checker.events < self._planned_events:
@@ -169,8 +169,9 @@ class Simulation:
             if self.world.now_ms > deadline or self.checker.events > last:
                 self.checker.fail("Liveness", f"long after the last fault, {complaint}")
 
-    def _begin(self) -> None:
-        """Without faults: topics, then clients."""
+    def begin(self) -> None:
+        """Without faults: brokers and topics, then clients."""
+        self.world.run(self.service.process, self.service.quorum.elect)
         while len(list(self.service.image.brokers.alive())) < self.scenario.brokers:
             self._step_to("the brokers are not registered")
         for topic in self.scenario.topics:
@@ -186,7 +187,9 @@ class Simulation:
 
     def _create_topic(self, topic: TopicScenario) -> None:
         assignments = [
-            CreatableReplicaAssignment(index, self.random.sample(list(self.scenario.broker_ids), topic.factor))
+            CreatableReplicaAssignment(
+                index, list(topic.assignment) or self.random.sample(list(self.scenario.broker_ids), topic.factor)
+            )
             for index in range(topic.partitions)
         ]
         configs = [CreatableTopicConfig("min.insync.replicas", str(topic.min_insync_replicas))]
@@ -358,11 +361,13 @@ class Simulation:
         self.world.run(broker.process, broker.start)
 
     def start_later(self, node: Node) -> None:
-        mean_ms = self.random.choice((50.0, 1_000.0, 4_000.0)) if not self.is_peace else 100.0
+        mean_ms = 100.0 if self.is_peace else self.scenario.restart_mean_ms
+        mean_ms = mean_ms or self.random.choice((50.0, 1_000.0, 4_000.0))
         self.world.schedule(self.random.expovariate(1.0 / mean_ms), self.start, node)
 
-    def crash(self, node: Node, *, power: bool) -> None:
-        """The process is gone; with the power also what was not synced. Somebody must start it again."""
+    def crash(self, node: Node, *, power: bool, luck: Random | None = None) -> None:
+        """The process is gone; with the power also what was not synced, or, by luck, some of that. Somebody must start
+        it again."""
         if node.broker is not None:
             node.broker.process.die()
         node.broker = None
@@ -373,7 +378,7 @@ class Simulation:
         if power:
             self.checker.on_loss(node)
             self.checker.counts.add("power losses")
-            node.disk.crash(self.random)
+            node.disk.crash(luck or self.random)
         else:
             node.disk.forget_process()
 

@@ -1,0 +1,208 @@
+"""Histories that chance finds only in thousands of seeds, told step by step: who leads, who hears of it, what is lost.
+
+One partition on three brokers, of which 1 leads in the beginning. Each ends as it may; the checker looks on all the
+while.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from broker.runtime.partition import Partition
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.records.builder import Record, build_batch
+from storage.config import MAX_LONG
+from tests.simulation.data.broker import Node
+from tests.simulation.data.disk import ReplicaName
+from tests.simulation.data.scenario import Mood, Scenario, TopicScenario
+from tests.simulation.data.simulation import Simulation
+from tests.simulation.network import Weather
+
+_NAME: Final = ReplicaName("clean", 0)
+_FOR_EVER: Final = 1e12
+_PATIENCE_MS: Final = 20_000.0
+
+
+class _Misfortune(Random):
+    """Nothing that was not synced survives."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+class _NothingElse:
+    """A schedule: the script is all that happens."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Stage:
+    """A cluster in calm weather, and what a script does to it."""
+
+    def __init__(self, seed: int) -> None:
+        self.simulation = Simulation(seed, lambda _: _NothingElse(), events=0, scenario=_scenario())
+        self._number = 0
+
+    def begin(self) -> None:
+        """Everybody in sync, broker 1 leading in epoch 0."""
+        self.simulation.begin()
+        self.until(lambda: all(self._partition(node_id) is not None for node_id in (1, 2, 3)))
+        self.until(lambda: self.partition(1).is_leader)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline_ms = self.simulation.world.now_ms + _PATIENCE_MS
+        while not condition():
+            self.simulation.step()
+            assert self.simulation.world.now_ms < deadline_ms, "the story does not go on"
+
+    def wait_ms(self, milliseconds: float) -> None:
+        end_ms = self.simulation.world.now_ms + milliseconds
+        while self.simulation.world.now_ms < end_ms:
+            self.simulation.step()
+
+    def node(self, node_id: int) -> Node:
+        return self.simulation.nodes[node_id]
+
+    def partition(self, node_id: int) -> Partition:
+        found = self._partition(node_id)
+        assert found is not None
+        return found
+
+    def _partition(self, node_id: int) -> Partition | None:
+        broker = self.node(node_id).broker
+        return None if broker is None else broker.partition(*_NAME)
+
+    @property
+    def isr(self) -> set[int]:
+        registration = self.simulation.registration(_NAME)
+        assert registration is not None
+        return set(registration.isr)
+
+    def append(self, node_id: int) -> None:
+        """A record with acks=1 to whoever takes itself for the leader."""
+        self._number += 1
+        batch = bytearray(build_batch([Record(1, None, b"%d" % self._number)]))
+        broker = self.node(node_id).broker
+        assert broker is not None
+        self.simulation.world.run(broker.process, self.partition(node_id).append, batch, 1)
+
+    def cut(self, *links: tuple[int, int]) -> None:
+        self.simulation.wires.block(frozenset(links))
+
+    def hold_metadata(self, *node_ids: int) -> None:
+        """These hear of nothing new; the others of everything."""
+        for node_id, node in self.simulation.nodes.items():
+            node.feed.held_until_ms = _FOR_EVER if node_id in node_ids else 0.0
+            node.feed.wake()
+
+    def elect(self, node_id: int) -> None:
+        """Make a replica the preferred one, and the leader."""
+        replicas = sorted((1, 2, 3), key=lambda each: (each != node_id, each))
+        partition = ReassignablePartition(partition_index=0, replicas=replicas)
+        order = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=_NAME.topic, partitions=[partition])])
+        election = ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic=_NAME.topic, partitions=[0])]
+        )
+        service = self.simulation.service
+        service.command(lambda controller, _now: controller.alter_reassignments(order), _nothing)
+        service.command(lambda controller, _now: controller.elect_leaders(election), _nothing)
+
+
+def follower_from_an_older_epoch(seed: int) -> None:
+    """KIP-320's first try fails here. Broker 3 has what 1 wrote in epoch 0, and 2 has not. 2 leads in epoch 1, of which
+    neither 1 nor 3 hears; 1 again in epoch 2. 3 still fetches as in epoch 0: if that counts, or what it told in epoch
+    0, the record is committed. Then 3 hears of epoch 1, and 2, which has heard of nothing since, has it cut that."""
+    stage = Stage(seed)
+    try:
+        stage.begin()
+        stage.append(1)
+        stage.until(lambda: all(stage.partition(node_id).log.high_watermark == 1 for node_id in (1, 2, 3)))
+        stage.cut((1, 2), (2, 1))
+        stage.wait_ms(50.0)
+        stage.append(1)
+        stage.until(lambda: stage.partition(3).log.log_end_offset == 2)
+        stage.hold_metadata(1, 3)
+        stage.elect(2)
+        stage.until(lambda: stage.partition(2).is_leader)
+        stage.hold_metadata(2, 3)
+        stage.elect(1)
+        stage.until(lambda: stage.partition(1).leader_epoch == 2 and stage.partition(1).is_leader)
+        stage.until(lambda: 2 not in stage.isr)
+        stage.wait_ms(300.0)
+        while stage.partition(3).leader_epoch < 1:
+            stage.node(3).feed.bring_one()
+        stage.wait_ms(2_000.0)
+    finally:
+        stage.simulation.end_processes()
+
+
+def fetch_of_a_former_life(seed: int) -> None:
+    """What KIP-903 prevents. A fetch of broker 3 is under way for long. Meanwhile 3 loses its power, and with it what
+    it had; comes back without that, and leaves the in-sync set. Then the fetch arrives, before any other if the seed is
+    kind: 3 seems to have all."""
+    stage = Stage(seed)
+    try:
+        stage.begin()
+        for _ in range(5):
+            stage.append(1)
+        stage.until(lambda: all(stage.partition(node_id).log.high_watermark == 5 for node_id in (1, 2, 3)))
+        stage.cut((3, 1))
+        stage.append(1)
+        stage.wait_ms(40.0)
+        stage.simulation.crash(stage.node(3), power=True, luck=_Misfortune())
+        stage.simulation.start(stage.node(3))
+        stage.until(lambda: 3 not in stage.isr)
+        stage.until(lambda: stage.simulation.service.image.brokers.is_active(3))
+        stage.wait_ms(300.0)
+        stage.cut()
+        stage.wait_ms(2_000.0)
+    finally:
+        stage.simulation.end_processes()
+
+
+def _scenario() -> Scenario:
+    return Scenario(
+        brokers=3,
+        directories=1,
+        topics=(TopicScenario(name=_NAME.topic, partitions=1, factor=3, is_clean=True, assignment=(1, 2, 3)),),
+        elr=True,
+        producers=0,
+        consumers=0,
+        drift=0.0,
+        weather=Weather(),
+        metadata_delay_ms=1.0,
+        metadata_commit_ms=1.0,
+        fault_every_ms=_FOR_EVER,
+        calm_share=0.0,
+        produce_every_ms=_FOR_EVER,
+        io_inline_share=1.0,
+        io_delay_ms=1.0,
+        session_timeout_ms=2_000,
+        heartbeat_interval_ms=300,
+        lag_time_max_ms=500,
+        fetch_wait_max_ms=20,
+        fetch_backoff_ms=100,
+        fetch_partition_max_bytes=1_048_576,
+        socket_timeout_ms=5_000,
+        fetchers=1,
+        request_timeout_ms=1_000,
+        delivery_timeout_ms=10_000,
+        segment_bytes=100_000,
+        flush_messages=MAX_LONG,
+        checkpoint_interval_ms=5_000,
+        retention_interval_ms=5_000,
+        restart_mean_ms=0.0,
+        in_bytes=False,
+        mood=Mood.MIXED,
+    )
+
+
+def _nothing(_: object) -> None:
+    """Nobody waits for the answer."""

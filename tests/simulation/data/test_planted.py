@@ -1,0 +1,35 @@
+"""The checker can fail: bugs that others have had are found within a few seeds, by the rules about them."""
+
+from collections.abc import Iterator
+from multiprocessing.pool import Pool
+
+import pytest
+
+from tests.simulation.data.campaign import run_script, workers
+from tests.simulation.data.planted import PLANTED, run_planted
+from tests.simulation.data.scripts import fetch_of_a_former_life, follower_from_an_older_epoch
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Pool]:
+    with workers(1) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str, worker: Pool) -> None:
+    planted = PLANTED[bug]
+    noticed = []
+    for seed in range(planted.first, planted.first + planted.seeds):
+        found = worker.apply(run_planted, ((bug, seed),))
+        if found in planted.catchers:
+            return
+        noticed.append(found)
+    pytest.fail(f"not noticed in {planted.seeds} seeds; instead: {[each for each in noticed if each is not None]}")
+
+
+@pytest.mark.parametrize("script", [follower_from_an_older_epoch, fetch_of_a_former_life])
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_script_without_a_planted_bug_breaks_no_rule(script: object, seed: int) -> None:
+    assert callable(script)
+    assert run_script(script, seed) is None

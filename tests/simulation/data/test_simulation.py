@@ -1,0 +1,67 @@
+"""Seeded histories of brokers hold every rule, and are the same for the same seed, and eventful."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from multiprocessing.pool import Pool
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import main
+from tests.simulation.data.campaign import run_job, workers
+from tests.simulation.data.checker import Counts
+
+EVENTS = 2_000
+FAST_SEEDS = range(1_000_001, 1_000_061)
+SLOW_SEEDS = range(2_000_001, 2_002_001)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Pool]:
+    with workers(1) as pool:
+        yield pool
+
+
+def regression_seeds() -> list[int]:
+    lines = Path(__file__).with_name("regression_seeds.txt").read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+def run_all(worker: Pool, seeds: Iterable[int]) -> Counter[str]:
+    """What they saw together; the first violation fails the test."""
+    seen: Counter[str] = Counter()
+    for result in worker.imap(run_job, [(seed, EVENTS) for seed in seeds]):
+        assert result.found is None, f"{result.found}\nreplay with: make sim PLANE=data SEED={result.seed}"
+        assert result.events >= EVENTS
+        seen.update(result.counts.by_name)
+    return seen
+
+
+def test_a_seed_is_one_history(worker: Pool) -> None:
+    first, second, other = (worker.apply(run_job, ((seed, EVENTS),)) for seed in (7, 7, 8))
+    assert first.lines == second.lines
+    assert (first.events, first.counts.by_name) == (second.events, second.counts.by_name)
+    assert other.lines != first.lines
+
+
+def test_some_seeds_hold_every_rule_and_see_everything(worker: Pool) -> None:
+    seen = run_all(worker, FAST_SEEDS)
+    assert all(seen[name] > 0 for name in Counts.NAMES), seen
+
+
+def test_seeds_that_once_found_something_hold(worker: Pool) -> None:
+    run_all(worker, regression_seeds())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tenth", range(10))
+def test_two_thousand_seeds_hold_every_rule(tenth: int, worker: Pool) -> None:
+    seen = run_all(worker, SLOW_SEEDS[tenth * 200 : (tenth + 1) * 200])
+    assert all(seen[name] > 0 for name in Counts.NAMES), seen
+
+
+def test_the_command_ends_with_one_line_of_totals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--plane", "data", "--seeds", "2", "--first", "5", "--events", "300", "--processes", "1"]) == 0
+    words = capsys.readouterr().out.splitlines()[-1].split()
+    assert [words[0], words[1], words[3], words[4], words[5]] == ["2", "seeds,", "events,", "0", "violations"]
+    assert int(words[2]) >= 600
