@@ -79,6 +79,20 @@ def test_the_reassignment_tool_says_in_which_directory_a_replica_goes(
     assert "completed" in run(cluster, REASSIGN, "--verify", *plan)
 
 
+def test_the_reassignment_tool_is_told_that_no_replica_moves_between_directories(
+    cluster: BrokerCluster, tmp_path: Path
+) -> None:
+    create_topic(cluster.bootstrap, "stays", 0, assignment=[[3]])
+    directories = [cluster[3].directory.parent / name for name in ("first", "second")]
+    home, other = sorted(directories, key=lambda directory: not (directory / "stays-0").is_dir())
+    assert "completed" in run(cluster, REASSIGN, "--verify", *a_plan(tmp_path, "stays", [3], [str(home)]))
+    with pytest.raises(AssertionError, match="PolicyViolation"):
+        run(cluster, REASSIGN, "--execute", *a_plan(tmp_path, "stays", [3], [str(other)]))
+    with pytest.raises(AssertionError, match="LogDirNotFound"):
+        run(cluster, REASSIGN, "--execute", *a_plan(tmp_path, "stays", [3], ["/nowhere"]))
+    assert (home / "stays-0").is_dir()
+
+
 def test_the_reassignment_tool_calls_it_off(cluster: BrokerCluster, tmp_path: Path) -> None:
     create_topic(cluster.bootstrap, "kept", 0, assignment=[[1, 2]])
     produce(cluster.bootstrap, "kept", [os.urandom(10_000)] * 400)
