@@ -262,7 +262,8 @@ class TestAcks:
         context.request.body = memoryview(b"frame")
         request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [data])])
         ProduceHandler(node.partitions, node.deadlines, node.loop)(request, context)
-        assert (data.records, context.request.body) == (None, b"")
+        assert data.records is None
+        assert len(context.request.body) == 0
 
     def test_the_timeout_says_so_and_keeps_what_was_appended(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
