@@ -1,0 +1,108 @@
+"""What is known of one segment in remote storage, and the events that change it (KIP-405, "RemoteLogSegmentMetadata").
+
+Values only: which state may follow which is in `segment_state.py`, their bytes are in `metadata_records.py`.
+"""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from protocol.primitives import Uuid, uuid_to_text
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of one incarnation of a topic: a topic that is made again under its name has another id."""
+
+    topic_id: Uuid
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RemoteSegmentId(NamedTuple):
+    """Made anew for every attempt to copy a segment, so that no two attempts meet in the store."""
+
+    partition: TopicIdPartition
+    id: Uuid
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{uuid_to_text(self.id)}"
+
+
+class SegmentState(IntEnum):
+    COPY_STARTED = 0
+    COPY_FINISHED = 1
+    DELETE_STARTED = 2
+    DELETE_FINISHED = 3
+
+
+class PartitionDeleteState(IntEnum):
+    MARKED = 0
+    STARTED = 1
+    FINISHED = 2
+
+
+class SegmentEpoch(NamedTuple):
+    """From `start_offset` on, records of this segment were written by the leader of `epoch`."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSegment:
+    """One segment in remote storage.
+
+    `end_offset` is the last offset that the segment stands for, whether or not a record has it. `leader_epochs` ascend
+    and are never empty; the first starts at `start_offset`. `size_bytes` counts the log file alone. Times are in
+    milliseconds since 1970; `event_timestamp_ms` and `broker_id` are those of the last event.
+    """
+
+    id: RemoteSegmentId
+    start_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    broker_id: int
+    event_timestamp_ms: int
+    size_bytes: int
+    leader_epochs: tuple[SegmentEpoch, ...]
+    state: SegmentState = SegmentState.COPY_STARTED
+    custom_metadata: bytes | None = None
+    txn_index_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.leader_epochs:
+            raise ValueError(f"{self.id} has no leader epochs")
+        if not 0 <= self.start_offset <= self.end_offset:
+            raise ValueError(f"{self.id} is from {self.start_offset} to {self.end_offset}")
+
+    def updated(self, update: "SegmentUpdate") -> "RemoteSegment":
+        """This segment after an event; the custom metadata of an earlier event stays if the new one has none."""
+        return replace(
+            self,
+            state=update.state,
+            event_timestamp_ms=update.event_timestamp_ms,
+            broker_id=update.broker_id,
+            custom_metadata=self.custom_metadata if update.custom_metadata is None else update.custom_metadata,
+        )
+
+
+class SegmentUpdate(NamedTuple):
+    """An event in the life of a segment that is known already."""
+
+    id: RemoteSegmentId
+    state: SegmentState
+    event_timestamp_ms: int
+    broker_id: int
+    custom_metadata: bytes | None = None
+
+
+class PartitionDelete(NamedTuple):
+    """An event in the removal of all that remote storage has of a partition."""
+
+    partition: TopicIdPartition
+    state: PartitionDeleteState
+    event_timestamp_ms: int
+    broker_id: int
