@@ -192,7 +192,7 @@ class Checker:
             return
         if history.is_recovering:
             history.is_recovering = False
-            lost = history.go_back(node.disk.between(name, 0, 2**62), self._idempotent)
+            lost = history.go_back(node.disk.between(name, 0, 2**62), now.log_start_offset, self._idempotent)
             self.counts.add("records lost to unclean elections", len(lost))
             self.note(f"{name} is what node {node.id} has of it: {history.end}, {len(lost)} batches are lost")
         registration = self._registered[name]
@@ -305,7 +305,7 @@ class Checker:
             signature = (
                 len(history.batches),
                 history.generation,
-                history.deleted_to,
+                history.needed_from,
                 registration,
                 *(self._nodes[member].disk.removals for member in registration.isr),
             )
@@ -349,8 +349,7 @@ class Checker:
 
     def on_deleted(self, name: ReplicaName, offset: int) -> None:
         """Records below an offset were deleted, by order of a client."""
-        history = self.histories[name]
-        history.deleted_to = max(history.deleted_to, offset)
+        self.histories[name].delete(offset)
         self.note(f"{name} is deleted below {offset}")
         self.counts.add("deletions")
 

@@ -40,7 +40,9 @@ class History:
         self.batches: list[LoggedBatch] = []
         self.generation = 0
         self.deleted_to = 0
-        """Below it, a replica need not have records any more."""
+        """Below it, records were deleted on demand."""
+        self.needed_from = 0
+        """Below it, a replica need not have records: they were deleted, and no leader has begun anew there since."""
         self.lineage_epoch = -1
         """The leader epoch of the last unclean election."""
         self.is_recovering = False
@@ -63,7 +65,7 @@ class History:
     @property
     def first_needed(self) -> int:
         """The index of the first batch that replicas must have."""
-        return bisect_right(self.batches, self.deleted_to, key=lambda batch: batch.end_offset)
+        return bisect_right(self.batches, self.needed_from, key=lambda batch: batch.end_offset)
 
     def ending_at(self, end_offset: int) -> LoggedBatch | None:
         """The committed batch that ends at an offset."""
@@ -84,17 +86,26 @@ class History:
         self._idempotent.add(crc)
         return True
 
-    def go_back(self, log: Sequence[LoggedBatch], is_idempotent: set[int]) -> list[LoggedBatch]:
-        """Only what this log has is certain now; returns what is lost."""
+    def delete(self, offset: int) -> None:
+        """Whoever may decide it wants nothing below an offset any more."""
+        self.deleted_to = max(self.deleted_to, offset)
+        self.needed_from = max(self.needed_from, offset)
+
+    def go_back(self, log: Sequence[LoggedBatch], log_start: int, is_idempotent: set[int]) -> list[LoggedBatch]:
+        """Only what this log has is certain now, or had before its start; returns what is lost.
+
+        Where the log ends before records that were deleted elsewhere, other records come in their place.
+        """
         kept = 0
         have = {batch.base_offset: batch for batch in log}
         for batch in self.batches:
             same = have.get(batch.base_offset)
-            if (same is None or not same.is_same(batch)) and batch.end_offset > self.deleted_to:
+            if (same is None or not same.is_same(batch)) and batch.end_offset > log_start:
                 break
             kept += 1
         lost = self.batches[kept:]
         del self.batches[kept:]
         self._idempotent -= {batch.crc for batch in lost} & is_idempotent
+        self.needed_from = min(self.needed_from, self.end)
         self.generation += 1
         return lost
