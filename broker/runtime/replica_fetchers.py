@@ -108,6 +108,7 @@ class ReplicaFetchers:
         """Fetch from now on; until then replicas are only noted. To be called once the broker is registered: without an
         epoch it would count as the broker that it was in its life before (KIP-903).
         """
+        assert self._broker_epoch() >= 0, "who fetches without an epoch may be taken for another life of the broker"
         held, self._held = self._held, None
         for partition in (held or {}).values():
             self.follow(partition)

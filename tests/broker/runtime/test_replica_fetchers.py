@@ -241,6 +241,7 @@ def test_nothing_is_fetched_before_the_broker_is_registered() -> None:
     """Without an epoch it would count as the broker that it was in its life before (KIP-903)."""
     bench = bench_with("t-0", "t-1")
     followed = [bench.replicas[name] for name in ("t-0", "t-1")]
+    epochs = [-1]
     fetchers = ReplicaFetchers(
         bench.BROKER_ID,
         bench.transport,
@@ -250,12 +251,16 @@ def test_nothing_is_fetched_before_the_broker_is_registered() -> None:
         listener="INTERNAL",
         settings=FetcherSettings(),
         fetcher_count=lambda: 1,
-        broker_epoch=lambda: 91,
+        broker_epoch=lambda: epochs[-1],
     )
     for replica in followed:
         fetchers.follow(replica)
     fetchers.unfollow(followed[0])
     assert fetchers.fetchers() == []
+    with pytest.raises(AssertionError, match="without an epoch"):
+        fetchers.begin()
+    assert fetchers.fetchers() == []
+    epochs.append(91)
     fetchers.begin()
     (fetcher,) = fetchers.fetchers()
     assert [each.partition for each in fetcher.core.members()] == [followed[1]]

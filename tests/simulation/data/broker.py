@@ -22,6 +22,7 @@ from broker.metadata.image_difference import difference
 from broker.metadata.loader import MetadataLoader, Publication, RecordBatch
 from broker.metadata.slices import finish
 from broker.net.peer import Endpoint
+from broker.node.data import set_aside_strays
 from broker.replication.fetch_plan import FetcherSettings
 from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller_driver import MetadataPublisher
@@ -151,7 +152,6 @@ class Broker:
         self._first_image = asyncio.Event()
         self.data: DataPart | None = None
         self.lifecycle: BrokerLifecycle | None = None
-        self.was_serving = False
         self.has_lost_directory = False
 
     def start(self) -> None:
@@ -181,23 +181,26 @@ class Broker:
         await self._first_image.wait()
         image = self._loader.image
         node.disk.is_starting = True
-        log_dirs.load(
-            partial(self._config, image), now_ms=self.process.now_ms(), is_stray=partial(self._is_stray, image)
-        )
+        log_dirs.load(partial(self._config, image), now_ms=self.process.now_ms())
         node.disk.is_starting = False
         self.lifecycle = lifecycle = self._build_lifecycle(log_dirs)
         self.data = data = DataPart(self, log_dirs, failures, lifecycle)
-        for publisher in (data.fetchers, data.partitions, lifecycle):
-            self._add_publisher(publisher)
-        data.start_tasks()
+        self._add_publisher(lifecycle)
         self.process.spawn(self._guarded(lifecycle.run))
         await lifecycle.wait_caught_up()
-        data.fetchers.begin()
+        self._take_up_roles(data)
         lifecycle.become_ready()
         await lifecycle.wait_unfenced()
         if not node.is_leaving:
-            self.was_serving = True
             self.around.wires.listen(node.endpoint, self)
+
+    def _take_up_roles(self, data: "DataPart") -> None:
+        """Once the metadata holds the own registration."""
+        set_aside_strays(data.store, data.log_dirs, self.cache.image, self.node.id)
+        for publisher in (data.fetchers, data.partitions):
+            self._add_publisher(publisher)
+        data.fetchers.begin()
+        data.start_tasks()
 
     def _build_lifecycle(self, log_dirs: LogDirs) -> BrokerLifecycle:
         scenario, endpoint = self.around.scenario, self.node.endpoint
@@ -237,11 +240,6 @@ class Broker:
 
     def _config(self, image: MetadataImage, topic: str) -> LogConfig:
         return log_config(self.around.scenario, image, topic)
-
-    def _is_stray(self, image: MetadataImage, partition: TopicPartition, topic_id: Uuid | None) -> bool:
-        topic = image.topics.by_id(topic_id) if topic_id is not None else None
-        registration = None if topic is None else topic.partition(partition.partition)
-        return registration is None or self.node.id not in registration.replicas
 
     # ---- metadata
 
@@ -383,7 +381,6 @@ class DataPart:
             fetcher_count=lambda: scenario.fetchers,
             broker_epoch=lambda: lifecycle.epoch,
         )
-        self.fetchers.begin()
         self.isr_updates = IsrUpdates(node.id, errands, lifecycle, process)
         self.partitions = Partitions(
             node.id,

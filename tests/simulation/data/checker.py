@@ -138,9 +138,9 @@ class Checker:
         self.lost.add(node.id)
 
     def on_broker_event(self, node: Node) -> None:
-        """After an event of a broker. Nobody hears of one that was not let in yet: it may live in the past."""
+        """After an event of a broker."""
         broker = node.broker
-        if broker is None or broker.data is None or not broker.was_serving:
+        if broker is None or broker.data is None:
             self._check_members()
             return
         for topic in broker.data.partitions.by_id.values():

@@ -17,12 +17,18 @@ from broker.replication.isr import CommittedIsr, PendingIsr
 from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgress, IsrEligibility, Leader
 from broker.replication.partition import Assignment, Role
 from broker.runtime import partition_reads
+from broker.runtime.broker_lifecycle import BrokerLifecycle
 from broker.runtime.partition import Partition
 from broker.runtime.partitions import Partitions
+from broker.runtime.replica_fetchers import ReplicaFetchers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 from tests.simulation.data.campaign import Patch, run_script, run_seed
-from tests.simulation.data.scripts import fetch_of_a_former_life, follower_from_an_older_epoch
+from tests.simulation.data.scripts import (
+    fetch_of_a_former_life,
+    fetch_of_an_unregistered_life,
+    follower_from_an_older_epoch,
+)
 
 EVENTS: Final = 2_000
 
@@ -97,6 +103,16 @@ def _eligible_in_any_life(partitions: Partitions, broker_id: int, broker_epoch: 
     return broker is not None and broker.is_active
 
 
+async def _no_wait(lifecycle: BrokerLifecycle) -> None:
+    """As if the own registration were read."""
+
+
+def _begin_at_once(fetchers: ReplicaFetchers) -> None:
+    held, fetchers._held = fetchers._held, None
+    for partition in (held or {}).values():
+        fetchers.follow(partition)
+
+
 class Planted(NamedTuple):
     """A bug, the rules of which one must notice, and among how many seeds, from `first` on, it must happen.
 
@@ -137,6 +153,15 @@ PLANTED: Final[Mapping[str, Planted]] = {
         _DATA,
         60,
         script=fetch_of_a_former_life,
+    ),
+    "fetching before the broker is registered": Planted(
+        (
+            Patch(BrokerLifecycle, "wait_caught_up", _no_wait),
+            Patch(ReplicaFetchers, "begin", _begin_at_once),
+        ),
+        _DATA,
+        20,
+        script=fetch_of_an_unregistered_life,
     ),
     "truncating to the high watermark": Planted((Patch(Partition, "_begin_reign", _cut_at_high_watermark),), _DATA, 50),
     "committing what the confirmed in-sync set has": Planted(

@@ -85,6 +85,13 @@ class Stage:
         assert registration is not None
         return set(registration.isr)
 
+    def is_active(self, node_id: int) -> bool:
+        """Whether a node is let in, in the life that it has now."""
+        registered, broker = self.simulation.service.image.brokers.get(node_id), self.node(node_id).broker
+        if registered is None or broker is None:
+            return False
+        return registered.is_active and registered.incarnation_id == broker.incarnation_id
+
     def append(self, node_id: int) -> None:
         """A record with acks=1 to whoever takes itself for the leader."""
         self._number += 1
@@ -159,8 +166,34 @@ def fetch_of_a_former_life(seed: int) -> None:
         stage.simulation.crash(stage.node(3), power=True, luck=_Misfortune())
         stage.simulation.start(stage.node(3))
         stage.until(lambda: 3 not in stage.isr)
-        stage.until(lambda: stage.simulation.service.image.brokers.is_active(3))
+        stage.until(lambda: stage.is_active(3))
         stage.wait_ms(300.0)
+        stage.cut()
+        stage.wait_ms(2_000.0)
+    finally:
+        stage.simulation.end_processes()
+
+
+def fetch_of_an_unregistered_life(seed: int) -> None:
+    """Why nobody fetches before it is registered. Broker 3 is killed, comes back with all that it had, and a fetch of
+    that life is under way for long. It loses its power before it is registered, and with it what it had; comes back
+    without, and leaves the in-sync set. Then the fetch arrives: without an epoch it could be of any life."""
+    stage = Stage(seed)
+    try:
+        stage.begin()
+        for _ in range(5):
+            stage.append(1)
+        stage.until(lambda: all(stage.partition(node_id).log.high_watermark == 5 for node_id in (1, 2, 3)))
+        stage.cut((3, 1), (3, 0))
+        stage.simulation.crash(stage.node(3), power=False)
+        stage.simulation.start(stage.node(3))
+        stage.wait_ms(100.0)
+        stage.simulation.crash(stage.node(3), power=True, luck=_Misfortune())
+        stage.cut((3, 1))
+        stage.simulation.start(stage.node(3))
+        stage.until(lambda: 3 not in stage.isr)
+        stage.until(lambda: stage.is_active(3))
+        stage.wait_ms(50.0)
         stage.cut()
         stage.wait_ms(2_000.0)
     finally:

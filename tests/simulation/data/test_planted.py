@@ -7,7 +7,11 @@ import pytest
 
 from tests.simulation.data.campaign import run_script, workers
 from tests.simulation.data.planted import PLANTED, run_planted
-from tests.simulation.data.scripts import fetch_of_a_former_life, follower_from_an_older_epoch
+from tests.simulation.data.scripts import (
+    fetch_of_a_former_life,
+    fetch_of_an_unregistered_life,
+    follower_from_an_older_epoch,
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +32,9 @@ def test_a_planted_bug_is_found(bug: str, worker: Pool) -> None:
     pytest.fail(f"not noticed in {planted.seeds} seeds; instead: {[each for each in noticed if each is not None]}")
 
 
-@pytest.mark.parametrize("script", [follower_from_an_older_epoch, fetch_of_a_former_life])
+@pytest.mark.parametrize(
+    "script", [follower_from_an_older_epoch, fetch_of_a_former_life, fetch_of_an_unregistered_life]
+)
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_script_without_a_planted_bug_breaks_no_rule(script: object, seed: int) -> None:
     assert callable(script)
