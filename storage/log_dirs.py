@@ -28,7 +28,6 @@ from storage.checkpoints import (
     RECOVERY_POINT_FILE,
     TopicPartition,
     read_offsets,
-    read_topic_id,
     write_offsets,
 )
 from storage.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
@@ -126,8 +125,6 @@ class _Found(NamedTuple):
 
 ConfigOf = Callable[[str], LogConfig]
 """The LogConfig of a topic by its name."""
-IsStray = Callable[[TopicPartition, Uuid | None], bool]
-"""Whether the metadata assigns no such replica (partition, topic id on disk) to this node."""
 OnFailure = Callable[[LogDir, Sequence[Log]], None]
 """Told of a directory that went offline and the logs that went with it, on the thread that met the error."""
 
@@ -228,9 +225,7 @@ class LogDirs:
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
-    def load(
-        self, config_of: ConfigOf, *, now_ms: int, threads_per_directory: int = 1, is_stray: IsStray | None = None
-    ) -> None:
+    def load(self, config_of: ConfigOf, *, now_ms: int, threads_per_directory: int = 1) -> None:
         """Opens every log there is, recovering what needs it; directories in parallel if there may be threads.
 
         Blocks. Raises NotALog, DuplicateLog, NoLogDir.
@@ -239,7 +234,7 @@ class LogDirs:
         _refuse_duplicates(found)
         for directory in self.online:
             mine = [entry for entry in found if entry.directory is directory]
-            self._guarded(directory, self._load_directory, mine, config_of, now_ms, threads_per_directory, is_stray)
+            self._guarded(directory, self._load_directory, mine, config_of, now_ms, threads_per_directory)
         self._require_one()
 
     def _find(self, directory: LogDir) -> list[_Found]:
@@ -262,22 +257,15 @@ class LogDirs:
                 found.append(_Found(directory, path, partition))
 
     def _load_directory(
-        self,
-        directory: LogDir,
-        found: Sequence[_Found],
-        config_of: ConfigOf,
-        now_ms: int,
-        threads: int,
-        is_stray: IsStray | None,
+        self, directory: LogDir, found: Sequence[_Found], config_of: ConfigOf, now_ms: int, threads: int
     ) -> None:
         directory.previous_epoch = take_marker(self._fs, directory.path)
         checkpoints = self._read_checkpoints(directory)
-        mine = [entry for entry in found if not self._set_aside_stray(entry, is_stray)]
 
         def open_one(entry: _Found) -> Log:
             return self._open_log(entry, config_of(entry.partition.topic), checkpoints, now_ms)
 
-        for log in _map_in_threads(open_one, mine, threads):
+        for log in _map_in_threads(open_one, found, threads):
             self._register(log, directory)
         directory.is_loaded = True
         self._write_checkpoints(directory)
@@ -297,12 +285,6 @@ class LogDirs:
         except CorruptCheckpoint:
             return {}
         return self._on_disk[path]
-
-    def _set_aside_stray(self, entry: _Found, is_stray: IsStray | None) -> bool:
-        if is_stray is None or not is_stray(entry.partition, read_topic_id(self._fs, entry.path)):
-            return False
-        entry.directory.kept_aside.append(self._rename_aside(entry.path, entry.partition, STRAY_SUFFIX))
-        return True
 
     def _open_log(self, entry: _Found, config: LogConfig, checkpoints: Checkpoints, now_ms: int) -> Log:
         log = Log.open(

@@ -294,18 +294,15 @@ def test_a_replica_that_is_not_ours_is_kept_aside() -> None:
     node = Node()
     append(node.create(T0))
     node.create(T1)
-    node.stop()
-    dirs = LogDirs.open(node.fs, ["a"], node.on_failure)
-    dirs.load(
-        lambda topic: LogConfig(), now_ms=NOW_MS, is_stray=lambda partition, id: (partition, id) == (T0, TOPIC_ID)
-    )
-    assert [log.name for log in dirs] == ["t-1"]
-    (aside,) = dirs.directories[0].kept_aside
+    aside = node.dirs.set_aside_as_stray(T0)
+    assert aside is not None
     assert aside.endswith("-stray")
     assert node.fs.exists(join(aside, "00000000000000000000.log"))
-    dirs.set_aside_as_stray(T1)
-    assert len(dirs.directories[0].kept_aside) == 2
-    assert len(dirs) == 0
+    assert node.dirs.directories[0].kept_aside == [aside]
+    node.stop()
+    node.start()
+    assert [log.name for log in node.dirs] == ["t-1"]
+    assert node.dirs.directories[0].kept_aside == [aside]
 
 
 def test_other_directories_are_left_alone() -> None:
