@@ -16,6 +16,7 @@ from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.metadata.cluster_image import Endpoint as RegisteredEndpoint
+from broker.metadata.delta import MetadataDelta
 from broker.metadata.features import SUPPORTED_FEATURES
 from broker.metadata.image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image_difference import difference
@@ -481,9 +482,14 @@ def _base_config(scenario: Scenario) -> LogConfig:
     )
 
 
-def _whole(image: MetadataImage) -> Any:
-    """The delta that leads from nothing to an image."""
-    return finish(difference(EMPTY_IMAGE, image))
+def _whole(image: MetadataImage) -> MetadataDelta:
+    """The delta that leads from nothing to an image, in an order that is the same in every process."""
+    delta = finish(difference(EMPTY_IMAGE, image))
+    if delta.topics is not None:
+        delta.topics.changed = dict(sorted(delta.topics.changed.items()))
+    if delta.configs is not None:
+        delta.configs.changes = dict(sorted(delta.configs.changes.items()))
+    return delta
 
 
 def _nothing() -> None:

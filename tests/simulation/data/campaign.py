@@ -1,23 +1,16 @@
-"""Seeds with the real parts, or with some of them planted wrong.
-
-The order in which the controller goes through partitions depends on Python's hashes of bytes. So histories run in
-processes of their own, which all have the same hash seed.
-"""
+"""Seeds with the real parts, or with some of them planted wrong, in processes of their own or in this one."""
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from tests.simulation.data.schedule import RandomSchedule
 from tests.simulation.data.simulation import Result, Simulation
 from tests.simulation.history import Violation
-
-_HASH_SEED: Final = {"PYTHONHASHSEED": "0"}
 
 
 class Patch(NamedTuple):
@@ -44,7 +37,7 @@ def planted(patches: Sequence[Patch]) -> Iterator[None]:
 
 
 def run_seed(seed: int, events: int, patches: Sequence[Patch] = ()) -> Result:
-    """The history of a seed: always the same, as long as the code and the hash seed are."""
+    """The history of a seed: always the same, as long as the code is."""
     with planted(patches):
         return Simulation(seed, RandomSchedule, events=events).run()
 
@@ -67,5 +60,5 @@ def run_job(job: tuple[int, int]) -> Result:
 @contextmanager
 def workers(count: int) -> Iterator[Pool]:
     """Processes to run seeds in."""
-    with patch.dict(os.environ, _HASH_SEED), get_context("spawn").Pool(count) as pool:
+    with get_context("spawn").Pool(count) as pool:
         yield pool
