@@ -1,6 +1,7 @@
 """A hosted partition as those see it who keep it up with its leader (`partition.Partition` is one)."""
 
 from asyncio import Future
+from collections.abc import Callable
 from typing import Protocol
 
 from broker.metrics.topics import TopicMeters
@@ -19,6 +20,15 @@ class FollowedPartition(Replica, Protocol):
 
     @property
     def traffic(self) -> TopicMeters: ...
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether its leader may be told of all that it has: nothing waits for a flush (`flush.messages`)."""
+        ...
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call back when that is so, or when nobody need wait for it any more."""
+        ...
 
     def append_fetched(
         self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int

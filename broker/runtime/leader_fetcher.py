@@ -4,6 +4,9 @@ One request of the session is on its way at a time, and the next one leaves in t
 the answer was appended: it is also what tells the leader that they were. Records stay where they were received until
 the log writes them. An answer of many megabytes is appended in slices, between which the loop serves others.
 
+Where a topic wants records flushed before they count (`flush.messages`), nothing is asked before they are: a request
+says "I have everything below". Kafka's fetcher waits for the disk as well, within the append.
+
 Connections are the transport's; which replicas belong here is `replica_fetchers.py`'s.
 """
 
@@ -86,6 +89,7 @@ class LeaderFetcher:
         self._express: dict[int, LeaderConnection] = {}  # by lane
         self._address = 0  # counts: answers from a former one are void
         self._appending: deque[Fetched[FollowedPartition]] = deque()
+        self._unflushed: dict[PartitionKey, FollowedPartition] = {}
         self._timer: Deadline | None = None
         self._is_turn_due = False
         self._is_failing = False
@@ -96,11 +100,14 @@ class LeaderFetcher:
     def add(self, partition: FollowedPartition) -> None:
         """Fetch for a replica, with whatever else is added in this turn of the loop."""
         self.core.add(partition)
+        self._note_unflushed((partition.topic_id, partition.index), partition)
         self.wake()
 
     def remove(self, key: PartitionKey) -> None:
         """Fetch no more for a replica."""
         self.core.remove(key)
+        if self._unflushed.pop(key, None) is not None:
+            self.wake()
 
     def move(self, endpoint: Endpoint) -> None:
         """The leader is reached elsewhere from now on."""
@@ -154,7 +161,7 @@ class LeaderFetcher:
 
     def _pump(self) -> None:
         """Send what may be sent, and come back when something else may."""
-        if self._is_closed or self._appending:
+        if self._is_closed or self._appending or self._unflushed:
             return
         now_ms = self._now_ms()
         request = self.core.next_request(self._sender(), now_ms)
@@ -275,10 +282,22 @@ class LeaderFetcher:
         if not taken:
             self.core.on_not_appended(followed, now_ms)
             return 0
+        self._note_unflushed(followed.key, followed.partition)
         self.core.on_appended(fetched, now_ms)
         self.meters.bytes += size_bytes
         followed.partition.traffic.replication_bytes_in += size_bytes
         return size_bytes
+
+    def _note_unflushed(self, key: PartitionKey, partition: FollowedPartition) -> None:
+        if not partition.is_flushed:
+            self._unflushed[key] = partition
+            partition.when_flushed(partial(self._on_flushed, key, partition))
+
+    def _on_flushed(self, key: PartitionKey, partition: FollowedPartition) -> None:
+        """It may have gone and come back meanwhile, and have more to flush by now."""
+        if partition.is_flushed and self._unflushed.get(key) is partition:
+            del self._unflushed[key]
+            self.wake()
 
     def _on_refused(self, followed: _Followed, error: KafkaError, now_ms: int) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:

@@ -394,6 +394,15 @@ class Partition:
         log = self.log
         return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, log.log_start_offset)
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the leader may be told of all that this replica has: nothing waits for a flush (`flush.messages`)."""
+        return self._hold.is_over
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call back when that is so, or when nobody need wait for it any more."""
+        self._hold.when_over(callback)
+
     def end_for_epoch(self, epoch: int) -> EpochEnd:
         """Where an epoch, or the greatest below it, ends in this replica's own log."""
         return EpochEnd(*self.log.end_offset_for_epoch(epoch))
@@ -498,6 +507,7 @@ class Partition:
             error = self.offline(error)
         if error is None:
             self._hold.on_cut()
+            self._hold.settle()
             for callback in waiting:
                 callback()
             self.marks.fire()

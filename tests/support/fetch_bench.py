@@ -140,6 +140,8 @@ class FakeReplica:
         self.cut_takes_s = 0.0
         self.fault: Exception | None = None
         self.refuses_cuts = False
+        self.is_flushed = True
+        self.on_flushed: list[Callable[[], None]] = []
         self._loop = loop
         self._say = say
 
@@ -151,6 +153,9 @@ class FakeReplica:
 
     def fetch_position(self) -> FetchPosition:
         return FetchPosition(self.log.end, self.log.last_epoch, self.log.start)
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        self.on_flushed.append(callback)
 
     def end_for_epoch(self, epoch: int) -> EpochEnd:
         return self.log.end_of(epoch)

@@ -14,6 +14,7 @@ from broker.runtime.replica_fetchers import ReplicaFetchers
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.primitives import Uuid
+from storage.config import LogConfig
 from tests.support.data_plane import BROKER_ID, LISTENER, Answer, DataPlane
 
 FOLLOWER = 2  # as the leader's metadata has it; each plane takes itself for broker 1
@@ -127,6 +128,21 @@ def test_records_and_high_watermark_arrive_and_what_is_held_is_committed() -> No
     assert pair.leader.partition().log.high_watermark == 3
     assert pair.follower.partition().log.high_watermark == 3
     assert pair.follower.partition().traffic.replication_bytes_in == len(pair.log_of(pair.leader))
+
+
+def test_what_a_follower_has_yet_to_flush_is_not_committed() -> None:
+    """With `flush.messages`, a crash of all replicas at once loses nothing that was acknowledged."""
+    pair = Pair()
+    pair.follow()
+    pair.follower.partition().configure(LogConfig(flush_messages=1))
+    pair.follower.io.is_held = True
+    pair.leader.produce(b"a")
+    pair.serve()
+    assert pair.agrees
+    assert pair.leader.partition().log.high_watermark == 0
+    pair.follower.io.release()
+    pair.serve()
+    assert pair.leader.partition().log.high_watermark == 1
 
 
 def test_what_comes_later_arrives_through_the_session() -> None:

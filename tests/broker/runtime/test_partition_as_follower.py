@@ -371,6 +371,55 @@ class TestTruncate:
         assert partition.log.high_watermark == 1
 
 
+class TestFlush:
+    """The leader hears of records once they are as safe as the topic wants them (`flush.messages`)."""
+
+    def flushing(self, node: DataPlane) -> Partition:
+        """A follower that has to flush a record."""
+        followed(node, LogConfig(flush_messages=2))
+        partition = node.partition()
+        node.io.is_held = True
+        assert partition.append_fetched(0, 0, records(0), 0, 0)
+        assert partition.append_fetched(0, 1, records(1), 0, 0)
+        return partition
+
+    def test_as_few_as_the_topic_allows_need_no_flush(self, node: DataPlane) -> None:
+        followed(node, LogConfig(flush_messages=2))
+        assert node.partition().append_fetched(0, 0, records(0), 0, 0)
+        assert node.partition().is_flushed
+
+    def test_more_do(self, node: DataPlane) -> None:
+        assert not self.flushing(node).is_flushed
+
+    def test_it_may_be_told_of_once_the_disk_has_it(self, node: DataPlane) -> None:
+        partition = self.flushing(node)
+        told: list[int] = []
+        partition.when_flushed(lambda: told.append(partition.log.recovery_point))
+        node.loop.run_soon()
+        assert told == []
+        node.io.release()
+        node.loop.run_soon()
+        assert told == [2]
+        assert partition.is_flushed
+
+    def test_what_is_cut_needs_no_flush(self, node: DataPlane) -> None:
+        partition = self.flushing(node)
+        told: list[int] = []
+        partition.when_flushed(lambda: told.append(partition.log.log_end_offset))
+        partition.truncate(0, 1)
+        node.io.release()
+        node.loop.run_soon()
+        assert told == [1]
+        assert partition.is_flushed
+
+    def test_nobody_waits_for_a_replica_that_is_gone(self, node: DataPlane) -> None:
+        partition = self.flushing(node)
+        told: list[int] = []
+        partition.when_flushed(lambda: told.append(1))
+        node.delete_topic(partition.topic_id)
+        assert told == [1]
+
+
 class TestRestart:
     def test_the_log_goes_on_elsewhere(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=5)

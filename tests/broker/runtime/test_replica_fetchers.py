@@ -13,7 +13,7 @@ from broker.runtime.partition import Partition
 from broker.runtime.replica_fetchers import ReplicaFetchers, fetcher_index
 from broker.runtime.waiters import Deadlines
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.fetch_bench import RECORD, FollowerBench
+from tests.support.fetch_bench import RECORD, FakeReplica, FollowerBench
 
 
 def fits(partition: Partition, fetchers: ReplicaFetchers) -> tuple[FollowedPartition, FollowerSource]:
@@ -86,6 +86,53 @@ def test_slices_of_a_leader_that_was_left_are_not_appended() -> None:
     bench.advance(10)
     assert len(appended) == 1
     assert bench.replicas["t-1"].log.end == 0
+
+
+def test_nothing_is_asked_while_records_have_yet_to_be_flushed() -> None:
+    """The next request would tell the leader that this follower has them."""
+    bench = bench_with("t-0", "t-1")
+    (fetcher,) = bench.fetchers.fetchers()
+    replica = bench.replicas["t-0"]
+    replica.is_flushed = False
+    bench.write(1, "t-0", 1)
+    bench.advance(1_000)
+    assert not fetcher.core.is_waiting
+    flush(replica)
+    bench.advance(10)
+    assert fetcher.core.is_waiting
+
+
+def flush(replica: FakeReplica) -> None:
+    replica.is_flushed = True
+    waiting, replica.on_flushed = replica.on_flushed, []
+    for callback in waiting:
+        callback()
+
+
+def test_a_replica_that_comes_with_records_to_be_flushed_is_waited_for() -> None:
+    """It led until now, and has what it appended as leader."""
+    bench = bench_with("t-0")
+    (fetcher,) = bench.fetchers.fetchers()
+    bench.unfollow("t-0")
+    bench.replicas["t-0"].is_flushed = False
+    bench.follow("t-0", 1, 1)
+    requests = fetcher.meters.requests
+    bench.advance(1_000)
+    assert fetcher.meters.requests == requests
+    flush(bench.replicas["t-0"])
+    bench.advance(10)
+    assert fetcher.meters.requests == requests + 1
+
+
+def test_others_go_on_when_a_replica_that_has_yet_to_flush_leaves() -> None:
+    bench = bench_with("t-0", "t-1")
+    (fetcher,) = bench.fetchers.fetchers()
+    bench.replicas["t-0"].is_flushed = False
+    bench.write(1, "t-0", 1)
+    bench.advance(1_000)
+    bench.unfollow("t-0")
+    bench.advance(10)
+    assert fetcher.core.is_waiting
 
 
 def test_an_unknown_leader_is_not_fetched_from() -> None:
