@@ -58,7 +58,7 @@ from storage.config import LogConfig
 from storage.log import Log
 from storage.log_dirs import LogDir, LogDirs
 from storage.removals import PendingRemovals
-from tests.simulation.data.disk import PartitionDisk
+from tests.simulation.data.disk import PartitionDisk, ReplicaName
 from tests.simulation.data.metadata import CONTROLLER, Feed, Refusal
 from tests.simulation.data.network import LISTENER, Call, Connection, Outcome, Wires
 from tests.simulation.data.process import TaskProcess
@@ -104,6 +104,9 @@ class Surroundings(Protocol):
 
     def note_directory_failure(self, node: "Node") -> None: ...
 
+    def note_fetch(self, node: "Node", request: FetchRequest) -> None:
+        """A broker asks a leader for more."""
+
     def on_end(self, node: "Node", broker: "Broker", error: BaseException | None) -> None:
         """A process ended by itself: `error` made it, or it was asked to shut down."""
 
@@ -122,6 +125,8 @@ class Node:
         self.starts = 0
         self.moves = 0
         """Changes of address so far."""
+        self.recovered: dict[ReplicaName, int] = {}
+        """Where logs ended when the process began: nobody flushes what it found."""
         self.broker: Broker | None = None
         self.is_leaving = False
 
@@ -184,6 +189,7 @@ class Broker:
         node.disk.is_starting = True
         log_dirs.load(partial(self._config, image), now_ms=self.process.now_ms())
         node.disk.is_starting = False
+        node.recovered = {ReplicaName(log.topic, log.partition): log.log_end_offset for log in log_dirs}
         self.lifecycle = lifecycle = self._build_lifecycle(log_dirs)
         self.data = data = DataPart(self, log_dirs, failures, lifecycle)
         self._add_publisher(lifecycle)
@@ -289,16 +295,19 @@ class Broker:
 
     def connect(self, endpoint: Endpoint, client_id: str) -> "LeaderPath":
         scenario = self.around.scenario
-        return LeaderPath(Connection(self.around.wires, self.process, endpoint, client_id, scenario.socket_timeout_ms))
+        connection = Connection(self.around.wires, self.process, endpoint, client_id, scenario.socket_timeout_ms)
+        return LeaderPath(connection, partial(self.around.note_fetch, self.node))
 
 
 class LeaderPath:
     """Implements LeaderConnection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, note_fetch: Callable[[FetchRequest], None]) -> None:
         self._connection = connection
+        self._note_fetch = note_fetch
 
     def fetch(self, request: FetchRequest, done: FetchDone) -> None:
+        self._note_fetch(request)
         self._connection.ask(request, FETCH_VERSION, done)
 
     def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:

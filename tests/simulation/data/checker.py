@@ -9,6 +9,7 @@ The rules, by the names that violations carry:
 - LeaderCompleteness: whoever is elected from the in-sync or the eligible replicas has every committed record.
 - StrongIsr: so has every in-sync replica, by the controller's word, of whatever a leader believes to be committed
   (KIP-320's property). Not one that has lost its disk, or what it had not synced, and has yet to tell the controller.
+- ToldIsFlushed: where records are to be flushed one by one, no follower tells of one that is not.
 - OnlyDeletedRecordsGo: no log begins above what was deleted on demand.
 - MembersAreActive: nobody joins an in-sync set who is fenced or shutting down (KIP-841).
 - AcknowledgedIsCommitted, NoDuplicates, AcknowledgedIsKnown: what producers with acks=all and idempotence are promised.
@@ -233,6 +234,12 @@ class Checker:
                 f"node {node.id} has {history.name} {own.base_offset} of epoch {own.epoch} below its high watermark "
                 f"{now.high_watermark}; committed was that of epoch {last.epoch}",
             )
+
+    def on_told(self, node: Node, name: ReplicaName, offset: int) -> None:
+        """A follower tells its leader that it has everything below an offset, and `flush.messages` is 1."""
+        is_written = node.disk.ending_at(name, offset) is not None
+        if is_written and offset > node.recovered.get(name, 0) and not node.disk.ending_at(name, offset, durable=True):
+            self.fail("ToldIsFlushed", f"node {node.id} tells of {name} up to {offset}, which it has yet to flush")
 
     # The controller
 

@@ -64,9 +64,10 @@ class PartitionDisk(WatchedDisk):
         path = self.log_path(name)
         return [] if path is None else self.logged_between(path, start, end)
 
-    def ending_at(self, name: ReplicaName, end: int) -> LoggedBatch | None:
+    def ending_at(self, name: ReplicaName, end: int, *, durable: bool = False) -> LoggedBatch | None:
+        """The batch that ends at an offset, as written or as durable."""
         path = self.log_path(name)
-        return None if path is None else self.logged_ending_at(path, end)
+        return None if path is None else self.logged_ending_at(path, end, durable=durable)
 
     def start_of(self, name: ReplicaName) -> int:
         """Where the first batch begins; far away if there is none."""

@@ -178,6 +178,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"MembersAreActive"}),
         50,
     ),
+    "telling of records before they are flushed": Planted(
+        (Patch(Partition, "is_flushed", property(lambda _: True)),), frozenset({"ToldIsFlushed"}), 50
+    ),
     "not checking the epoch of the last fetched record": Planted(
         (Patch(partition_reads, "_divergence", lambda *_: None),), _DATA, 100
     ),

@@ -20,6 +20,7 @@ from protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from protocol.messages.fetch import FetchRequest
 from protocol.primitives import ZERO_UUID, Uuid
 from storage.errors import LogDirFailure
 from storage.log_dirs import NoLogDir
@@ -392,6 +393,15 @@ class Simulation:
     def note_directory_failure(self, node: Node) -> None:
         self.checker.counts.add("directory failures")
         self.checker.note(f"a log directory of node {node.id} fails")
+
+    def note_fetch(self, node: Node, request: FetchRequest) -> None:
+        if self.scenario.flush_messages != 1:
+            return
+        for topic in request.topics:
+            image = self.service.image.topics.by_id(topic.topic_id)
+            if image is not None:
+                for each in topic.partitions:
+                    self.checker.on_told(node, ReplicaName(image.name, each.partition), each.fetch_offset)
 
     def on_end(self, node: Node, broker: Broker, error: BaseException | None) -> None:
         """A broker ended itself. It may, when its disk failed or nobody takes its registration."""
