@@ -378,7 +378,7 @@ class FetcherCore(Generic[P]):
     def on_express(self, lane: int, response: FetchResponse | None, now_ms: int) -> Work[P]:
         """Take the answer to an express, or that there is none."""
         passengers = self._express.pop(lane)
-        found = None if response is None or response.error_code else self._resolve(response)
+        found = None if response is None or response.error_code else _passengers_in(response, passengers)
         for followed in passengers:
             followed.is_express = False
         if found is None:
@@ -386,8 +386,7 @@ class FetcherCore(Generic[P]):
                 if followed.awaits_answer:
                     self._delay(followed, now_ms)
             return Work(complaint="" if response is None else _complaint(response.error_code))
-        # A replica may be followed anew, and be asked for elsewhere, by the time an express of its last reign is back.
-        work = self._sort([each for each in found if each.followed in passengers], now_ms)
+        work = self._sort(found, now_ms)
         for followed in passengers:
             if followed.phase is Phase.FETCHING and not followed.is_listed:
                 self._changed[followed] = None
@@ -532,6 +531,23 @@ class FetcherCore(Generic[P]):
         else:
             followed.failures = 1
             self._enter(followed)
+
+
+def _passengers_in(response: FetchResponse, passengers: Iterable[Followed[P]]) -> list[Fetched[P]] | None:
+    """Whom the answer to an express is about; None if somebody was not in it.
+
+    Passengers may have left meanwhile, or be followed anew and asked for elsewhere: the answer is about them as they
+    were.
+    """
+    found: list[Fetched[P]] = []
+    by_key = {followed.key: followed for followed in passengers}
+    for topic in response.responses:
+        for data in topic.partitions:
+            followed = by_key.get((topic.topic_id, data.partition_index))
+            if followed is None:
+                return None
+            found.append(Fetched(followed, data))
+    return found
 
 
 def _complaint(code: int) -> str:

@@ -596,6 +596,29 @@ def test_a_passenger_that_left_meanwhile_is_gone() -> None:
     assert named(fetcher.ask()) == []
 
 
+def test_a_passenger_that_left_takes_nothing_from_the_others() -> None:
+    fetcher = waiting()
+    fetcher.core.add(FakeReplica("t", T, 3))
+    fetcher.core.add(FakeReplica("t", T, 4))
+    found = express(fetcher)
+    assert found is not None
+    fetcher.core.remove((T, 3))
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(3), records(4)])])
+    work = fetcher.core.on_express(found[0], response, 110)
+    assert [each.followed.key for each in work.appends] == [(T, 4)]
+    assert fetcher.followed(1).phase is Phase.FETCHING
+
+
+def test_an_express_that_speaks_of_others_says_nothing() -> None:
+    fetcher = waiting()
+    fetcher.core.add(FakeReplica("t", T, 3))
+    found = express(fetcher)
+    assert found is not None
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(0), records(3)])])
+    assert fetcher.core.on_express(found[0], response, 110).appends == []
+    assert fetcher.followed(1).phase is Phase.DELAYED
+
+
 def test_an_express_of_the_last_reign_says_nothing_of_this_one() -> None:
     fetcher = waiting()
     replica = FakeReplica("t", T, 3)
