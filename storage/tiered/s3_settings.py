@@ -1,0 +1,111 @@
+"""How to reach a bucket and what to store in it: the settings under `storage.s3.` and `storage.aws.`, as values.
+
+A field is named for its key: `multipart_upload_part_size` is `storage.s3.multipart.upload.part.size`.
+"""
+
+from dataclasses import dataclass, field
+
+MIN_PART_BYTES = 5 * 1024 * 1024
+"""S3 refuses smaller ones, but for the last of an upload."""
+
+MAX_PART_BYTES = 2**31 - 1
+
+_ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
+
+PROVIDER_METHODS = {
+    "DefaultCredentialsProvider": None,
+    "AwsCredentialsProviderChain": None,
+    "AnonymousCredentialsProvider": (),
+    "EnvironmentVariableCredentialsProvider": ("env",),
+    "ProfileCredentialsProvider": ("shared-credentials-file", "config-file", "assume-role", "sso", "custom-process"),
+    "WebIdentityTokenFileCredentialsProvider": ("assume-role-with-web-identity",),
+    "ContainerCredentialsProvider": ("container-role",),
+    "InstanceProfileCredentialsProvider": ("iam-role",),
+}
+"""The providers of the AWS SDK for Java that people name, and where the Python SDK looks for the same: None is
+everywhere, in the usual order, and nothing is requests without a signature."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """Times are in milliseconds, sizes in bytes. Raises ValueError with one sentence that names the key."""
+
+    bucket_name: str
+    region: str
+    endpoint_url: str | None = None
+    path_style_access_enabled: bool | None = None
+    """None: virtual hosts at AWS, paths at an endpoint of one's own."""
+    multipart_upload_part_size: int = 25 * 1024 * 1024
+    """What a put holds in memory."""
+    storage_class: str | None = None
+    server_side_encryption: str | None = None
+    server_side_encryption_kms_key_id: str | None = None
+    api_call_timeout: int | None = None
+    """For a request with all its attempts; None leaves it to their number."""
+    api_call_attempt_timeout: int | None = None
+    """For the server to send or take the next bytes."""
+    legacy_md5_plugin_enabled: bool = False
+    """Deletes with a Content-MD5, for servers that do not know newer checksums."""
+    max_attempts: int = 4
+    max_connections: int = 64
+
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    credentials_file: str | None = None
+    """A properties file with `aws.access.key.id` and its kin, read again when it changes."""
+    credentials_provider_class: str | None = None
+    checksum_check_enabled: bool = False
+    certificate_check_enabled: bool = True
+
+    def __post_init__(self) -> None:
+        for refusal in (self._refuse_shape(), self._refuse_limits(), self._refuse_credentials()):
+            if refusal:
+                raise ValueError(refusal)
+
+    def _refuse_shape(self) -> str | None:
+        if not self.bucket_name:
+            return "storage.s3.bucket.name must not be empty"
+        if not self.region:
+            return "storage.s3.region must not be empty"
+        if self.server_side_encryption not in (None, *_ENCRYPTIONS):
+            return f"storage.s3.server.side.encryption must be one of {', '.join(_ENCRYPTIONS)}"
+        if self.server_side_encryption_kms_key_id and self.server_side_encryption in (None, "AES256"):
+            return "storage.s3.server.side.encryption.kms.key.id needs storage.s3.server.side.encryption=aws:kms"
+        return None
+
+    def _refuse_limits(self) -> str | None:
+        if not MIN_PART_BYTES <= self.multipart_upload_part_size <= MAX_PART_BYTES:
+            return f"storage.s3.multipart.upload.part.size must be between {MIN_PART_BYTES} and {MAX_PART_BYTES}"
+        limits = {
+            "api.call.timeout": self.api_call_timeout,
+            "api.call.attempt.timeout": self.api_call_attempt_timeout,
+            "max.attempts": self.max_attempts,
+            "max.connections": self.max_connections,
+        }
+        too_small = [key for key, value in limits.items() if value is not None and value < 1]
+        return f"storage.s3.{too_small[0]} must be at least 1" if too_small else None
+
+    def _refuse_credentials(self) -> str | None:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            return "storage.aws.access.key.id and storage.aws.secret.access.key go together"
+        if self.session_token is not None and self.access_key_id is None:
+            return "storage.aws.session.token needs storage.aws.access.key.id"
+        sources = (self.access_key_id, self.credentials_file, self.credentials_provider_class)
+        if len([source for source in sources if source is not None]) > 1:
+            return (
+                "only one of storage.aws.access.key.id, storage.aws.credentials.file "
+                "and storage.aws.credentials.provider.class may be set"
+            )
+        if self.credentials_provider_class is not None and self._provider_name not in PROVIDER_METHODS:
+            return f"storage.aws.credentials.provider.class must be one of {', '.join(PROVIDER_METHODS)}"
+        return None
+
+    @property
+    def _provider_name(self) -> str:
+        return (self.credentials_provider_class or "").rpartition(".")[2]
+
+    @property
+    def provider_methods(self) -> tuple[str, ...] | None:
+        """Where to look for credentials, by the Python SDK's names; None for the usual chain."""
+        return PROVIDER_METHODS[self._provider_name] if self.credentials_provider_class is not None else None
