@@ -1,0 +1,171 @@
+"""Where the chunks of a file lie in the object that holds it, chunk by chunk transformed (Aiven's "chunk index").
+
+A file is cut into chunks of one size, the last perhaps shorter. Stored chunks follow on each other: all of one size but
+the last where the transformation is encryption or none (fixed), each of its own where it compresses (variable). An
+empty file has no chunks.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+
+_INT = struct.Struct(">i")
+_HEAD = struct.Struct(">iib")
+_MAX_INT = 2**31 - 1
+
+
+class Chunk(NamedTuple):
+    """Chunk `number` of a file: where it lies there, and where in the object. Positions and sizes in bytes."""
+
+    number: int
+    position: int
+    size: int
+    stored_position: int
+    stored_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixedChunkIndex:
+    """Raises ValueError for sizes that do not fit together."""
+
+    chunk_size: int
+    file_size: int
+    stored_chunk_size: int
+    stored_final_chunk_size: int
+
+    def __post_init__(self) -> None:
+        _check_sizes(self.chunk_size, self.file_size, (self.stored_chunk_size, self.stored_final_chunk_size))
+
+    @property
+    def count(self) -> int:
+        return -(-self.file_size // self.chunk_size)
+
+    @property
+    def stored_size(self) -> int:
+        """Of the whole object."""
+        return (self.count - 1) * self.stored_chunk_size + self.stored_final_chunk_size if self.count else 0
+
+    def chunk(self, number: int) -> Chunk:
+        """`number` must be below `count`."""
+        position = number * self.chunk_size
+        is_final = number == self.count - 1
+        return Chunk(
+            number,
+            position,
+            min(self.chunk_size, self.file_size - position),
+            number * self.stored_chunk_size,
+            self.stored_final_chunk_size if is_final else self.stored_chunk_size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VariableChunkIndex:
+    """Raises ValueError for sizes that do not fit together."""
+
+    chunk_size: int
+    file_size: int
+    stored_sizes: tuple[int, ...]
+    _ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_sizes(self.chunk_size, self.file_size, self.stored_sizes)
+        count = -(-self.file_size // self.chunk_size)
+        if len(self.stored_sizes) != count:
+            raise ValueError(f"{len(self.stored_sizes)} chunks of {self.chunk_size} do not make {self.file_size} bytes")
+        object.__setattr__(self, "_ends", tuple(accumulate(self.stored_sizes)))
+
+    @property
+    def count(self) -> int:
+        return len(self.stored_sizes)
+
+    @property
+    def stored_size(self) -> int:
+        """Of the whole object."""
+        return self._ends[-1] if self._ends else 0
+
+    def chunk(self, number: int) -> Chunk:
+        """`number` must be below `count`."""
+        position = number * self.chunk_size
+        stored_size = self.stored_sizes[number]
+        return Chunk(
+            number,
+            position,
+            min(self.chunk_size, self.file_size - position),
+            self._ends[number] - stored_size,
+            stored_size,
+        )
+
+
+ChunkIndex: TypeAlias = FixedChunkIndex | VariableChunkIndex
+
+
+def _check_sizes(chunk_size: int, file_size: int, stored_sizes: Iterable[int]) -> None:
+    if chunk_size <= 0:
+        raise ValueError(f"chunks of {chunk_size} bytes")
+    if file_size < 0 or min(stored_sizes, default=0) < 0:
+        raise ValueError("a size below zero")
+
+
+def chunk_index(chunk_size: int, file_size: int, stored_sizes: Sequence[int], *, is_fixed: bool) -> ChunkIndex:
+    """The index of a file that was stored in chunks of `stored_sizes`; `is_fixed` if all but the last must be alike.
+
+    Raises ValueError.
+    """
+    if not is_fixed and stored_sizes:
+        return VariableChunkIndex(chunk_size, file_size, tuple(stored_sizes))
+    first, final = (stored_sizes[0], stored_sizes[-1]) if stored_sizes else (chunk_size, 0)
+    index = FixedChunkIndex(chunk_size, file_size, first, final)
+    if index.count != len(stored_sizes) or any(size != first for size in stored_sizes[:-1]):
+        raise ValueError(f"chunks stored in {len(stored_sizes)} pieces that are not alike, for {file_size} bytes")
+    return index
+
+
+def chunks_of(index: ChunkIndex, first: int, last: int) -> range:
+    """The numbers of the chunks that hold the bytes `first` to `last` of the file, `last` at most its last byte."""
+    return range(first // index.chunk_size, min(last // index.chunk_size + 1, index.count))
+
+
+def encode_sizes(sizes: Sequence[int]) -> bytes:
+    """Big-endian: count int32, base int32, width int8, all sizes but the last as (size - base) in `width` bytes, the
+    last one int32. A single size has no base and no width, and none is a count alone.
+    """
+    if not sizes:
+        return _INT.pack(0)
+    *most, last = sizes
+    if not most:
+        return _INT.pack(1) + _INT.pack(last)
+    base = min(most)
+    width = max(1, -(-(max(most) - base).bit_length() // 8))
+    body = b"".join((size - base).to_bytes(width, "big") for size in most)
+    return _HEAD.pack(len(sizes), base, width) + body + _INT.pack(last)
+
+
+def decode_sizes(data: bytes) -> tuple[int, ...]:
+    """What `encode_sizes` was given. Raises ValueError for other bytes."""
+    if len(data) < _INT.size:
+        raise ValueError(f"chunk sizes in {len(data)} bytes")
+    (count,) = _INT.unpack_from(data)
+    if count < 2:
+        return _decode_few(data, count)
+    if len(data) < _HEAD.size:
+        raise ValueError("chunk sizes are cut short")
+    _, base, width = _HEAD.unpack_from(data)
+    end = _HEAD.size + (count - 1) * width
+    if not 1 <= width <= 4 or base < 0 or len(data) != end + _INT.size:
+        raise ValueError(f"{count} chunk sizes of width {width} in {len(data)} bytes")
+    most = (base + int.from_bytes(data[at : at + width], "big") for at in range(_HEAD.size, end, width))
+    return _checked((*most, *_INT.unpack_from(data, end)))
+
+
+def _decode_few(data: bytes, count: int) -> tuple[int, ...]:
+    if count < 0 or len(data) != _INT.size * (count + 1):
+        raise ValueError(f"{count} chunk sizes in {len(data)} bytes")
+    return _checked(_INT.unpack_from(data, _INT.size) if count else ())
+
+
+def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if any(not 0 <= size <= _MAX_INT for size in sizes):
+        raise ValueError("a chunk size below zero or beyond 2^31 - 1")
+    return sizes
