@@ -2,6 +2,7 @@
 
     StorageError
     ├── OffsetOutOfRange      a read outside the log
+    │   └── OffsetMovedToTier a read of what the log has, but no longer on this disk
     ├── UnexpectedOffset      prepared batches that do not follow the log's end
     ├── CorruptBatch          bytes that fail their checksum or make no sense (client or disk)
     ├── InvalidRecords        a batch that is refused, with a reason and perhaps record by record
@@ -29,6 +30,19 @@ class OffsetOutOfRange(StorageError):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class OffsetMovedToTier(OffsetOutOfRange):
+    """The offset belongs to the log, but what it stands for is in remote storage alone (KIP-405).
+
+    Callers that know no remote storage are told what they are told of any offset that is not here.
+    """
+
+    def __init__(self, offset: int, log_start: int, local_start: int) -> None:
+        super().__init__(offset, local_start, local_start)
+        self.args = (f"offset {offset} is in remote storage: the log starts at {log_start}, here at {local_start}",)
+        self.log_start = log_start
+        self.local_start = local_start
 
 
 class UnexpectedOffset(StorageError):

@@ -40,6 +40,7 @@ from storage.errors import (
     InconsistentTopicId,
     InvalidRecords,
     LogDirFailure,
+    OffsetMovedToTier,
     OffsetOutOfRange,
     Rejection,
     UnexpectedOffset,
@@ -476,7 +477,8 @@ class Log:
         """Whole batches from the one that contains `offset` (or the next after a gap), all wholly below offset `upper`.
 
         At most `max_bytes`, but with `min_one` at least the first batch. From one segment at a time. Raises
-        OffsetOutOfRange unless log start <= offset <= log end, and LogDirFailure.
+        OffsetOutOfRange unless log start <= offset <= log end, OffsetMovedToTier for what remote storage alone has, and
+        LogDirFailure.
         """
         if self.failure is not None:
             raise self.failure.again()
@@ -485,7 +487,9 @@ class Log:
             raise OffsetOutOfRange(offset, self.log_start_offset, end)
         if offset >= upper or offset == end:
             return self._nothing(offset)
-        segment: LogSegment | None = self.segments.floor(offset) or self.segments.first
+        segment = self.segments.floor(offset)
+        if segment is None:
+            raise OffsetMovedToTier(offset, self.log_start_offset, self.segments.first.base_offset)
         try:
             while segment is not None and segment.base_offset < upper:
                 found = segment.slice(offset, max_bytes, upper, min_one=min_one)

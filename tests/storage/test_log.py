@@ -18,6 +18,7 @@ from storage.errors import (
     InconsistentTopicId,
     InvalidRecords,
     LogDirFailure,
+    OffsetMovedToTier,
     OffsetOutOfRange,
     Rejection,
     UnexpectedOffset,
@@ -292,6 +293,20 @@ def test_the_ends_of_the_log_can_be_asked_for_and_nothing_beyond(log: Log) -> No
         with pytest.raises(OffsetOutOfRange) as caught:
             log.read(offset, 1000, 5)
         assert (caught.value.offset, caught.value.start, caught.value.end) == (offset, 2, 5)
+
+
+def test_reads_below_the_first_segment_are_sent_to_remote_storage(log: Log) -> None:
+    append(log)
+    log.truncate_fully_and_start_at(10, now_ms=NOW, log_start_offset=4)
+    append(log)
+    for offset in (4, 9):
+        with pytest.raises(OffsetMovedToTier) as raised:
+            log.read(offset, 1000, 11)
+        assert (raised.value.offset, raised.value.log_start, raised.value.local_start) == (offset, 4, 10)
+    with pytest.raises(OffsetOutOfRange) as out:
+        log.read(3, 1000, 11)
+    assert not isinstance(out.value, OffsetMovedToTier)
+    assert log.read(10, 1000, 11).next_offset == 11
 
 
 def test_reads_go_on_in_the_next_segment_over_a_gap(log: Log) -> None:
