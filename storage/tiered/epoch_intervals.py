@@ -1,0 +1,127 @@
+"""Which segment holds an offset of one leader epoch, however segments overlap.
+
+Theory of operation
+-------------------
+Within an epoch an offset names one record, so of several segments that hold it each is as good as the others, and one
+that reaches further serves longer. An interval is *covered* if another begins no later and ends no earlier. Those that
+are not covered, sorted by their first offset, are sorted by their last one too. So the last of them that begins at or
+before an offset reaches further than all others that do: it holds the offset, or nothing does. That is one bisection.
+
+Covered intervals wait beside it, because what covers them may be deleted first. There are few: leaders change rarely.
+(A map from first offsets to segments, with a look-up of the nearest one below, loses segments instead: in KIP-405's
+scenario 5, and wherever a later segment is shorter.)
+
+Numbers only: rows stand for segments, and what they mean is `metadata_cache.py`'s.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+
+class _Covered(NamedTuple):
+    """Sorts by first offset, the longest first."""
+
+    first: int
+    minus_last: int
+    row: int
+    has_aborted: bool
+
+
+class EpochIntervals:
+    """Intervals [first, last] of offsets; 20 bytes each. `has_aborted`: there are aborted transactions in it."""
+
+    __slots__ = ("_aborted", "_covered", "_firsts", "_lasts", "_rows")
+
+    def __init__(self) -> None:
+        self._firsts = array("q")
+        self._lasts = array("q")
+        self._rows = array("i")
+        self._aborted = array("q")  # the firsts of those that have aborted transactions
+        self._covered: list[_Covered] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    @property
+    def highest(self) -> int | None:
+        """The last offset in any interval."""
+        return self._lasts[-1] if self._lasts else None
+
+    def rows(self) -> Iterator[int]:
+        """Of all intervals, covered ones last."""
+        return chain(self._rows, (interval.row for interval in self._covered))
+
+    def find(self, offset: int) -> int | None:
+        """The row of the interval that holds an offset and reaches furthest."""
+        at = bisect_right(self._firsts, offset) - 1
+        return self._rows[at] if at >= 0 and self._lasts[at] >= offset else None
+
+    def next_aborted(self, offset: int) -> int | None:
+        """The row of the first interval from the one that holds `offset` on that has aborted transactions."""
+        at = bisect_right(self._firsts, offset) - 1
+        if at < 0 or self._lasts[at] < offset:
+            at += 1
+        if at == len(self._firsts):
+            return None
+        found = bisect_left(self._aborted, self._firsts[at])
+        return None if found == len(self._aborted) else self._rows[bisect_left(self._firsts, self._aborted[found])]
+
+    def add(self, first: int, last: int, row: int, has_aborted: bool) -> None:
+        """Of two that are the same, the older stays in front."""
+        at = bisect_right(self._firsts, first)
+        if at and self._lasts[at - 1] >= last:
+            insort(self._covered, _Covered(first, -last, row, has_aborted))
+            return
+        begin = at - 1 if at and self._firsts[at - 1] == first else at
+        for _ in range(begin, bisect_right(self._lasts, last, begin)):
+            insort(self._covered, self._take(begin))
+        self._put(begin, first, last, row, has_aborted)
+
+    def remove(self, first: int, last: int, row: int) -> None:
+        """It must be there."""
+        at = bisect_left(self._firsts, first)
+        if at < len(self._firsts) and self._firsts[at] == first and self._rows[at] == row:
+            self._take(at)
+            self._uncover(at, first)
+            return
+        found = bisect_left(self._covered, (first, -last, row))
+        assert self._covered[found][:3] == (first, -last, row), f"{first}-{last} is not there"
+        del self._covered[found]
+
+    def _put(self, at: int, first: int, last: int, row: int, has_aborted: bool) -> None:
+        self._firsts.insert(at, first)
+        self._lasts.insert(at, last)
+        self._rows.insert(at, row)
+        if has_aborted:
+            self._aborted.insert(bisect_left(self._aborted, first), first)
+
+    def _take(self, at: int) -> _Covered:
+        first, last, row = self._firsts[at], self._lasts[at], self._rows[at]
+        del self._firsts[at], self._lasts[at], self._rows[at]
+        found = bisect_left(self._aborted, first)
+        has_aborted = found < len(self._aborted) and self._aborted[found] == first
+        if has_aborted:
+            del self._aborted[found]
+        return _Covered(first, -last, row, has_aborted)
+
+    def _uncover(self, at: int, first: int) -> None:
+        """Bring forward what only the interval covered that was at `at` and began at `first`.
+
+        It begins there at the earliest, before the next one, which covers the rest, and reaches beyond the one before.
+        """
+        covered = self._covered
+        reach = self._lasts[at - 1] if at else -1
+        bound = self._firsts[at] if at < len(self._firsts) else None
+        found = bisect_left(covered, (first,))
+        while found < len(covered) and (bound is None or covered[found].first < bound):
+            interval = covered[found]
+            if -interval.minus_last <= reach:
+                found += 1
+                continue
+            del covered[found]
+            reach = -interval.minus_last
+            self._put(at, interval.first, reach, interval.row, interval.has_aborted)
+            at += 1

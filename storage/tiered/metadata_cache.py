@@ -1,0 +1,152 @@
+"""What is known of one partition's remote segments: changed by events, asked in O(log n), some 100 bytes a segment.
+
+Pure. The tables in `segment_state.py` say which events count; `epoch_intervals.py` finds finished segments by epoch and
+offset, `segment_table.py` all of them by id. Whether what is known is also up to date is not known here.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from protocol.primitives import Uuid
+from storage.tiered.epoch_intervals import EpochIntervals
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    SegmentEpoch,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+from storage.tiered.segment_state import UnknownSegment, check_deletion, check_segment
+from storage.tiered.segment_table import SegmentTable
+
+
+class MetadataCache:
+    """The segments of one partition that are not deleted yet.
+
+    `deletion` is the last event in the removal of the whole partition; the last event of all leaves nothing behind.
+    """
+
+    __slots__ = ("_epochs", "_table", "_unfinished", "deletion", "partition")
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self.partition = partition
+        self.deletion: PartitionDelete | None = None
+        self._table = SegmentTable(partition)
+        self._epochs: dict[int, EpochIntervals] = {}
+        self._unfinished: set[int] = set()  # rows of those that cannot be read: not copied yet, or being deleted
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is known, so that nothing is lost with this object."""
+        return not len(self._table) and self.deletion is None
+
+    # ---- events
+
+    def add(self, segment: RemoteSegment) -> None:
+        """A new segment. Raises InvalidSegmentTransition, also where it comes in any state but COPY_STARTED."""
+        row = self._table.find(segment.id.id)
+        check_segment(segment.id, None if row is None else self._table.state(row), segment.state)
+        if row is None:
+            self._unfinished.add(self._table.add(segment))
+        elif segment.state is SegmentState.COPY_STARTED:
+            self._table.replace(row, segment)
+
+    def update(self, update: SegmentUpdate) -> None:
+        """What became of a segment. Raises InvalidSegmentTransition, UnknownSegment."""
+        row = self._table.find(update.id.id)
+        if row is None:
+            raise UnknownSegment(f"{update.id} is not known and cannot become {update.state.name}")
+        present = self._table.state(row)
+        check_segment(update.id, present, update.state)
+        segment = self._table.segment(row).updated(update)
+        if present is SegmentState.COPY_FINISHED and update.state is not present:
+            self._withdraw(row, segment)
+        if update.state is SegmentState.DELETE_FINISHED:
+            self._unfinished.discard(row)
+            self._table.remove(row)
+            return
+        self._table.replace(row, segment)
+        if update.state is SegmentState.COPY_FINISHED and update.state is not present:
+            self._offer(row, segment)
+
+    def delete_partition(self, event: PartitionDelete) -> None:
+        """An event in the removal of the partition. Raises InvalidSegmentTransition."""
+        check_deletion(self.partition, None if self.deletion is None else self.deletion.state, event.state)
+        if event.state is PartitionDeleteState.FINISHED:
+            self.deletion = None
+            self._table = SegmentTable(self.partition)
+            self._epochs = {}
+            self._unfinished = set()
+        else:
+            self.deletion = event
+
+    def _offer(self, row: int, segment: RemoteSegment) -> None:
+        """A segment can be read from now on."""
+        self._unfinished.discard(row)
+        for (epoch, first), last in _ranges(segment):
+            intervals = self._epochs.get(epoch)
+            if intervals is None:
+                intervals = self._epochs[epoch] = EpochIntervals()
+            intervals.add(first, last, row, not segment.txn_index_empty)
+
+    def _withdraw(self, row: int, segment: RemoteSegment) -> None:
+        """A segment cannot be read any more."""
+        self._unfinished.add(row)
+        for (epoch, first), last in _ranges(segment):
+            intervals = self._epochs[epoch]
+            intervals.remove(first, last, row)
+            if not intervals:
+                del self._epochs[epoch]
+
+    # ---- questions
+
+    def get(self, segment_id: Uuid) -> RemoteSegment | None:
+        """A segment in whatever state."""
+        row = self._table.find(segment_id)
+        return None if row is None else self._table.segment(row)
+
+    def segment_for(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The finished segment that holds `offset` as `epoch` wrote it, and in that epoch reaches furthest."""
+        intervals = self._epochs.get(epoch)
+        row = None if intervals is None else intervals.find(offset)
+        return None if row is None else self._table.segment(row)
+
+    def highest_offset(self, epoch: int) -> int | None:
+        """The last offset of `epoch` in any finished segment."""
+        intervals = self._epochs.get(epoch)
+        return None if intervals is None else intervals.highest
+
+    def next_with_aborted(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The first finished segment from `offset` of `epoch` on, in that epoch, that has a transaction index."""
+        intervals = self._epochs.get(epoch)
+        row = None if intervals is None else intervals.next_aborted(offset)
+        return None if row is None else self._table.segment(row)
+
+    def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
+        """In whatever state, by start and end offset; those that hold records of `epoch`, if it is given."""
+        rows = self._table.rows() if epoch is None else self._rows_of(epoch)
+        return [self._table.segment(row) for _, row in sorted((self._table.offsets(row), row) for row in rows)]
+
+    def _rows_of(self, epoch: int) -> Iterable[int]:
+        intervals = self._epochs.get(epoch)
+        rows = [] if intervals is None else list(intervals.rows())
+        rows += (row for row in self._unfinished if _holds(self._table.segment(row), epoch))
+        return rows
+
+
+def _holds(segment: RemoteSegment, epoch: int) -> bool:
+    return any(candidate == epoch for (candidate, _), _ in _ranges(segment))
+
+
+def _ranges(segment: RemoteSegment) -> Iterator[tuple[SegmentEpoch, int]]:
+    """The epochs that have records in a segment, from where in it, and up to which offset."""
+    epochs = segment.leader_epochs
+    for number, (epoch, offset) in enumerate(epochs, 1):
+        first = max(offset, segment.start_offset)
+        last = epochs[number].start_offset - 1 if number < len(epochs) else segment.end_offset
+        if first <= last:
+            yield SegmentEpoch(epoch, first), last

@@ -1,0 +1,186 @@
+"""The remote segments of one partition as rows of bytes: some 80 bytes for each, where objects would take 700.
+
+A row number stands for a segment as long as it is in the table, and for another one later. Rows are found by segment id
+through a table of slots with open addressing: ids are random, so they are their own hash.
+"""
+
+import struct
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from protocol.primitives import Uuid
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
+
+_ROW: Final = struct.Struct("<16sqqqqiiiBB")
+"""Id, start and end offset, highest timestamp, time of the last event, size, broker, first epoch, state, flags."""
+_ID: Final = struct.Struct("<16s")
+_OFFSETS: Final = struct.Struct("<16xqq")
+_STATE_AT: Final = _ROW.size - 2
+_ID_BYTES: Final = 16
+
+_TXN_INDEX_EMPTY: Final = 1
+_HAS_CUSTOM: Final = 2
+_HAS_EPOCHS: Final = 4  # more than one
+_IS_FREE: Final = 128
+
+_EMPTY: Final = -1
+_SLOTS_MIN: Final = 8
+_STATES: Final = tuple(SegmentState)
+
+
+class SegmentTable:
+    """Lookups by row number take any row that `add` returned and `remove` did not take back."""
+
+    __slots__ = ("_count", "_custom", "_epochs", "_free", "_partition", "_rows", "_slots")
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self._partition = partition
+        self._rows = bytearray()
+        self._free: list[int] = []
+        self._count = 0
+        self._slots = array("i", [_EMPTY]) * _SLOTS_MIN
+        self._custom: dict[int, bytes] = {}
+        self._epochs: dict[int, tuple[SegmentEpoch, ...]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def rows(self) -> Iterator[int]:
+        """Of all segments, in no order that means anything."""
+        for row in range(len(self._rows) // _ROW.size):
+            if not self._rows[row * _ROW.size + _STATE_AT + 1] & _IS_FREE:
+                yield row
+
+    def find(self, segment_id: Uuid) -> int | None:
+        """The row of a segment."""
+        row = self._slots[self._slot(segment_id)]
+        return None if row == _EMPTY else row
+
+    def segment(self, row: int) -> RemoteSegment:
+        """Everything."""
+        segment_id, start, end, max_timestamp, event, size, broker, epoch, state, flags = _ROW.unpack_from(
+            self._rows, row * _ROW.size
+        )
+        return RemoteSegment(
+            id=RemoteSegmentId(self._partition, segment_id),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=max_timestamp,
+            broker_id=broker,
+            event_timestamp_ms=event,
+            size_bytes=size,
+            leader_epochs=self._epochs[row] if flags & _HAS_EPOCHS else (SegmentEpoch(epoch, start),),
+            state=_STATES[state],
+            custom_metadata=self._custom[row] if flags & _HAS_CUSTOM else None,
+            txn_index_empty=bool(flags & _TXN_INDEX_EMPTY),
+        )
+
+    def state(self, row: int) -> SegmentState:
+        return _STATES[self._rows[row * _ROW.size + _STATE_AT]]
+
+    def offsets(self, row: int) -> tuple[int, int]:
+        """First and last."""
+        start, end = _OFFSETS.unpack_from(self._rows, row * _ROW.size)
+        return start, end
+
+    def add(self, segment: RemoteSegment) -> int:
+        """The row of a segment that is new. Raises struct.error where a number is beyond what a record can hold."""
+        row = self._free[-1] if self._free else len(self._rows) // _ROW.size
+        packed = self._pack(segment)
+        if self._free:
+            self._free.pop()
+            self._rows[row * _ROW.size : (row + 1) * _ROW.size] = packed
+        else:
+            self._rows += packed
+        self._keep_rest(row, segment)
+        self._count += 1
+        if self._count * 3 > len(self._slots) * 2:
+            self._rehash(len(self._slots) * 2)
+        else:
+            self._slots[self._slot(segment.id.id)] = row
+        return row
+
+    def replace(self, row: int, segment: RemoteSegment) -> None:
+        """The same segment after an event."""
+        self._rows[row * _ROW.size : (row + 1) * _ROW.size] = self._pack(segment)
+        self._forget_rest(row)
+        self._keep_rest(row, segment)
+
+    def remove(self, row: int) -> None:
+        """Forget a segment."""
+        self._vacate(self._slot(self._id(row)))
+        self._rows[row * _ROW.size + _STATE_AT + 1] = _IS_FREE
+        self._forget_rest(row)
+        self._free.append(row)
+        self._count -= 1
+
+    def _pack(self, segment: RemoteSegment) -> bytes:
+        flags = _TXN_INDEX_EMPTY if segment.txn_index_empty else 0
+        if segment.custom_metadata is not None:
+            flags |= _HAS_CUSTOM
+        if not _is_plain(segment):
+            flags |= _HAS_EPOCHS
+        return _ROW.pack(
+            segment.id.id,
+            segment.start_offset,
+            segment.end_offset,
+            segment.max_timestamp_ms,
+            segment.event_timestamp_ms,
+            segment.size_bytes,
+            segment.broker_id,
+            segment.leader_epochs[0].epoch,
+            segment.state,
+            flags,
+        )
+
+    def _keep_rest(self, row: int, segment: RemoteSegment) -> None:
+        """What has no place in the row."""
+        if segment.custom_metadata is not None:
+            self._custom[row] = segment.custom_metadata
+        if not _is_plain(segment):
+            self._epochs[row] = segment.leader_epochs
+
+    def _forget_rest(self, row: int) -> None:
+        self._custom.pop(row, None)
+        self._epochs.pop(row, None)
+
+    # ---- slots
+
+    def _id(self, row: int) -> bytes:
+        segment_id: bytes = _ID.unpack_from(self._rows, row * _ROW.size)[0]
+        return segment_id
+
+    def _slot(self, segment_id: bytes) -> int:
+        """Where the id is, or would be put."""
+        slots, rows = self._slots, self._rows
+        mask = len(slots) - 1
+        at = int.from_bytes(segment_id, "big") & mask
+        while (row := slots[at]) != _EMPTY:
+            begin = row * _ROW.size
+            if rows[begin : begin + _ID_BYTES] == segment_id:
+                break
+            at = (at + 1) & mask
+        return at
+
+    def _vacate(self, hole: int) -> None:
+        """Empty a slot, and move up what stands behind it only because the slot was taken."""
+        slots = self._slots
+        mask = len(slots) - 1
+        at = hole
+        while (row := slots[at := (at + 1) & mask]) != _EMPTY:
+            home = int.from_bytes(self._id(row), "big") & mask
+            if (at - home) & mask >= (at - hole) & mask:
+                slots[hole] = row
+                hole = at
+        slots[hole] = _EMPTY
+
+    def _rehash(self, size: int) -> None:
+        self._slots = array("i", [_EMPTY]) * size
+        for row in self.rows():
+            self._slots[self._slot(self._id(row))] = row
+
+
+def _is_plain(segment: RemoteSegment) -> bool:
+    epochs = segment.leader_epochs
+    return len(epochs) == 1 and epochs[0].start_offset == segment.start_offset

@@ -1,0 +1,92 @@
+"""The dumb twin of a metadata cache: all segments in a dict, every question a scan."""
+
+from storage.tiered.errors import InvalidSegmentTransition
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+)
+
+ALLOWED = {(None, 0), (0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2), (2, 3)}
+
+
+def reach(segment: RemoteSegment, epoch: int, offset: int) -> int | None:
+    """The last offset of `epoch` in a segment that holds `offset` of it."""
+    bounds = [*(start for _, start in segment.leader_epochs[1:]), segment.end_offset + 1]
+    for (number, start), bound in zip(segment.leader_epochs, bounds, strict=True):
+        if number == epoch and start <= offset < bound:
+            return bound - 1
+    return None
+
+
+class NaiveMetadata:
+    def __init__(self) -> None:
+        self.known: dict[bytes, RemoteSegment] = {}
+        self.deletion: PartitionDelete | None = None
+
+    def apply(self, event: RemoteSegment | SegmentUpdate | PartitionDelete) -> bool:
+        """Whether it was taken."""
+        if isinstance(event, PartitionDelete):
+            if self.deletion is not None and event.state < self.deletion.state:
+                return False
+            self.deletion = event
+            if event.state is PartitionDeleteState.FINISHED:
+                self.known, self.deletion = {}, None
+            return True
+        present = self.known.get(event.id.id)
+        if (None if present is None else int(present.state), int(event.state)) not in ALLOWED:
+            return False
+        if isinstance(event, RemoteSegment):
+            self.known[event.id.id] = event
+        elif present is None:
+            return False
+        elif event.state is SegmentState.DELETE_FINISHED:
+            del self.known[event.id.id]
+        else:
+            self.known[event.id.id] = present.updated(event)
+        return True
+
+    def finished(self) -> list[RemoteSegment]:
+        return [segment for segment in self.known.values() if segment.state is SegmentState.COPY_FINISHED]
+
+    def furthest(self, epoch: int, offset: int) -> int | None:
+        """The last offset of `epoch` in the segments that hold `offset` of it."""
+        return max((end for one in self.finished() if (end := reach(one, epoch, offset)) is not None), default=None)
+
+    def ids(self, epoch: int) -> set[bytes]:
+        """Segments in whatever state with records of `epoch`."""
+        return {
+            segment.id.id
+            for segment in self.known.values()
+            if any(reach(segment, epoch, at) is not None for at in range(segment.start_offset, segment.end_offset + 1))
+        }
+
+    def next_aborted_offset(self, epoch: int, offset: int, bound: int) -> int | None:
+        """The first offset from `offset` on of an aborted transaction in a finished segment."""
+        for at in range(offset, bound):
+            if is_aborted(epoch, at) and any(reach(one, epoch, at) is not None for one in self.finished()):
+                return at
+        return None
+
+
+def is_aborted(epoch: int, offset: int) -> bool:
+    """Whether the record of that offset and epoch ends an aborted transaction, in whatever segment it is."""
+    return (offset * 7 + epoch) % 31 == 0
+
+
+def has_aborted(segment: RemoteSegment) -> bool:
+    offsets = range(segment.start_offset, segment.end_offset + 1)
+    epochs = [epoch for epoch, _ in segment.leader_epochs]
+    return any(is_aborted(epoch, at) and reach(segment, epoch, at) is not None for at in offsets for epoch in epochs)
+
+
+def refused(apply: object, *arguments: object) -> bool:
+    """Whether a call raises InvalidSegmentTransition."""
+    assert callable(apply)
+    try:
+        apply(*arguments)
+    except InvalidSegmentTransition:
+        return True
+    return False
