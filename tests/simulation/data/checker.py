@@ -28,7 +28,7 @@ from protocol.records.batch import BatchHeader
 from tests.simulation.data.broker import Node
 from tests.simulation.data.clients import ACKS_ALL, Read
 from tests.simulation.data.disk import ReplicaName
-from tests.simulation.data.history import History, Seen, Written
+from tests.simulation.data.history import History, Seen
 from tests.simulation.history import Violation
 from tests.simulation.watched_disk import LoggedBatch
 
@@ -109,18 +109,10 @@ class Checker:
             previous = batch
 
     def _check_match(self, node_id: int, history: History, batch: LoggedBatch, before: tuple[int, int] | None) -> None:
-        key = (batch.epoch, batch.base_offset)
-        known = history.written.get(key)
-        if known is None:
-            history.written[key] = Written(batch.crc, batch.end_offset, before)
-            return
-        what = f"node {node_id} has {history.name} {batch.base_offset}..{batch.end_offset - 1} of epoch {batch.epoch}"
-        if (known.crc, known.end_offset) != (batch.crc, batch.end_offset):
-            self.fail("LogsMatch", f"{what} with other records than another replica")
-        if before is not None and known.before is not None and before != known.before:
-            self.fail("LogsMatch", f"{what} behind {before}, and another replica behind {known.before}")
-        if known.before is None and before is not None:
-            history.written[key] = known._replace(before=before)
+        mismatch = history.note_written(batch, before)
+        if mismatch is not None:
+            what = f"{history.name} {batch.base_offset}..{batch.end_offset - 1} of epoch {batch.epoch}"
+            self.fail("LogsMatch", f"node {node_id} has {what} {mismatch}")
 
     def on_removed(self, node_id: int, name: ReplicaName, batches: Sequence[LoggedBatch]) -> None:
         rest = self._nodes[node_id].disk.between(name, batches[-1].end_offset, 2**62)
@@ -380,13 +372,14 @@ class Checker:
 
     def on_sequence_lost(self, name: ReplicaName, crc: int) -> None:
         """A leader that had to load the state of producers knows their last batch only, as Kafka's does: it may refuse
-        what it has. It must not refuse what it has not."""
+        what it has, or had and deleted. It must not refuse what it never had."""
         history = self.histories[name]
         self.counts.add("lost sequences")
         if not history.promises:
             return
         leader = self._nodes.get(self._registered[name].leader)
-        if leader is None or all(batch.crc != crc for batch in leader.disk.between(name, 0, 2**62)):
+        had = [] if leader is None else [*leader.disk.between(name, 0, 2**62), *history.deleted]
+        if all(batch.crc != crc for batch in had):
             self.fail("AcknowledgedIsKnown", f"a leader of {name} does not know what its producer sent before")
 
     def on_read(self, consumer: int, name: ReplicaName, header: BatchHeader, *, follows: Read | None) -> None:

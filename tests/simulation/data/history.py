@@ -67,6 +67,29 @@ class History:
         """The index of the first batch that replicas must have."""
         return bisect_right(self.batches, self.needed_from, key=lambda batch: batch.end_offset)
 
+    @property
+    def deleted(self) -> list[LoggedBatch]:
+        """What was committed, and need not be there any more."""
+        return self.batches[: self.first_needed]
+
+    def note_written(self, batch: LoggedBatch, before: tuple[int, int] | None) -> str | None:
+        """A replica has a batch, behind `before` (see Written); what is wrong with that, None if nothing is.
+
+        Where records were deleted, nobody knows or asks what they were.
+        """
+        key = (batch.epoch, batch.base_offset)
+        known = self.written.get(key)
+        if known is None:
+            self.written[key] = Written(batch.crc, batch.end_offset, before)
+            return None
+        if (known.crc, known.end_offset) != (batch.crc, batch.end_offset):
+            return "with other records than another replica"
+        if None not in (before, known.before) and before != known.before and batch.base_offset > self.deleted_to:
+            return f"behind {before}, and another replica behind {known.before}"
+        if known.before is None and before is not None:
+            self.written[key] = known._replace(before=before)
+        return None
+
     def ending_at(self, end_offset: int) -> LoggedBatch | None:
         """The committed batch that ends at an offset."""
         index = bisect_left(self.batches, end_offset, key=lambda batch: batch.end_offset)

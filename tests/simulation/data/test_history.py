@@ -1,4 +1,5 @@
-"""What counts as committed after an unclean election: what the new leader has, and nothing of what it has not."""
+"""What counts as committed after an unclean election: what the new leader has, and nothing of what it has not; and
+when two replicas have the same."""
 
 from itertools import pairwise
 
@@ -61,3 +62,25 @@ def test_idempotent_batches_that_are_lost_may_come_again() -> None:
     then.go_back([first], 0, {first.crc, second.crc})
     assert not then.note_idempotent(first.crc)
     assert then.note_idempotent(second.crc)
+
+
+def test_a_batch_is_the_same_records_behind_the_same_batch() -> None:
+    then = history()
+    (batch,) = batches(3, 5, epoch=1)
+    assert then.note_written(batch, None) is None
+    assert then.note_written(batch, (0, 2)) is None
+    assert then.note_written(batch._replace(crc=7), (0, 2)) == "with other records than another replica"
+    assert then.note_written(batch, (1, 2)) == "behind (1, 2), and another replica behind (0, 2)"
+
+
+def test_what_was_deleted_may_differ() -> None:
+    then = history(deleted_to=3)
+    for batch in batches(3, 5, 6, epoch=1):
+        then.note_written(batch, (0, batch.base_offset - 1))
+    first, second = batches(3, 5, 6, epoch=1)
+    assert then.note_written(first, (1, 2)) is None
+    assert then.note_written(second, (1, 4)) is not None
+
+
+def test_deleted_is_what_lies_wholly_below() -> None:
+    assert history(0, 3, 5, 9, deleted_to=6).deleted == batches(0, 3, 5)
