@@ -18,12 +18,16 @@ it waits for is its `Phase` (`followed.py`).
     ------                                           --------
     records, marks                                   append; ask for what follows
     diverging epoch                                  cut, ask again
+    records that begin below the replica's end       cut where they begin, ask again; failed if that is committed
     OFFSET_OUT_OF_RANGE                              look up the leader's bounds; cut, start anew or go on
     FENCED_LEADER_EPOCH                              failed until the metadata names a new reign
     any other error, corrupt records                 ask again after a back-off
-    disk failure, records out of order               failed
+    disk failure                                     failed
     session lost                                     name everything anew, at once
     no answer, or one that makes no sense            the whole fetcher pauses for a back-off
+
+Records that begin below the end: the leader's log may begin within a batch, where DeleteRecords left it, and then it
+knows of no epoch before that. A replica that parted from it there is not told so, but gets that batch. (Kafka's fails.)
 
 An answer to what is no longer asked (another reign, another position) is void.
 
@@ -485,6 +489,11 @@ class FetcherCore(Generic[P]):
         if followed.phase is Phase.FETCHING:
             self._delay(followed, now_ms)
             followed.refresh()
+
+    def on_parted(self, followed: Followed[P], offset: int) -> Cut[P]:
+        """The leader's records show that the logs part at an offset, or below: what is to be cut."""
+        self._leave(followed, Phase.TRUNCATING)
+        return Cut(followed, offset)
 
     def on_broken(self, followed: Followed[P]) -> None:
         """The replica cannot go on in this reign."""

@@ -276,8 +276,7 @@ class LeaderFetcher:
             self._on_refused(followed, error, now_ms)
             return size_bytes
         except FetchedOutOfOrder as error:
-            _log.error("A leader sent records that do not follow", error, partition=_name(followed))
-            self.core.on_broken(followed)
+            self._on_out_of_order(followed, error)
             return size_bytes
         if not taken:
             self.core.on_not_appended(followed, now_ms)
@@ -305,6 +304,13 @@ class LeaderFetcher:
             return
         _log.warning("Records from a leader are not taken", partition=_name(followed), reason=str(error))
         self.core.on_not_appended(followed, now_ms)
+
+    def _on_out_of_order(self, followed: _Followed, error: FetchedOutOfOrder) -> None:
+        if error.parts_at is None:
+            _log.error("A leader sent records that do not follow", error, partition=_name(followed))
+            self.core.on_broken(followed)
+        else:
+            self._cut(self.core.on_parted(followed, error.parts_at))
 
     # ---- cuts
 

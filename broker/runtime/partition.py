@@ -51,7 +51,15 @@ class FetchPosition(NamedTuple):
 
 
 class FetchedOutOfOrder(Exception):
-    """A leader sent records that begin below this log's end, although it was asked for what follows."""
+    """A leader sent records that begin below this log's end, although it was asked for what follows.
+
+    It has a batch across that end, so the logs part at `parts_at` at the latest, and this one is to be cut there; None
+    if what lies there is committed, which is for nobody to cut.
+    """
+
+    def __init__(self, message: str, parts_at: int | None = None) -> None:
+        super().__init__(message)
+        self.parts_at = parts_at
 
 
 class RecordsRefused(KafkaError):
@@ -435,7 +443,8 @@ class Partition:
         try:
             info = log.append_as_follower(records, now_ms=self._host.now_ms(), max_epoch=leader_epoch)
         except UnexpectedOffset as error:
-            raise FetchedOutOfOrder(f"{self}: {error}") from error
+            parts_at = error.found if error.found >= log.high_watermark else None
+            raise FetchedOutOfOrder(f"{self}: {error}", parts_at) from error
         except CorruptBatch as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except LogDirFailure as failure:

@@ -212,3 +212,23 @@ def test_a_replica_behind_the_leaders_start_begins_anew_there() -> None:
     assert pair.phase is Phase.FETCHING
     assert pair.agrees
     assert pair.follower.partition().log.log_start_offset == 3
+
+
+def test_logs_that_part_below_the_leaders_start_are_mended() -> None:
+    """That start lies within a batch, of which the leader has forgotten the epoch's first part: it does not tell a
+    replica that stands at that very offset that it diverges."""
+    pair = Pair()
+    pair.leader.produce(b"common")
+    pair.follow()
+    pair.fetchers.unfollow(pair.follower.partition())
+    pair.serve()
+    pair.reign(leads=False)
+    pair.follower.produce(b"lost")
+    pair.reign()
+    pair.leader.produce(b"one", b"two", b"three")
+    pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
+    pair.leader.partition().delete_records(2)
+    pair.follow()
+    assert pair.phase is Phase.FETCHING
+    assert pair.agrees
+    assert pair.follower.partition().log.log_start_offset == 2

@@ -123,9 +123,16 @@ class TestAppendFetched:
 
     def test_records_that_begin_below_the_end_are_refused(self, node: DataPlane) -> None:
         partition = filled(node, 3)
-        with pytest.raises(FetchedOutOfOrder):
-            partition.append_fetched(0, 3, records(2), 0, 0)
+        with pytest.raises(FetchedOutOfOrder) as error:
+            partition.append_fetched(0, 3, records(2, 2), 0, 0)
+        assert error.value.parts_at == 2
         assert partition.log.log_end_offset == 3
+
+    def test_what_is_committed_is_not_to_be_cut_for_the_sake_of_such_records(self, node: DataPlane) -> None:
+        partition = filled(node, 3, high_watermark=3)
+        with pytest.raises(FetchedOutOfOrder) as error:
+            partition.append_fetched(0, 3, records(2, 2), 0, 0)
+        assert error.value.parts_at is None
 
     def test_corrupt_records_are_refused_whole(self, node: DataPlane) -> None:
         partition = filled(node, 1)
