@@ -16,7 +16,8 @@ from tests.simulation.data.simulation import Result
 
 EVENTS = 2_000
 FAST_SEEDS = range(1_000_001, 1_000_061)
-SLOW_SEEDS = range(2_000_001, 2_002_001)
+SLOW_SEEDS = range(2_000_001, 2_001_001)
+"""Some two minutes; `make sim PLANE=data SEEDS=n` runs more."""
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +72,9 @@ def test_seeds_that_once_found_something_hold(worker: Pool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tenth", range(10))
-def test_two_thousand_seeds_hold_every_rule(tenth: int, worker: Pool) -> None:
-    seen = run_all(worker, SLOW_SEEDS[tenth * 200 : (tenth + 1) * 200])
+@pytest.mark.parametrize("fifth", range(5))
+def test_a_thousand_seeds_hold_every_rule(fifth: int, worker: Pool) -> None:
+    seen = run_all(worker, SLOW_SEEDS[fifth * 200 : (fifth + 1) * 200])
     assert all(seen[name] > 0 for name in Counts.NAMES), seen
 
 
