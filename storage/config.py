@@ -11,6 +11,8 @@ from types import MappingProxyType
 from protocol.records.compression import Codec
 
 MAX_LONG = 2**63 - 1
+INHERITED = -2
+"""Of local retention: as long as the total."""
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -69,6 +71,8 @@ class LogConfig:
     remote_storage_enable: bool = False
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
+    remote_copy_lag_ms: int = 0
+    remote_copy_lag_bytes: int = -1
     file_delete_delay_ms: int = 60_000
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0
@@ -94,6 +98,7 @@ class LogConfig:
     is_log_append_time: bool = field(init=False, repr=False, compare=False)
     has_timestamp_bounds: bool = field(init=False, repr=False, compare=False)
     roll_ms: int = field(init=False, repr=False, compare=False)
+    is_tiered: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         derived = {
@@ -104,6 +109,7 @@ class LogConfig:
             "has_timestamp_bounds": self.message_timestamp_before_max_ms < MAX_LONG
             or self.message_timestamp_after_max_ms < MAX_LONG,
             "roll_ms": self._roll_ms(),
+            "is_tiered": self.remote_storage_enable and CleanupPolicy.COMPACT not in self.cleanup_policy,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -112,6 +118,16 @@ class LogConfig:
     def is_deleting(self) -> bool:
         """Whether retention by size and time applies."""
         return CleanupPolicy.DELETE in self.cleanup_policy
+
+    @property
+    def effective_local_retention_ms(self) -> int:
+        """How long records stay on this disk that remote storage has too (KIP-405); -1 for ever."""
+        return self.retention_ms if self.local_retention_ms == INHERITED else self.local_retention_ms
+
+    @property
+    def effective_local_retention_bytes(self) -> int:
+        """How many bytes stay on this disk that remote storage has too; -1 for all."""
+        return self.retention_bytes if self.local_retention_bytes == INHERITED else self.local_retention_bytes
 
     def _target_level(self) -> int | None:
         levels = {

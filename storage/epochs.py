@@ -6,6 +6,7 @@ recovery point is learnt again from the batches themselves.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from storage.checkpoints import EpochStart, read_epochs, write_epochs
@@ -93,6 +94,10 @@ class LeaderEpochs:
 
     def clear(self) -> None:
         self.entries = []
+
+    def replace(self, entries: Iterable[EpochStart]) -> None:
+        """Puts another history, which ascends in both fields, in the place of this one."""
+        self.entries = list(entries)
 
     def save(self) -> None:
         """Writes the checkpoint durably if anything changed since; may run beside changes in another thread."""

@@ -31,7 +31,7 @@ from protocol.records.batch import (
     patch,
 )
 from protocol.records.errors import MalformedBatch, MalformedRecords
-from storage.checkpoints import read_topic_id, write_topic_id
+from storage.checkpoints import EpochStart, read_topic_id, write_topic_id
 from storage.config import LogConfig
 from storage.directory_names import parse_directory_name
 from storage.epochs import EpochEnd
@@ -64,6 +64,17 @@ from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
 
 NO_APPEND_TIME = -1
+NO_REMOTE_OFFSET = -1
+NEVER_TIERED = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__remote_log_metadata",
+        "__cluster_metadata",
+    }
+)
+"""Topics that must be here whole, whatever their configuration says."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,7 +141,7 @@ class Log:
         now_ms: int,
         clean_shutdown: bool,
         recovery_point: int,
-        log_start_offset: int,
+        log_start_offset: int | None,
         jitter: Callable[[int], int],
         before_truncation: Callable[["Log"], None] | None,
     ) -> None:
@@ -157,7 +168,8 @@ class Log:
             config,
             clean=clean_shutdown,
             recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
+            log_start_offset=log_start_offset or 0,
+            may_start_below=self.is_tiered and log_start_offset is not None,
             now_ms=now_ms,
             draw_jitter=self._draw_jitter,
         ).load()
@@ -169,7 +181,9 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
-        self.high_watermark = loaded.log_start_offset
+        self.high_watermark = max(loaded.log_start_offset, loaded.segments.first.base_offset)
+        self.highest_remote_offset = NO_REMOTE_OFFSET
+        """Remote storage durably has everything of this log's history up to here; whoever knows says so. Not kept."""
         self._active = self.segments.active
 
     @classmethod
@@ -182,13 +196,14 @@ class Log:
         now_ms: int,
         clean_shutdown: bool,
         recovery_point: int = 0,
-        log_start_offset: int = 0,
+        log_start_offset: int | None = None,
         topic_id: Uuid | None = None,
         jitter: Callable[[int], int] = random.randrange,
         before_truncation: Callable[["Log"], None] | None = None,
     ) -> "Log":
         """Opens or creates the log in `directory`, mending what a crash left behind.
 
+        `log_start_offset` is what the checkpoint says, if anything; that of a tiered log may lie below its segments.
         `jitter(n)` draws from [0, n). `before_truncation` is called with the log, its recovery point already
         lowered, before anything below the old one is cut: it must write the recovery-point checkpoint. Raises
         InconsistentTopicId if `topic_id` is not the one on disk, CorruptCheckpoint, and LogDirFailure.
@@ -233,6 +248,21 @@ class Log:
     @property
     def active_segment(self) -> LogSegment:
         return self._active
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether older segments may be in remote storage alone."""
+        return self.config.is_tiered and self.topic not in NEVER_TIERED
+
+    @property
+    def is_copied_to_tier(self) -> bool:
+        """Whether closed segments are copied to remote storage; what is there may stay without that (KIP-950)."""
+        return self.is_tiered and not self.config.remote_log_copy_disable
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """From here on records are on this disk; below, from the log's start on, in remote storage alone (KIP-405)."""
+        return max(self.log_start_offset, self.segments.first.base_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -574,7 +604,7 @@ class Log:
         """Takes over the high watermark of a leader, within this log's own bounds; it may go back. Says whether it
         moved.
         """
-        offset = max(self.log_start_offset, min(offset, self.log_end_offset))
+        offset = max(self.local_log_start_offset, min(offset, self.log_end_offset))
         if offset >= self.high_watermark:
             return self.advance_high_watermark(offset)
         self.high_watermark = offset
@@ -645,7 +675,8 @@ class Log:
             self.epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset < self.segments.first.base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            # Remote storage has what is below, and is asked for it by epoch.
+            self._start_anew(offset, now_ms, min(self.log_start_offset, offset), self.epochs.entries)
             return True
         with self._flushing:
             self._lower_recovery_point(offset)
@@ -661,11 +692,15 @@ class Log:
         """Removes everything; the log is then empty at `offset`, its start there too unless given. Durable on
         return.
         """
+        self._start_anew(offset, now_ms, offset if log_start_offset is None else log_start_offset, ())
+
+    def _start_anew(self, offset: int, now_ms: int, log_start_offset: int, history: Iterable[EpochStart]) -> None:
+        """`history` are the leader epochs, of which those before `offset` stay."""
         with self._flushing:
             self._lower_recovery_point(offset)
             self._remove_newest(list(self.segments), but=offset)
             self.snapshots.remove_above(-1)
-            self.epochs.clear()
+            self.epochs.replace(history)
             if not len(self.segments):
                 self._add_segment(offset, now_ms)
             else:
@@ -675,8 +710,9 @@ class Log:
             self._fs.sync_directory(self.directory)
             self.producers = ProducerState()
             self.producers.end_offset = offset
-            self._end_at(offset, offset if log_start_offset is None else log_start_offset)
+            self._end_at(offset, log_start_offset)
             self.high_watermark = offset
+            self.highest_remote_offset = NO_REMOTE_OFFSET
 
     def _lower_recovery_point(self, offset: int) -> None:
         """First in memory and on disk, so that after a crash in the middle all that is unsure is read again."""
@@ -699,6 +735,7 @@ class Log:
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
         self.high_watermark = min(self.high_watermark, offset)
+        self.highest_remote_offset = min(self.highest_remote_offset, offset - 1)
 
     def _rebuilt_producers(self, end: int) -> ProducerState:
         """From the newest snapshot that is left, and the batches since."""
@@ -716,7 +753,8 @@ class Log:
     @_fatal
     def detach_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
         """Takes segments out of the log and renames their files `.deleted`; the caller removes them in a while
-        (`LogSegment.remove_files`). Raise the log's start first. The active segment stays: roll before.
+        (`LogSegment.remove_files`). Raise the log's start first, unless remote storage has them. The active segment
+        stays: roll before.
         """
         with self._flushing:
             for segment in segments:

@@ -31,7 +31,7 @@ from storage.checkpoints import (
     write_offsets,
 )
 from storage.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
-from storage.config import LogConfig
+from storage.config import MAX_LONG, LogConfig
 from storage.directory_names import parse_directory_name
 from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
 from storage.files import FileLock, FileSystem, base_name, join, parent
@@ -294,7 +294,7 @@ class LogDirs:
             now_ms=now_ms,
             clean_shutdown=entry.directory.was_clean,
             recovery_point=checkpoints.recovery_points.get(entry.partition, 0),
-            log_start_offset=checkpoints.log_starts.get(entry.partition, 0),
+            log_start_offset=checkpoints.log_starts.get(entry.partition),
             before_truncation=self._before_truncation,
         )
         log.advance_high_watermark(checkpoints.high_watermarks.get(entry.partition, 0))
@@ -442,6 +442,12 @@ class LogDirs:
         for directory in self.online:
             self._guarded(directory, self._write_log_starts)
 
+    def remembers_start_of(self, log: Log) -> bool:
+        """Whether a restart would know that the log starts no later than it does, whichever segments are here then."""
+        directory = self._homes.get(TopicPartition(log.topic, log.partition))
+        known = {} if directory is None else self._on_disk.get(join(directory.path, LOG_START_OFFSET_FILE), {})
+        return known.get(TopicPartition(log.topic, log.partition), MAX_LONG) <= log.log_start_offset
+
     def write_high_watermarks(self) -> None:
         """replication-offset-checkpoint of every online directory. Blocks."""
         for directory in self.online:
@@ -456,7 +462,7 @@ class LogDirs:
         self._write(directory, RECOVERY_POINT_FILE, lambda log: log.recovery_point)
 
     def _write_log_starts(self, directory: LogDir) -> None:
-        """Only of logs whose start does not follow from their first segment."""
+        """Only of logs whose start does not follow from their first segment, or soon may not."""
         self._write(directory, LOG_START_OFFSET_FILE, _start_to_remember)
 
     def _write_high_watermarks(self, directory: LogDir) -> None:
@@ -558,7 +564,9 @@ def _refuse_duplicates(found: Iterable[_Found]) -> None:
 
 
 def _start_to_remember(log: Log) -> int | None:
-    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+    """Always that of a tiered log, whose first segments may leave this disk at any time."""
+    is_told_by_segments = not log.is_tiered and log.log_start_offset <= log.segments.first.base_offset
+    return None if is_told_by_segments else log.log_start_offset
 
 
 def _map_in_threads(action: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:

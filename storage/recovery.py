@@ -71,7 +71,8 @@ class Recovery:
 
 class LogLoader:
     """One use: `load`. `clean` says that the last shutdown of this directory was; `recovery_point` and
-    `log_start_offset` come from the checkpoints. OSErrors pass through.
+    `log_start_offset` come from the checkpoints. `may_start_below`: remote storage may have what lies between the log's
+    start and its first segment. OSErrors pass through.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class LogLoader:
         clean: bool,
         recovery_point: int,
         log_start_offset: int,
+        may_start_below: bool,
         now_ms: int,
         draw_jitter: Callable[[], int],
     ) -> None:
@@ -92,6 +94,7 @@ class LogLoader:
         self._clean = clean
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
+        self._may_start_below = may_start_below
         self._now_ms = now_ms
         self._draw_jitter = draw_jitter
         self._recovery = Recovery()
@@ -107,7 +110,9 @@ class LogLoader:
         end = segments[-1].next_offset if segments else 0
         if not segments or end < self._log_start_offset:
             segments, end, producers = self._start_over(segments, epochs, snapshots)
-        log_start = max(self._log_start_offset, segments[0].base_offset)
+        log_start = self._log_start_offset
+        if not self._may_start_below:
+            log_start = max(log_start, segments[0].base_offset)
         epochs.truncate_from_end(end + 1 if self._clean else end)
         epochs.truncate_from_start(log_start)
         if producers is None:

@@ -3,10 +3,15 @@
 Three passes, each over a prefix of the segments: below the log's start (always), over the size limit and over the
 time limit (only with the policy `delete`). Nothing at or above the high watermark goes, and an empty active segment
 stays. Source: Kafka's ``UnifiedLog.deleteOldSegments``.
+
+Where segments are copied to remote storage, the limits are those for this disk (`local.retention.*`), and what goes
+goes from this disk only: the log's start stays (KIP-405). What remote storage does not have yet stays too, whatever the
+limits say; and an active segment that is over them is closed, so that it can be copied.
 """
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from itertools import takewhile
 from typing import NamedTuple
 
 from storage.log import Log
@@ -21,25 +26,27 @@ class Reason(Enum):
     TIME = "older than retention.ms"
 
 
+Find = Callable[[Log], list[LogSegment]]
+
+
 class Expired(NamedTuple):
     reason: Reason
     segments: list[LogSegment]
 
 
 def delete_old_segments(log: Log, now_ms: int) -> list[Expired]:
-    """Takes expired segments out of `log`, which raises its start; returns them by reason, in the order of passes.
+    """Takes expired segments out of `log`, which raises its start, that on this disk or that of all; returns them by
+    reason, in the order of passes.
 
-    The files, renamed `.deleted`, are the caller's to remove after `file.delete.delay.ms`. Not while the log is being
-    compacted. Raises LogDirFailure.
+    Before this is called for a tiered log, a restart must know its start (`LogDirs.remembers_start_of`). The files,
+    renamed `.deleted`, are the caller's to remove after `file.delete.delay.ms`. Not while the log is being compacted.
+    Raises LogDirFailure.
     """
-    passes: list[tuple[Reason, list[LogSegment]]] = [(Reason.BELOW_LOG_START, below_log_start(log))]
-    removed = [_remove(log, now_ms, reason, segments) for reason, segments in passes if segments]
+    passes: list[tuple[Reason, Find]] = [(Reason.BELOW_LOG_START, below_log_start)]
     if log.config.is_deleting:
-        for reason, find in ((Reason.SIZE, over_size), (Reason.TIME, lambda log: over_age(log, now_ms))):
-            segments = find(log)
-            if segments:
-                removed.append(_remove(log, now_ms, reason, segments))
-    return removed
+        passes += [(Reason.SIZE, over_size), (Reason.TIME, lambda log: over_age(log, now_ms))]
+    found = ((reason, _remove(log, now_ms, reason, find(log))) for reason, find in passes)
+    return [Expired(reason, segments) for reason, segments in found if segments]
 
 
 def below_log_start(log: Log) -> list[LogSegment]:
@@ -48,8 +55,9 @@ def below_log_start(log: Log) -> list[LogSegment]:
 
 
 def over_size(log: Log) -> list[LogSegment]:
-    """The oldest segments without which the log still holds `retention.bytes`."""
-    limit = log.config.retention_bytes
+    """The oldest segments without which this disk still holds as much as it should."""
+    config = log.config
+    limit = config.effective_local_retention_bytes if log.is_copied_to_tier else config.retention_bytes
     if limit < 0:
         return []
     excess = log.size_bytes - limit
@@ -65,8 +73,9 @@ def over_size(log: Log) -> list[LogSegment]:
 
 
 def over_age(log: Log, now_ms: int) -> list[LogSegment]:
-    """The oldest segments whose youngest record is older than `retention.ms`."""
-    limit_ms = log.config.retention_ms
+    """The oldest segments whose youngest record is older than what this disk should hold."""
+    config = log.config
+    limit_ms = config.effective_local_retention_ms if log.is_copied_to_tier else config.retention_ms
     if limit_ms < 0:
         return []
     return _prefix(log, lambda segment, end: now_ms - segment.largest_timestamp > limit_ms)
@@ -86,8 +95,16 @@ def _take(log: Log, goes: Callable[[LogSegment, int], bool]) -> Iterator[LogSegm
         yield segment
 
 
-def _remove(log: Log, now_ms: int, reason: Reason, segments: list[LogSegment]) -> Expired:
-    if segments[-1] is log.active_segment:
+def _remove(log: Log, now_ms: int, reason: Reason, segments: list[LogSegment]) -> list[LogSegment]:
+    """Some or all of `segments`, and the end of the log among them, which goes on in a new one then."""
+    if segments and segments[-1] is log.active_segment:
         log.roll(now_ms)
-    log.maybe_increment_log_start_offset(log.segments.end_of(segments[-1], log.log_end_offset))
-    return Expired(reason, log.detach_segments(segments))
+    if reason is not Reason.BELOW_LOG_START and log.is_copied_to_tier:
+        segments = list(takewhile(lambda segment: _is_remote(log, segment), segments))
+    elif segments:
+        log.maybe_increment_log_start_offset(log.segments.end_of(segments[-1], log.log_end_offset))
+    return log.detach_segments(segments) if segments else []
+
+
+def _is_remote(log: Log, segment: LogSegment) -> bool:
+    return log.segments.end_of(segment, log.log_end_offset) - 1 <= log.highest_remote_offset

@@ -138,7 +138,10 @@ class LogTasks:
         slices = Slices(self._clock)
         for partition in self._in_service():
             await self._flusher.idle(partition)  # taking segments away would wait for a running flush
-            if not partition.is_being_cut and not self._cleaner.is_in_progress(partition.log):
+            log = partition.log
+            if log.is_tiered and not self._log_dirs.remembers_start_of(log):
+                await self._io.submit(self._log_dirs.write_log_starts)
+            if not partition.is_being_cut and not self._cleaner.is_in_progress(log):
                 self._delete_old_segments(partition)
             await slices.pause()
 

@@ -1,0 +1,217 @@
+"""A log of which only the newest part is on this disk (KIP-405): its start, its retention, restarts and truncation."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.primitives import uuid_from_text
+from protocol.records.builder import Record, build_batch
+from storage.checkpoints import LOG_START_OFFSET_FILE, EpochStart, TopicPartition, read_offsets
+from storage.config import LogConfig
+from storage.errors import OffsetMovedToTier, OffsetOutOfRange
+from storage.files import join
+from storage.log import Log
+from storage.log_dirs import LogDirs
+from storage.retention import Reason, delete_old_segments
+from tests.support.memory_files import MemoryFileSystem
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+TOPIC_ID = uuid_from_text("yD1jdMJdSCqQZBmcs2nXVA")
+TIERED = LogConfig(remote_storage_enable=True, retention_ms=-1, retention_bytes=-1)
+KEEP_NOTHING_HERE = replace(TIERED, local_retention_bytes=0)
+PARTITION = TopicPartition("t", 0)
+
+
+class Node:
+    """One directory with one log, over restarts."""
+
+    def __init__(self, config: LogConfig = TIERED, topic: str = "t") -> None:
+        self.fs = MemoryFileSystem()
+        self.config = config
+        self.partition = TopicPartition(topic, 0)
+        self.start()
+        self.log = self.dirs.create(self.partition, config, now_ms=NOW_MS, topic_id=TOPIC_ID)
+
+    def start(self) -> None:
+        self.dirs = LogDirs.open(self.fs, ["d"], lambda directory, logs: None)
+        self.dirs.load(lambda topic: self.config, now_ms=NOW_MS)
+
+    def restart(self, *, clean: bool = True) -> Log:
+        if clean:
+            self.dirs.close()
+        else:
+            self.fs.locked.clear()
+        self.start()
+        log = self.dirs.get(self.partition)
+        assert log is not None
+        self.log = log
+        return log
+
+    def fill(self, segments: int, *, age_ms: int = 0, epoch: int = 0, per_segment: int = 10) -> Log:
+        """Closed segments of ten records each, committed."""
+        for _ in range(segments):
+            records = [Record(NOW_MS - age_ms, b"k", b"v" * 20)] * per_segment
+            self.log.append_as_leader(bytearray(build_batch(records)), epoch, now_ms=NOW_MS)
+            self.log.roll(NOW_MS)
+        self.log.advance_high_watermark(self.log.log_end_offset)
+        return self.log
+
+    def retain(self, config: LogConfig | None = None) -> list[tuple[Reason, list[int]]]:
+        if config is not None:
+            self.log.config = self.config = config
+        if not self.dirs.remembers_start_of(self.log):
+            self.dirs.write_log_starts()
+        expired = delete_old_segments(self.log, NOW_MS)
+        return [(reason, [segment.base_offset for segment in segments]) for reason, segments in expired]
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+class TestRetention:
+    def test_nothing_leaves_this_disk_that_is_not_in_remote_storage(self) -> None:
+        node = Node()
+        log = node.fill(3)
+        assert node.retain(KEEP_NOTHING_HERE) == []
+        log.highest_remote_offset = 18  # one offset short of the second segment
+        assert node.retain() == [(Reason.SIZE, [0])]
+        log.highest_remote_offset = 29
+        assert node.retain() == [(Reason.SIZE, [10, 20])]
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 30)
+
+    def test_local_time_counts_instead_of_total_time(self) -> None:
+        node = Node()
+        node.fill(1, age_ms=2 * HOUR_MS)
+        log = node.fill(1)
+        log.highest_remote_offset = 19
+        assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == [(Reason.TIME, [0])]
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, 10)
+
+    def test_limits_are_inherited_from_the_total(self) -> None:
+        node = Node()
+        log = node.fill(2, age_ms=2 * HOUR_MS)
+        log.highest_remote_offset = 9
+        assert node.retain(replace(TIERED, retention_ms=HOUR_MS)) == [(Reason.TIME, [0])]
+        assert log.log_start_offset == 0, "remote segments have their own retention"
+
+    def test_an_active_segment_over_its_time_is_closed_so_that_it_can_be_copied(self) -> None:
+        node = Node()
+        log = node.log
+        log.append_as_leader(bytearray(build_batch([Record(NOW_MS - 2 * HOUR_MS, b"k", b"v")])), 0, now_ms=NOW_MS)
+        log.advance_high_watermark(1)
+        assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == []
+        assert bases(log) == [0, 1]
+        assert node.retain() == []
+        assert bases(log) == [0, 1], "an empty one stays"
+
+    def test_what_is_below_the_log_start_goes_wherever_else_it_is(self) -> None:
+        node = Node()
+        log = node.fill(3)
+        log.maybe_increment_log_start_offset(15)
+        assert node.retain() == [(Reason.BELOW_LOG_START, [0])]
+        assert (log.log_start_offset, log.local_log_start_offset) == (15, 15)
+
+    def test_without_copying_the_total_limits_apply_and_raise_the_start(self) -> None:
+        node = Node()
+        log = node.fill(2, age_ms=2 * HOUR_MS)
+        config = replace(TIERED, remote_log_copy_disable=True, retention_ms=HOUR_MS, local_retention_ms=1)
+        assert node.retain(config) == [(Reason.TIME, [0, 10])]
+        assert log.log_start_offset == 20
+
+    @pytest.mark.parametrize("topic", ["__consumer_offsets", "__remote_log_metadata"])
+    def test_internal_topics_stay_here_whole(self, topic: str) -> None:
+        node = Node(KEEP_NOTHING_HERE, topic)
+        log = node.fill(2)
+        log.highest_remote_offset = 19
+        assert not log.is_tiered
+        assert node.retain() == []
+
+
+class TestRestart:
+    @pytest.mark.parametrize("clean", [True, False])
+    def test_the_start_below_the_first_segment_survives(self, clean: bool) -> None:
+        node = Node()
+        node.fill(2, epoch=3)
+        log = node.fill(2, epoch=5)
+        log.flush()
+        log.highest_remote_offset = 29
+        node.retain(KEEP_NOTHING_HERE)
+        log = node.restart(clean=clean)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 40)
+        assert log.epochs.entries == [EpochStart(3, 0), EpochStart(5, 20)]
+        assert log.high_watermark >= 30
+        assert log.highest_remote_offset == -1, "whoever knows must say it again"
+        with pytest.raises(OffsetMovedToTier):
+            log.read(25, 1000, 40)
+
+    def test_the_start_is_on_the_disk_before_a_segment_leaves_it(self) -> None:
+        node = Node()
+        log = node.fill(2)
+        log.highest_remote_offset = 19
+        assert not node.dirs.remembers_start_of(log)
+        node.retain(KEEP_NOTHING_HERE)
+        assert read_offsets(node.fs, join("d", LOG_START_OFFSET_FILE)) == {PARTITION: 0}
+        log = node.restart(clean=False)
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
+
+    def test_a_log_that_becomes_tiered_begins_where_its_segments_do(self) -> None:
+        node = Node(replace(TIERED, remote_storage_enable=False))
+        log = node.fill(2)
+        log.maybe_increment_log_start_offset(10)
+        node.retain()
+        node.config = TIERED
+        log = node.restart(clean=False)
+        assert (log.log_start_offset, log.local_log_start_offset) == (10, 10)
+
+    def test_a_log_that_is_no_longer_tiered_begins_where_its_segments_do(self) -> None:
+        node = Node()
+        log = node.fill(2)
+        log.highest_remote_offset = 9
+        node.retain(KEEP_NOTHING_HERE)
+        node.config = replace(TIERED, remote_storage_enable=False)
+        assert node.restart().log_start_offset == 10
+
+
+class TestTruncation:
+    def test_a_cut_lowers_what_is_known_to_be_remote(self) -> None:
+        log = Node().fill(3)
+        log.highest_remote_offset = 29
+        log.truncate_to(25, now_ms=NOW_MS)
+        assert log.highest_remote_offset == 24
+        log.truncate_to(25, now_ms=NOW_MS)
+        assert log.highest_remote_offset == 24
+
+    def test_a_cut_below_the_local_part_leaves_the_remote_part(self) -> None:
+        node = Node()
+        node.fill(2, epoch=3)
+        log = node.fill(2, epoch=5)
+        log.highest_remote_offset = 29
+        node.retain(KEEP_NOTHING_HERE)
+        log.truncate_to(15, now_ms=NOW_MS)
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 15, 15)
+        assert log.epochs.entries == [EpochStart(3, 0)]
+        assert log.highest_remote_offset == -1
+        log = node.restart()
+        assert (log.log_start_offset, log.log_end_offset) == (0, 15)
+
+    def test_starting_over_forgets_the_remote_part(self) -> None:
+        node = Node()
+        log = node.fill(2)
+        log.highest_remote_offset = 19
+        node.retain(KEEP_NOTHING_HERE)
+        log.truncate_fully_and_start_at(100, now_ms=NOW_MS)
+        assert (log.log_start_offset, log.local_log_start_offset, log.highest_remote_offset) == (100, 100, -1)
+        assert log.epochs.entries == []
+        with pytest.raises(OffsetOutOfRange):
+            log.read(10, 1000, 100)
+
+    def test_a_leaders_high_watermark_never_leads_below_what_is_here(self) -> None:
+        """KAFKA-16452."""
+        node = Node()
+        log = node.fill(3)
+        log.highest_remote_offset = 19
+        node.retain(KEEP_NOTHING_HERE)
+        log.follow_high_watermark(5)
+        assert log.high_watermark == 20
