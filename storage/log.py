@@ -60,6 +60,7 @@ from storage.segment import (
     LogSegment,
     Slice,
 )
+from storage.tier_start import TierStart
 from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
 
@@ -712,6 +713,32 @@ class Log:
             self.producers.end_offset = offset
             self._end_at(offset, log_start_offset)
             self.high_watermark = offset
+            self.highest_remote_offset = NO_REMOTE_OFFSET
+
+    @_fatal
+    def start_from_tier(self, start: TierStart, *, now_ms: int, checkpoint: Callable[["Log"], None]) -> None:
+        """Removes everything; the log then goes on where remote storage ends, with what is known of that.
+
+        `checkpoint` is called with the new log start, and must write it to the disk before it returns. Durable on
+        return; for a crash on the way see `storage.tier_start`.
+        """
+        offset = start.next_offset
+        with self._flushing:
+            self._lower_recovery_point(offset)
+            self.log_start_offset = start.log_start_offset
+            checkpoint(self)
+            self._remove_newest(list(self.segments))
+            self.snapshots.remove_above(-1)
+            self._fs.sync_directory(self.directory)
+            self.snapshots.put(start.producers)
+            self.epochs.replace(start.epochs)
+            self.epochs.save()
+            self._fs.sync_directory(self.directory)
+            self._add_segment(offset, now_ms)
+            self._active.sync(indexes=False)
+            self._fs.sync_directory(self.directory)
+            self.producers = start.producers
+            self.log_end_offset = self.high_watermark = self.recovery_point = offset
             self.highest_remote_offset = NO_REMOTE_OFFSET
 
     def _lower_recovery_point(self, offset: int) -> None:

@@ -442,6 +442,12 @@ class LogDirs:
         for directory in self.online:
             self._guarded(directory, self._write_log_starts)
 
+    def write_log_start(self, log: Log) -> None:
+        """The log start of one log, to the checkpoint of its directory. Blocks. Raises OSError."""
+        directory = self._homes.get(TopicPartition(log.topic, log.partition))
+        if directory is not None:
+            self._write_log_starts(directory)
+
     def remembers_start_of(self, log: Log) -> bool:
         """Whether a restart would know that the log starts no later than it does, whichever segments are here then."""
         directory = self._homes.get(TopicPartition(log.topic, log.partition))

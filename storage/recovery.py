@@ -103,9 +103,11 @@ class LogLoader:
         files = self._settled_files()
         epochs = self._load_epochs()
         snapshots = ProducerSnapshots(self._fs, self._directory)
+        bases = sorted(base for base, suffix in files if suffix == LOG_SUFFIX)
         if not self._clean:
-            snapshots.remove_above(self._recovery_point)
-        segments = self._open_segments(sorted(base for base, suffix in files if suffix == LOG_SUFFIX))
+            # What lies below the first segment is not here to be read again, nor could a crash change it.
+            snapshots.remove_above(self._recovery_point, but=bases[0] if bases else None)
+        segments = self._open_segments(bases)
         segments, producers = self._recover(segments, epochs, snapshots)
         end = segments[-1].next_offset if segments else 0
         if not segments or end < self._log_start_offset:

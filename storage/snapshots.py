@@ -30,9 +30,17 @@ class ProducerSnapshots:
         offset = state.end_offset
         if offset == state.snapshot_offset:
             return
-        write_file(self._fs, self.path(offset), state.encode(), sync=False)
-        state.snapshot_offset = offset
+        self._write(state, sync=False)
         self._unsynced.add(offset)
+
+    def put(self, state: ProducerState) -> None:
+        """Writes a state that comes from elsewhere at its end offset, and syncs it; its name is not synced."""
+        self._write(state, sync=True)
+
+    def _write(self, state: ProducerState, *, sync: bool) -> None:
+        offset = state.end_offset
+        write_file(self._fs, self.path(offset), state.encode(), sync=sync)
+        state.snapshot_offset = offset
         if offset not in self.offsets:
             self.offsets = sorted([*self.offsets, offset])
 
@@ -59,8 +67,8 @@ class ProducerSnapshots:
         self.offsets = [other for other in self.offsets if other != offset]
         self._unsynced.discard(offset)
 
-    def remove_above(self, offset: int) -> None:
-        for other in [other for other in self.offsets if other > offset]:
+    def remove_above(self, offset: int, *, but: int | None = None) -> None:
+        for other in [other for other in self.offsets if other > offset and other != but]:
             self.remove(other)
 
     def remove_below(self, offset: int) -> None:

@@ -1,0 +1,208 @@
+"""A log that begins where remote storage ends (`storage.tier_start`), and what a crash on the way there leaves."""
+
+import errno
+from functools import partial
+from random import Random
+
+import pytest
+
+from protocol.records.batch import parse_header
+from protocol.records.builder import Record, build_batch
+from storage.checkpoints import EpochStart, TopicPartition, read_offsets, write_offsets
+from storage.config import LogConfig
+from storage.errors import LogDirFailure
+from storage.log import Log
+from storage.producer_state import ProducerState
+from storage.tier_start import TierStart
+from tests.support.memory_files import MemoryFileSystem
+from tests.support.power_loss import FailingPower, lose_power_in
+
+DIRECTORY = "logs/t-0"
+LOG_STARTS = "logs/log-start-offset-checkpoint"
+RECOVERY_POINTS = "logs/recovery-point-offset-checkpoint"
+PARTITION = TopicPartition("t", 0)
+NOW_MS = 1_700_000_000_000
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, remote_storage_enable=True)
+"""Five records to a segment."""
+
+OLD_PRODUCER, NEW_PRODUCER = 1, 2
+EPOCHS = (EpochStart(2, 3), EpochStart(5, 20), EpochStart(7, 30))
+
+
+def checkpoint_start(log: Log) -> None:
+    write_offsets(log._fs, LOG_STARTS, {PARTITION: log.log_start_offset})
+
+
+def checkpoint_recovery_point(log: Log) -> None:
+    write_offsets(log._fs, RECOVERY_POINTS, {PARTITION: log.recovery_point})
+
+
+def opened(fs: MemoryFileSystem, *, clean: bool = False) -> Log:
+    return Log.open(
+        fs,
+        DIRECTORY,
+        SMALL,
+        now_ms=NOW_MS,
+        clean_shutdown=clean,
+        recovery_point=read_offsets(fs, RECOVERY_POINTS).get(PARTITION, 0),
+        log_start_offset=read_offsets(fs, LOG_STARTS).get(PARTITION),
+        before_truncation=checkpoint_recovery_point,
+    )
+
+
+def batch(offset: int, epoch: int, producer_id: int = OLD_PRODUCER) -> bytes:
+    return build_batch(
+        [Record(NOW_MS, b"k", b"v")],
+        base_offset=offset,
+        leader_epoch=epoch,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=offset,
+    )
+
+
+def old_log(fs: MemoryFileSystem, count: int = 12) -> Log:
+    """Segments from 0, 5 and 10, of epochs 0 and 1; all of it is on the disk."""
+    fs.make_directory("logs")
+    fs.sync_directory(".")
+    log = opened(fs)
+    for offset in range(count):
+        log.append_as_follower(batch(offset, offset // 6), now_ms=NOW_MS)
+    log.flush()
+    checkpoint_recovery_point(log)
+    log.advance_high_watermark(count)
+    return log
+
+
+def producers(offset: int) -> ProducerState:
+    """One producer, as a leader that had it until then put it into a snapshot."""
+    state = ProducerState()
+    state.apply(parse_header(batch(offset - 1, 0, NEW_PRODUCER)))
+    return ProducerState.decode("a snapshot", state.encode(), offset)
+
+
+def tier_start(next_offset: int = 40, log_start_offset: int = 3) -> TierStart:
+    epochs = tuple(entry for entry in EPOCHS if entry.start_offset < next_offset)
+    return TierStart(
+        next_offset=next_offset,
+        log_start_offset=log_start_offset,
+        epochs=epochs,
+        producers=producers(next_offset),
+    )
+
+
+def begin(log: Log, start: TierStart) -> None:
+    log.start_from_tier(start, now_ms=NOW_MS, checkpoint=checkpoint_start)
+
+
+def assert_started(log: Log, start: TierStart) -> None:
+    assert (log.log_start_offset, log.log_end_offset) == (start.log_start_offset, start.next_offset)
+    assert log.segments.first.base_offset == start.next_offset
+    assert tuple(log.epochs.entries) == start.epochs
+    assert list(log.producers.entries) == [NEW_PRODUCER]
+    assert log.producers.end_offset == start.next_offset
+    assert log.high_watermark == start.next_offset
+
+
+@pytest.fixture
+def fs() -> FailingPower:
+    return FailingPower()
+
+
+@pytest.mark.parametrize("next_offset", [40, 12, 10, 7])
+def test_it_goes_on_where_the_tier_ends_with_what_is_known_of_the_rest(fs: FailingPower, next_offset: int) -> None:
+    """Whatever the log had before: more, less, or a segment of the same name."""
+    log, start = old_log(fs), tier_start(next_offset)
+    begin(log, start)
+    assert_started(log, start)
+    assert log.recovery_point == next_offset
+    assert read_offsets(fs, RECOVERY_POINTS)[PARTITION] <= next_offset
+    assert [name for name in fs.list(DIRECTORY) if name.endswith(".snapshot")] == [f"{next_offset:020d}.snapshot"]
+
+
+def test_it_is_appended_to_and_read_as_any_other(fs: FailingPower) -> None:
+    log = old_log(fs)
+    begin(log, tier_start())
+    log.append_as_follower(batch(40, 7, NEW_PRODUCER), now_ms=NOW_MS)
+    assert log.read(40, 1000, 41).next_offset == 41
+    assert log.epochs.epoch_for_offset(40) == 7
+    assert log.end_offset_for_epoch(2) == (2, 20)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_it_survives_a_restart(fs: FailingPower, clean: bool) -> None:
+    log, start = old_log(fs), tier_start()
+    begin(log, start)
+    log.close(clean=clean)
+    if not clean:
+        fs.crash(Random(1))
+    assert_started(opened(fs, clean=clean), start)
+
+
+def test_what_was_appended_since_is_found_again_after_a_crash(fs: FailingPower) -> None:
+    """The recovery point on the disk may still be far below: what the new log began with is believed all the same."""
+    log = old_log(fs)
+    begin(log, tier_start())
+    log.append_as_follower(batch(40, 7) + batch(41, 9), now_ms=NOW_MS)
+    for segment in log.segments:
+        segment.sync(indexes=True)
+    fs.crash(Random(1))
+    found = opened(fs)
+    assert found.log_end_offset == 42
+    assert tuple(found.epochs.entries) == (*EPOCHS, EpochStart(9, 41))
+    assert set(found.producers.entries) == {OLD_PRODUCER, NEW_PRODUCER}
+
+
+@pytest.mark.parametrize("next_offset", [40, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_whenever_the_power_fails_there_is_the_old_log_or_an_empty_one_or_the_whole_new_one(
+    next_offset: int, seed: int
+) -> None:
+    """Never one that begins where the new one does, and knows less."""
+    seen = set()
+    for after in range(1000):
+        fs, start = FailingPower(), tier_start(next_offset)
+        failed = lose_power_in(fs, after, Random(seed * 1000 + after), partial(begin, old_log(fs), start))
+        seen.add(_what_is_left(opened(fs), start))
+        if not failed:
+            break
+    assert seen == {"old", "empty", "new"}
+
+
+def _what_is_left(log: Log, start: TierStart) -> str:
+    if log.segments.first.base_offset == start.next_offset:
+        assert_started(log, start)
+        return "new"
+    if log.log_start_offset == log.log_end_offset:
+        assert log.epochs.entries == []
+        assert log.producers.entries == {}
+        return "empty"
+    assert log.segments.first.base_offset == 0
+    assert log.epochs.latest_epoch == (log.log_end_offset - 1) // 6
+    assert log.producers.entries[OLD_PRODUCER].last_data_offset == log.log_end_offset - 1
+    return "old"
+
+
+def test_a_disk_that_fails_on_the_way_ends_the_log(fs: FailingPower) -> None:
+    log = old_log(fs)
+    fs.fail("sync", errno.EIO, path_part=".snapshot")
+    with pytest.raises(LogDirFailure):
+        begin(log, tier_start())
+    with pytest.raises(LogDirFailure):
+        log.read(0, 1000, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"log_start_offset": 40}, "nothing is remote"),
+        ({"epochs": ()}, "leader epochs"),
+        ({"epochs": (EpochStart(1, 0), EpochStart(2, 40))}, "leader epochs"),
+        ({"producers": ProducerState()}, "producers at 0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changes: dict[str, object], complaint: str) -> None:
+    good = tier_start()
+    fields = {name: getattr(good, name) for name in ("next_offset", "log_start_offset", "epochs", "producers")}
+    with pytest.raises(ValueError, match=complaint):
+        TierStart(**{**fields, **changes})
