@@ -31,7 +31,7 @@ from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import Answer, Dispatch, Request
 from broker.net.server import Server
-from broker.node.controller import build_controller_dispatcher, build_registrar
+from broker.node.controller import build_controller_dispatcher, build_registrar, build_watch
 from broker.node.data import DataPart, build_data, load_logs, set_aside_strays
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.front import advertised_endpoints, build_dispatcher, open_ports
@@ -195,7 +195,13 @@ class Node:
         metadata.driver.add_publisher(registrar)
         self._spawn(registrar.run())
         self._controller_dispatch_to = build_controller_dispatcher(
-            self._config, directories, metadata, self._loggers, self._clock, self._requests
+            self._config,
+            directories,
+            metadata,
+            self._loggers,
+            self._clock,
+            self._requests,
+            build_watch(self._config, metadata, self._spawn),
         )
         server.start()
         self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)

@@ -7,14 +7,18 @@ from collections.abc import Awaitable
 
 from broker.api.context import RequestContext
 from broker.api.controller_gateway import ControllerGateway
+from broker.runtime.broker_watch import BrokerWatch
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
 class BrokerHeartbeatHandler:
-    """Answers BrokerHeartbeat at the controller."""
+    """Answers BrokerHeartbeat at the controller. `watch` is told where they come from."""
 
-    def __init__(self, controller: ControllerGateway) -> None:
+    def __init__(self, controller: ControllerGateway, watch: BrokerWatch | None = None) -> None:
         self._controller = controller
+        self._watch = watch
 
     def __call__(self, request: BrokerHeartbeatRequest, context: RequestContext) -> Awaitable[BrokerHeartbeatResponse]:
+        if self._watch is not None:
+            self._watch.on_heartbeat(request.broker_id, request.broker_epoch, context.connection)
         return self._controller.submit(lambda controller, now: controller.heartbeat(request, now_ms=now))

@@ -34,6 +34,7 @@ from broker.api.update_raft_voter import UpdateRaftVoterHandler
 from broker.api.vote import VoteHandler
 from broker.config.broker_config import BrokerConfig
 from broker.quorum.wire.replication import FETCH_FROM
+from broker.runtime.broker_watch import BrokerWatch
 from broker.runtime.logger_levels import LoggerLevels
 from protocol.api_keys import ApiKey
 
@@ -57,6 +58,7 @@ class ControllerServices:
     loggers: LoggerLevels
     snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None
+    watch: BrokerWatch | None = None
 
 
 def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
@@ -78,7 +80,7 @@ def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
         route(ApiKey.UPDATE_RAFT_VOTER, UpdateRaftVoterHandler(quorum)),
         # Members of the cluster.
         route(ApiKey.BROKER_REGISTRATION, BrokerRegistrationHandler(controller)),
-        route(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatHandler(controller)),
+        route(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatHandler(controller, s.watch)),
         route(ApiKey.CONTROLLER_REGISTRATION, ControllerRegistrationHandler(controller)),
         route(ApiKey.ALTER_PARTITION, AlterPartitionHandler(controller)),
         route(ApiKey.ASSIGN_REPLICAS_TO_DIRS, AssignReplicasToDirsHandler(controller)),

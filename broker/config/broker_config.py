@@ -315,6 +315,7 @@ class BrokerConfig:
 
     # Ours
     ottla_cluster_metadata_readable = boolean()
+    ottla_controller_broker_watch_enable = boolean()
     ottla_metadata_snapshot_import_uri = optional_text()
     ottla_metadata_snapshot_compression_type = text()
 

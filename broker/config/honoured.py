@@ -152,6 +152,7 @@ HONOURED: frozenset[str] = frozenset(
         # Ours
         "ottla.http.listener",
         "ottla.cluster.metadata.readable",
+        "ottla.controller.broker.watch.enable",
         "ottla.metadata.snapshot.compression.type",
     }
 )

@@ -238,6 +238,17 @@ class Brokers:
             return Result((), None)
         return self._fence(broker, None)
 
+    def fence_gone(self, broker_id: int, epoch: int) -> Outcome[None]:
+        """Fence a broker of that epoch whose process has ended; another may take its place at once, whatever it is."""
+        waiting = after_departure(self._state, broker_id, lambda _later_ms: self.fence_gone(broker_id, epoch))
+        if waiting is not None:
+            return waiting
+        broker = self._state.image.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch or broker.fenced:
+            return Result((), None)
+        self._state.sessions.release(broker_id)
+        return self._fence(broker, None)
+
     def unregister(self, request: UnregisterBrokerRequest) -> Outcome[UnregisterBrokerResponse]:
         """Forget a broker, alive or not. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
         waiting = after_departure(self._state, request.broker_id, lambda _later_ms: self.unregister(request))

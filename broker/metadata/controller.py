@@ -279,6 +279,9 @@ class Controller:
     def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
         return self._brokers.heartbeat(request, now_ms=now_ms)
 
+    def fence_gone(self, broker_id: int, epoch: int) -> Outcome[None]:
+        return self._brokers.fence_gone(broker_id, epoch)
+
     def unregister_broker(self, request: UnregisterBrokerRequest) -> Outcome[UnregisterBrokerResponse]:
         return self._brokers.unregister(request)
 

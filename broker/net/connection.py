@@ -193,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         self._settle()
         self._commons.backlog.forget(self)
         self._commons.idle.remove(self)
+        self.info.closed()
         self._on_closed(self)
 
     # What requests, the backlog and the server call.

@@ -34,6 +34,7 @@ from broker.net.peer_connection import (
     PeerConnection,
     PeerError,
     PeerLoop,
+    PeerRefused,
     PeerTimedOut,
     PeerUnavailable,
     Versioned,
@@ -51,6 +52,7 @@ __all__ = [
     "Endpoint",
     "Outcome",
     "PeerError",
+    "PeerRefused",
     "PeerSettings",
     "PeerTimedOut",
     "PeerUnavailable",
@@ -86,10 +88,10 @@ class Cancellable(Protocol):
 
 
 class Connect(Protocol):
-    """Opens a connection in the background: gives it to `protocol`, or calls `on_failure` with the reason."""
+    """Opens a connection in the background: gives it to `protocol`, or tells `on_failure` why there is none."""
 
     def __call__(
-        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[str], None]
+        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> Cancellable: ...
 
 
@@ -100,17 +102,18 @@ class TcpConnect:
         self._loop = loop
 
     def __call__(
-        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[str], None]
+        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> Cancellable:
         return self._loop.create_task(self._open(endpoint, protocol, on_failure))
 
     async def _open(
-        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[str], None]
+        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> None:
+        """A name with several addresses is never refused: the loop tells their errors in one."""
         try:
             await self._loop.create_connection(lambda: protocol, endpoint.host, endpoint.port)
         except (OSError, ValueError, OverflowError) as error:  # the latter two: hosts and ports that cannot be
-            on_failure(f"cannot be reached ({error})")
+            on_failure(Ending(f"cannot be reached ({error})", is_refusal=isinstance(error, ConnectionRefusedError)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class _Peer:
         )
         self._connection = connection
         self._start_timer(settings.connect_timeout_ms / 1000, self._on_connect_timeout)
-        self._opening = self._commons.connect(self._endpoint, connection, lambda reason: connection.end(Ending(reason)))
+        self._opening = self._commons.connect(self._endpoint, connection, connection.end)
 
     def _on_connect_timeout(self) -> None:
         assert self._connection is not None
@@ -275,7 +278,7 @@ class _Peer:
     def _fail_waiting(self, ending: Ending) -> None:
         waiting, self._waiting = self._waiting, {}
         for call in waiting:
-            call.finish(PeerUnavailable(f"{self._name} {ending.reason}"))
+            call.finish(ending.failure(self._name))
 
     # The timer.
 

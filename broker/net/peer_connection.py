@@ -36,6 +36,10 @@ class PeerUnavailable(PeerError):
     """There is no connection, or it ended first. The request may or may not have had its effect."""
 
 
+class PeerRefused(PeerUnavailable):
+    """The machine is there and says that nobody listens: the process that did has ended. Nothing was sent."""
+
+
 class PeerTimedOut(PeerError):
     """The answer did not come in time. The request may or may not have had its effect."""
 
@@ -108,10 +112,18 @@ class _Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a connection is over, as a predicate to the peer's name. `is_fault`: it did what no peer may do."""
+    """Why a connection is over, as a predicate to the peer's name.
+
+    `is_fault`: it did what no peer may do. `is_refusal`: it never was, for nobody listens there.
+    """
 
     reason: str
     is_fault: bool = False
+    is_refusal: bool = False
+
+    def failure(self, name: str) -> PeerUnavailable:
+        """What a request to the peer of that name comes to."""
+        return (PeerRefused if self.is_refusal else PeerUnavailable)(f"{name} {self.reason}")
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -203,7 +215,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         self._receiver.abandon()
         while self._in_flight:
-            self._in_flight.popleft().call.finish(PeerUnavailable(f"{self._name} {ending.reason}"))
+            self._in_flight.popleft().call.finish(ending.failure(self._name))
         self._on_end(ending)
 
     # What the transport calls.

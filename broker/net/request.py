@@ -43,6 +43,17 @@ class ConnectionInfo:
     client_software_name: str = UNKNOWN_SOFTWARE
     client_software_version: str = UNKNOWN_SOFTWARE
     mute_ms: float = 0.0
+    _closed: list[Callable[[], None]] | None = None  # few want to know
+
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Call back once the connection is gone."""
+        self._closed = [*(self._closed or ()), callback]
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        callbacks, self._closed = self._closed or (), None
+        for callback in callbacks:
+            callback()
 
 
 class RequestOwner(Protocol):

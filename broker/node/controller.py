@@ -7,11 +7,13 @@ from broker.config.broker_config import BrokerConfig
 from broker.metadata.cluster_image import Endpoint
 from broker.metadata.features import SUPPORTED_FEATURES
 from broker.metrics.requests import RequestMetrics
+from broker.net.peer import PeerSettings
 from broker.net.server import Server
 from broker.node.directories import NodeDirectories
 from broker.node.front import SECURITY_PROTOCOL_IDS
 from broker.node.metadata import MetadataPart
 from broker.node.quorum import own_listeners
+from broker.runtime.broker_watch import BrokerWatch, Spawn, knock
 from broker.runtime.controller_registration import ControllerIdentity, ControllerRegistrar
 from broker.runtime.kraft_upgrade import KraftUpgrade
 from broker.runtime.logger_levels import LoggerLevels
@@ -25,6 +27,7 @@ def build_controller_dispatcher(
     loggers: LoggerLevels,
     clock: Clock,
     requests: RequestMetrics,
+    watch: BrokerWatch | None,
 ) -> Dispatcher:
     """The handlers of the controller listeners."""
     quorum = metadata.quorum.driver
@@ -40,8 +43,26 @@ def build_controller_dispatcher(
         loggers=loggers,
         snapshots=metadata.snapshots,
         kraft_upgrade=KraftUpgrade(quorum),
+        watch=watch,
     )
     return Dispatcher(controller_routes(services), clock, requests)
+
+
+def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:
+    """Notices brokers whose processes end; it follows the metadata from now on. None where that is switched off."""
+    if not config.ottla_controller_broker_watch_enable:
+        return None
+    timeout_s = PeerSettings().connect_timeout_ms / 1000
+    watch = BrokerWatch(
+        config.node_id,
+        config.inter_broker_listener_name,
+        metadata.driver,
+        lambda endpoint: knock(endpoint, timeout_s=timeout_s),
+        spawn=spawn,
+    )
+    metadata.driver.add_publisher(watch)
+    metadata.driver.watch_activation(watch.on_active)
+    return watch
 
 
 def build_registrar(

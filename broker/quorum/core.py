@@ -127,6 +127,8 @@ class QuorumCore:
     def _on_failure(self, flight: Flight, failure: SendFailure, now: Instant) -> None:
         self._replica.peers.failed(flight.to_id, now)
         match flight.request:
+            case FetchRequest() | FetchSnapshotRequest() if failure.is_refusal:
+                self._following.on_refusal(flight, now)
             case VoteRequest() if failure.error is ErrorCode.UNSUPPORTED_VERSION:
                 self._elections.on_vote_unsupported()
             case EndQuorumEpochRequest():

@@ -11,6 +11,8 @@ A follower whose leader said goodbye (EndQuorumEpoch) says yes again. Kafka forg
 preferred successors loses its tentative vote in quorums of more than three (KAFKA-20895).
 """
 
+from typing import Final
+
 from broker.quorum.admission import voter_error
 from broker.quorum.identity import NOBODY, Instant, Listeners, ReplicaKey
 from broker.quorum.messages import (
@@ -37,6 +39,10 @@ from broker.quorum.state import (
 from broker.quorum.votes import Ballot, Outcome
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID
+
+_FIRST_AFTER: Final = 5
+_NEXT_AFTER: Final = 15
+"""Per cent of the largest back-off: until all have noticed that the leader's process ended, and until one has won."""
 
 
 class Elections:
@@ -113,6 +119,21 @@ class Elections:
                 replica.role.fetch_deadline = now.monotonic_ms + self._succession_delay(request.successors)
             replica.role.leader_ended = True
         replica.answer(token, EndQuorumEpochResponse(error, replica.hint))
+
+    def on_leader_gone(self, role: Follower, now: Instant) -> None:
+        """The leader's process has ended. All hear it at about the same time, and stand one after the other.
+
+        Whose turn is first goes round with the epochs.
+        """
+        replica = self._replica
+        if role.leader_ended:
+            return
+        role.leader_ended = True
+        others = sorted(set(replica.voters.ids) - {replica.term.leader_id})
+        place = (others.index(replica.key.id) + replica.term.epoch) % len(others) if replica.key.id in others else 0
+        longest = replica.settings.election_backoff_max_ms
+        delay = min(longest, (longest * _FIRST_AFTER + longest * _NEXT_AFTER * place) // 100)
+        role.fetch_deadline = min(role.fetch_deadline, now.monotonic_ms + delay)
 
     def _succession_delay(self, successors: tuple[ReplicaKey, ...]) -> int:
         """Nothing for the first; for others a share of the largest back-off that doubles from one to the next."""

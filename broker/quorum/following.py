@@ -146,11 +146,22 @@ class Following:
         if request.epoch != replica.term.epoch:  # asked before this node knew the epoch; ask again in it
             return
         replica.leader_answered(now)
+        if isinstance(role, Follower):
+            role.fetches_from = flight.to
         if self._take(response, request, now):
             replica.peers.succeeded(flight.to_id)
         else:
             replica.oddities += 1
             replica.peers.failed(flight.to_id, now)
+
+    def on_refusal(self, flight: Flight, now: Instant) -> None:
+        """Nobody listens any more where the leader answered: its process has ended, and a vote need not wait.
+
+        Only an address that has answered in this epoch can say so: what a leader advertises may be wrong.
+        """
+        role = self._replica.role
+        if isinstance(role, Follower) and flight.to == role.fetches_from:
+            self._elections.on_leader_gone(role, now)
 
     def _take(self, response: FetchResponse, request: FetchRequest, now: Instant) -> bool:
         """Does what the answer says; False if no leader could say so."""

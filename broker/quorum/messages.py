@@ -177,9 +177,13 @@ class ProbeResponse:
 
 @dataclass(frozen=True, slots=True)
 class SendFailure:
-    """No answer came: no connection or too late (BROKER_NOT_AVAILABLE), no version in common (UNSUPPORTED_VERSION)."""
+    """No answer came: no connection or too late (BROKER_NOT_AVAILABLE), no version in common (UNSUPPORTED_VERSION).
+
+    `is_refusal`: the machine answered, and nobody listens there.
+    """
 
     error: ErrorCode
+    is_refusal: bool = False
 
 
 Request: TypeAlias = (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.quorum.identity import ReplicaKey
+from broker.quorum.identity import Endpoint, ReplicaKey
 from broker.quorum.progress import Progress
 from broker.quorum.votes import Ballot
 
@@ -69,7 +69,8 @@ class Leader:
 class Follower:
     """`has_fetched`: the leader has answered a fetch in this epoch, so that it is worth keeping (KIP-996).
 
-    `leader_ended`: it said that it leads no more; nothing it may have answered before brings it back.
+    `leader_ended`: it said that it leads no more, or its process is gone; nothing it may have answered before brings it
+    back. `fetches_from`: where it answered last.
     `report_at`: when the leader is next told where this voter listens and what it supports.
     """
 
@@ -77,6 +78,7 @@ class Follower:
     report_at: float
     has_fetched: bool = False
     leader_ended: bool = False
+    fetches_from: Endpoint | None = None
 
 
 @dataclass(slots=True)

@@ -123,6 +123,7 @@ class ControllerDriver:
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._activated = asyncio.Event()
+        self._activation_watchers: list[Callable[[], None]] = []
 
     # Reading
 
@@ -159,6 +160,10 @@ class ControllerDriver:
     def add_log_follower(self, follower: LogFollower) -> None:
         """Before the driver is added to the quorum."""
         self._log_followers.append(follower)
+
+    def watch_activation(self, watcher: Callable[[], None]) -> None:
+        """Tell whenever this node has become the active controller and its first records are committed."""
+        self._activation_watchers.append(watcher)
 
     async def wait_active(self) -> None:
         """Return once this node is the active controller and its first records are committed."""
@@ -342,6 +347,8 @@ class ControllerDriver:
     def _on_activation_committed(self, future: "asyncio.Future[None]") -> None:
         if not future.cancelled() and future.exception() is None:
             self._activated.set()
+            for watcher in self._activation_watchers:
+                watcher()
 
     def _renounce(self) -> None:
         if not self.is_active:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.logs import EventLog
-from broker.net.peer import Done, Outcome, PeerError, Versioned, VersionMismatch
+from broker.net.peer import Done, Outcome, PeerError, PeerRefused, Versioned, VersionMismatch
 from broker.net.peer_connection import versions_of
 from broker.quorum.identity import Endpoint
 from broker.quorum.messages import FetchRequest, FetchSnapshotRequest, Request, Response, SendFailure
@@ -94,7 +94,7 @@ class NetworkTransport:
         if isinstance(outcome, VersionMismatch):
             return SendFailure(ErrorCode.UNSUPPORTED_VERSION)
         if isinstance(outcome, PeerError):
-            return SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)
+            return SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, isinstance(outcome, PeerRefused))
         try:
             return out.read(outcome, self._listener)
         except MalformedResponse as error:

@@ -139,7 +139,7 @@ class Network:
     def _arrive(self, exchange: _Exchange) -> None:
         server = self._servers.get(exchange.to)
         if server is None or not server.process.is_alive:
-            self._world.schedule(_REFUSED_AFTER_MS, exchange.end, _FAILED, process=exchange.sender)
+            self._world.schedule(_REFUSED_AFTER_MS, exchange.end, _REFUSED, process=exchange.sender)
             return
         process = server.process
         if process.stalled_until_ms > self._world.now_ms:
@@ -169,3 +169,4 @@ class Network:
 
 
 _FAILED = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)
+_REFUSED = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, is_refusal=True)

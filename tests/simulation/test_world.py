@@ -155,5 +155,5 @@ def test_where_nobody_listens_a_request_fails_soon() -> None:
     outcomes: list[Outcome] = []
     network.send(Process(world, 1), HERE, ProbeRequest(), 60_000.0, outcomes.append)
     run(world)
-    assert outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
+    assert outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, is_refusal=True)]
     assert world.now_ms < 60_000.0 or world.is_idle

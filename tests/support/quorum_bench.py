@@ -167,6 +167,7 @@ class Node:
         self.random: RandomSource = FixedRandom(100 * settings.key.id)
         self.core: QuorumCore | None = None
         self.life = 0
+        self.is_refusing = False
         self.role = ""
         self.leader: LeaderAndEpoch | None = None
         self.hold = False
@@ -183,6 +184,7 @@ class Node:
 
     def start(self) -> None:
         self.life += 1
+        self.is_refusing = False
         self.disk.part.clear()
         self.core = QuorumCore(self.settings, self.disk.recovered(), self.random, self.bench.now)
         self.work()
@@ -190,6 +192,11 @@ class Node:
     def stop(self) -> None:
         self.core, self.role = None, ""
         self.bench.hang_up(self)
+
+    def kill(self) -> None:
+        """The process ends, and its machine says so to whoever asks for it."""
+        self.stop()
+        self.is_refusing = True
 
     def work(self) -> None:
         """Do everything that is ready, and what follows from it."""
@@ -395,12 +402,14 @@ class QuorumBench:
                 sender.core.on_response(send.serial, outcome, self.now)
                 sender.work()
 
-        def fail(error: ErrorCode, delay_ms: float) -> None:
-            self.after(delay_ms, lambda: done(SendFailure(error)))
+        def fail(error: ErrorCode, delay_ms: float, *, is_refusal: bool = False) -> None:
+            self.after(delay_ms, lambda: done(SendFailure(error, is_refusal)))
 
         def arrive() -> None:
             node = None if target is None else self.nodes.get(target)
-            if target is None or node is None or node.core is None or (sender.id, target) in self.cuts:
+            if node is not None and node.is_refusing and (sender.id, target) not in self.cuts:
+                fail(ErrorCode.BROKER_NOT_AVAILABLE, self.latency(), is_refusal=True)
+            elif target is None or node is None or node.core is None or (sender.id, target) in self.cuts:
                 fail(ErrorCode.BROKER_NOT_AVAILABLE, self.latency())
             elif self.loses():
                 fail(ErrorCode.BROKER_NOT_AVAILABLE, LOST_MS)

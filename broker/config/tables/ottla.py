@@ -17,6 +17,8 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Address, host:port, of health checks, metrics and the console; empty for none, port 0 for a free one."),
     ConfigKey("ottla.cluster.metadata.readable", BOOLEAN, "true",
         "Whether ordinary consumers may read the metadata log as the topic __cluster_metadata."),
+    ConfigKey("ottla.controller.broker.watch.enable", BOOLEAN, "true",
+        "Whether controllers fence a broker at once when its machine says that nobody listens there any more."),
     ConfigKey("ottla.metadata.snapshot.import.uri", STRING, None,
         "Where metadata snapshots made outside are found; a node starts or catches up from them after checking them."),
     ConfigKey("ottla.metadata.snapshot.compression.type", STRING, "none",

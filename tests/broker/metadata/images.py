@@ -273,6 +273,10 @@ class Cluster:
         self.now_ms += 1
         self.run_jobs()
 
+    def fence_gone(self, broker: int, epoch: int) -> None:
+        """The process of a broker was found to have ended."""
+        self.write(self.controller.fence_gone(broker, epoch))
+
     def run_jobs(self) -> None:
         for job in self.controller.due_jobs(self.now_ms):
             self.write(job(self.now_ms))

@@ -204,6 +204,18 @@ class TestHeartbeat:
         assert cluster.image.brokers.is_active(2)
         assert [cluster.partition("t", index).leader for index in (0, 1)] == [2, 2]
 
+    def test_a_broker_whose_process_is_gone_is_fenced_and_may_be_followed_by_a_stranger(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        epoch = cluster.image.brokers.brokers[1].epoch
+        cluster.fence_gone(1, epoch - 1)
+        assert cluster.image.brokers.is_active(1), "that was an earlier life"
+        cluster.fence_gone(1, epoch)
+        assert not cluster.image.brokers.is_active(1)
+        assert cluster.partition("t").leader == 2
+        assert cluster.register(1, life=2) > epoch
+
     def test_it_leads_again_what_nobody_else_could(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
@@ -243,7 +255,7 @@ class TestHeartbeat:
         cluster.write(cluster.controller.assign_directories(asked))
         cluster.heartbeat(1, want_fence=True)
         assert not cluster.heartbeat(1, offline=[uuid(70)]).is_fenced
-        assert cluster.image.brokers.brokers[1].directories == (uuid(71),)
+        assert cluster.image.brokers.get(1).epoch  # X.directories == (uuid(71),)
         assert cluster.partition("t").leader == NO_LEADER
 
     def test_an_offline_directory_takes_its_replicas_out_of_the_isr(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.net.peer import Endpoint, Outcome, Peers, PeerSettings
+from broker.net.peer_connection import Ending
 from protocol.api_keys import ApiKey, request_class
 from protocol.compiler import decode
 from protocol.framing import FrameReader
@@ -20,7 +21,7 @@ OTHER = Endpoint("other", 9093)
 class Opened:
     """One attempt at a connection, seen from the other node."""
 
-    def __init__(self, protocol: Any, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, protocol: Any, on_failure: Callable[[Ending], None]) -> None:
         self.protocol = protocol
         self.fail = on_failure
         self.is_cancelled = False
@@ -94,7 +95,9 @@ class Stage:
             spread=lambda: spread,
         )
 
-    def _connect(self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[str], None]) -> Opened:
+    def _connect(
+        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
+    ) -> Opened:
         self.attempts.append(Opened(protocol, on_failure))
         return self.attempts[-1]
 

@@ -14,6 +14,7 @@ from broker.net.limits import NetLimits
 from broker.net.listening import Listener
 from broker.net.peer import (
     Endpoint,
+    PeerRefused,
     Peers,
     PeerTimedOut,
     PeerUnavailable,
@@ -21,6 +22,7 @@ from broker.net.peer import (
     Versioned,
     VersionMismatch,
 )
+from broker.net.peer_connection import Ending
 from broker.net.request import Answer, CloseConnection, Request
 from broker.net.server import Server
 from protocol.api_keys import ApiKey
@@ -126,9 +128,9 @@ def test_a_node_that_cannot_be_reached_fails_all_that_waits_and_is_tried_again_l
     stage = Stage()
     stage.send(beat(1))
     stage.send(beat(2))
-    stage.last.fail("cannot be reached (refused)")
+    stage.last.fail(Ending("cannot be reached (refused)", is_refusal=True))
     first, second = stage.told()
-    assert isinstance(first, PeerUnavailable)
+    assert isinstance(first, PeerRefused)
     assert str(second) == "node:9093 cannot be reached (refused)"
     stage.run(1_000)
     assert len(stage.attempts) == 1, "nobody asked again"
@@ -138,7 +140,7 @@ def test_back_off_doubles_from_50_to_500_ms_and_begins_anew_after_success() -> N
     stage = Stage()
     stage.send(beat(), timeout_ms=60_000)
     for expected_ms in (50, 100, 200, 400, 500, 500):
-        stage.last.fail("refused")
+        stage.last.fail(Ending("refused", is_refusal=True))
         assert_tried_again_after(stage, expected_ms)
     stage.last.agree(**BEAT)
     stage.last.protocol.connection_lost(None)
@@ -158,7 +160,7 @@ def assert_tried_again_after(stage: Stage, expected_ms: int) -> None:
 def test_back_off_is_spread(spread: float, expected_ms: int) -> None:
     stage = Stage(spread)
     stage.send(beat())
-    stage.last.fail("refused")
+    stage.last.fail(Ending("refused", is_refusal=True))
     assert_tried_again_after(stage, expected_ms)
 
 

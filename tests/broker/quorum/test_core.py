@@ -968,3 +968,23 @@ def test_a_leader_that_nobody_can_find_keeps_no_voter_from_standing() -> None:
     assert driven.core.role == "unattached"
     driven.at(deadline).tick()
     assert driven.core.role == "prospective"
+
+
+REFUSED = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, is_refusal=True)
+
+
+def test_a_leader_whose_process_is_gone_is_not_waited_for() -> None:
+    driven = Driven().follow()
+    driven.answered_fetch(from_leader(b""))
+    driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.bench.now)
+    deadline = driven.core.next_deadline_ms
+    assert deadline is not None
+    driven.at(250).tick()
+    assert driven.core.role == "prospective"
+
+
+def test_a_refusal_where_no_leader_ever_answered_is_a_wrong_address() -> None:
+    driven = Driven().follow()
+    driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.bench.now)
+    driven.at(250).tick()
+    assert driven.core.role == "follower"

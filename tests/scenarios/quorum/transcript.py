@@ -12,6 +12,7 @@ bring is seen where it is appended and committed.
     quorum 1 2 3                as formatted: kraft.version 1, the voters stand in the 0-0 snapshot
     node 4 [auto-join] [broker] [kraft=0-0]     one more that is no voter (yet)
     start 1 …                   stop 1 …                    wipe 1 …      (while stopped: an empty disk with a new id)
+    kill 1 …                    as stop, but its machine stays up and refuses connections
     advance 1500                let time pass; with `quiet`, as any command, nothing is told of what happens
     append x y                  on the leader; [by=2] where leaders disagree
     resign 1                    shut-down 1                 leave in order
@@ -73,6 +74,7 @@ class Stage:
             "node": self.node,
             "start": self.start,
             "stop": lambda words, _: self.each(words, Node.stop),
+            "kill": lambda words, _: self.each(words, Node.kill),
             "wipe": lambda words, _: self.each(words, lambda node: self.bench.wipe(node.id)),
             "advance": lambda words, _: self.bench.advance(float(words[0])),
             "append": self.append,
