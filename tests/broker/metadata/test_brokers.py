@@ -255,7 +255,7 @@ class TestHeartbeat:
         cluster.write(cluster.controller.assign_directories(asked))
         cluster.heartbeat(1, want_fence=True)
         assert not cluster.heartbeat(1, offline=[uuid(70)]).is_fenced
-        assert cluster.image.brokers.get(1).epoch  # X.directories == (uuid(71),)
+        assert cluster.image.brokers.brokers[1].directories == (uuid(71),)
         assert cluster.partition("t").leader == NO_LEADER
 
     def test_an_offline_directory_takes_its_replicas_out_of_the_isr(self) -> None:
