@@ -1,0 +1,242 @@
+"""What a bucket alone says of a partition: its segments, their history, where it begins and where it goes on.
+
+Manifests give back what metadata knew of each segment. Which of them count is decided as KIP-405 has leaders do it, on
+the history of leader epochs that goes with every segment: the one that was copied by the latest leader, and of those
+the one that ends last, tells the whole history to its end. Segments of other histories were copied by leaders that
+lost their records to an unclean election; offsets of such a segment count as far as both histories agree.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+from storage.checkpoints import EpochStart
+from storage.errors import CorruptCheckpoint
+from storage.producer_state import ProducerState
+from storage.tiered.bucket_listing import StoredPartition, StoredSegment, newest_log_start
+from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RemoteStorageError
+from storage.tiered.lineage import NO_OFFSET, Lineage, decode_epochs
+from storage.tiered.log_start_object import LogStart, decode_log_start
+from storage.tiered.manifest import SegmentManifest, decode_manifest
+from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.object_store import ObjectInfo, ObjectStore
+from storage.tiered.remote_storage import IndexKind
+from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+NO_PRODUCER_ID = -1
+
+
+class OffsetRange(NamedTuple):
+    """Both included."""
+
+    first: int
+    last: int
+
+
+class IndexReader(Protocol):
+    """The part of a RemoteStorageManager that an inventory needs: it knows of ciphers."""
+
+    def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes: ...
+
+
+class MapAll(Protocol):
+    """`map`, or what does the same in several threads."""
+
+    def __call__(self, function: Callable[[T], R], arguments: Iterable[T], /) -> Iterable[R]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInventory:
+    """`segments` are whole, by start offset; `needed` of them make up the log, the rest is `superfluous`.
+
+    `history` is that of the log up to `next_offset`, where a recovered log goes on. `holes` lie between the log start
+    and there. `highest_epoch` was seen anywhere, -1 if none. `faults` are sentences about what could not be read.
+    """
+
+    partition: TopicIdPartition
+    segments: tuple[RemoteSegment, ...]
+    needed: tuple[RemoteSegment, ...]
+    history: tuple[EpochStart, ...]
+    log_start_offset: int
+    next_offset: int
+    holes: tuple[OffsetRange, ...]
+    highest_epoch: int
+    highest_producer_id: int
+    cluster_id: str | None
+    incomplete: int
+    faults: tuple[str, ...]
+
+    @property
+    def superfluous(self) -> tuple[RemoteSegment, ...]:
+        needed = {segment.id for segment in self.needed}
+        return tuple(segment for segment in self.segments if segment.id not in needed)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.needed)
+
+    @property
+    def above_holes(self) -> int:
+        """The lowest offset from which nothing is missing."""
+        return max([self.log_start_offset, *(hole.last + 1 for hole in self.holes)])
+
+
+class BucketReader:
+    """Reads what the names of objects do not tell. Raises ObjectStoreError and RetriableRemoteStorageError."""
+
+    def __init__(self, store: ObjectStore, keys: ObjectKeys, indexes: IndexReader, map_all: MapAll = map) -> None:
+        self._store = store
+        self._keys = keys
+        self._indexes = indexes
+        self._map_all = map_all
+
+    def manifest(self, stored: StoredSegment) -> SegmentManifest:
+        """Raises CorruptRemoteData, RemoteStorageError, and ObjectNotFound for one that is gone."""
+        return decode_manifest(b"".join(self._store.get(stored.objects[ObjectSuffix.MANIFEST].key)))
+
+    def end_offset(self, stored: StoredSegment) -> int:
+        """Of a whole segment. Raises ValueError where its manifest does not tell."""
+        try:
+            return self.segment(stored).end_offset
+        except RemoteStorageError as error:
+            raise ValueError(str(error)) from error
+
+    def segment(self, stored: StoredSegment) -> RemoteSegment:
+        """What the manifest says, which must be of the segment under whose name it lies. Raises as `manifest`."""
+        segment = self.manifest(stored).segment
+        if segment is None:
+            raise CorruptRemoteData(f"the manifest of {stored.id} does not say of what it is")
+        if (segment.id, segment.start_offset) != (stored.id, stored.start_offset):
+            raise CorruptRemoteData(f"the manifest of {stored.id} is that of {segment.id}")
+        return segment
+
+    def log_start(self, stored: StoredPartition) -> LogStart | None:
+        """Raises ValueError for an object of another kind."""
+        info = newest_log_start(self._keys, stored)
+        return None if info is None else decode_log_start(self.content(info))
+
+    def content(self, info: ObjectInfo) -> bytes:
+        return b"".join(self._store.get(info.key))
+
+    def inventory(self, stored: StoredPartition) -> PartitionInventory:
+        """Of all that was listed of a partition."""
+        faults: list[str] = []
+        whole = [segment for segment in stored.segments if segment.is_complete]
+        read = self._map_all(self._segment_or_fault, whole)
+        segments = tuple(sorted(_good(read, faults), key=lambda each: (each.start_offset, each.end_offset)))
+        history, producer_id = self._latest(segments, faults)
+        log_start = self._log_start_or_fault(stored, faults)
+        return _inventory(
+            stored, segments, history, log_start, highest_producer_id=producer_id, faults=faults, whole=len(whole)
+        )
+
+    def _segment_or_fault(self, stored: StoredSegment) -> RemoteSegment | str:
+        try:
+            return self.segment(stored)
+        except (CorruptRemoteData, RemoteResourceNotFound) as error:
+            return str(error)
+
+    def _log_start_or_fault(self, stored: StoredPartition, faults: list[str]) -> LogStart | None:
+        try:
+            return self.log_start(stored)
+        except ValueError as error:
+            faults.append(f"the log start offset of {stored.partition} cannot be read: {error}")
+            return None
+
+    def _latest(self, segments: Sequence[RemoteSegment], faults: list[str]) -> tuple[Lineage, int]:
+        """The history of the latest segment whose history can be read, and its highest producer id."""
+        for segment in sorted(segments, key=_recency, reverse=True):
+            try:
+                entries = decode_epochs(self._indexes.read_index(segment, IndexKind.LEADER_EPOCH))
+                return Lineage(entries, segment.end_offset + 1), self._highest_producer_id(segment)
+            except (CorruptCheckpoint, CorruptRemoteData, RemoteResourceNotFound) as error:
+                faults.append(f"the history of {segment.id} cannot be read: {error}")
+        return Lineage((), 0), NO_PRODUCER_ID
+
+    def _highest_producer_id(self, segment: RemoteSegment) -> int:
+        try:
+            content = self._indexes.read_index(segment, IndexKind.PRODUCER_SNAPSHOT)
+        except RemoteResourceNotFound:
+            return NO_PRODUCER_ID
+        state = ProducerState.decode(f"the producer snapshot of {segment.id}", content, segment.end_offset + 1)
+        return max(state.entries, default=NO_PRODUCER_ID)
+
+
+def _recency(segment: RemoteSegment) -> tuple[int, int]:
+    return segment.leader_epochs[-1].epoch, segment.end_offset
+
+
+def _good(read: Iterable[RemoteSegment | str], faults: list[str]) -> Iterator[RemoteSegment]:
+    for found in read:
+        if isinstance(found, RemoteSegment):
+            yield found
+        else:
+            faults.append(found)
+
+
+def _inventory(
+    stored: StoredPartition,
+    segments: tuple[RemoteSegment, ...],
+    history: Lineage,
+    log_start: LogStart | None,
+    *,
+    highest_producer_id: int,
+    faults: list[str],
+    whole: int,
+) -> PartitionInventory:
+    needed = needed_segments(segments, history)
+    said = 0 if log_start is None else log_start.log_start_offset
+    first = min((segment.start_offset for segment in needed), default=history.end_offset)
+    log_start_offset = max(said, first)
+    next_offset = max(history.end_offset, log_start_offset)
+    epochs = [segment.leader_epochs[-1].epoch for segment in segments]
+    return PartitionInventory(
+        partition=stored.partition,
+        segments=segments,
+        needed=needed,
+        history=history.entries,
+        log_start_offset=log_start_offset,
+        next_offset=next_offset,
+        holes=tuple(_holes(needed, history, log_start_offset)),
+        highest_epoch=max([*epochs, -1 if log_start is None else log_start.leader_epoch]),
+        highest_producer_id=highest_producer_id,
+        cluster_id=None if log_start is None else log_start.cluster_id,
+        incomplete=len(stored.segments) - whole,
+        faults=tuple(faults),
+    )
+
+
+def needed_segments(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[RemoteSegment, ...]:
+    """Those that lie within a history, and of those that part from it the ones whose offsets no other has.
+
+    `segments` are sorted by start offset, and so is what is returned.
+    """
+    agreed = {segment.id: history.agreed_end(segment) for segment in segments}
+    kept = [segment for segment in segments if agreed[segment.id] == segment.end_offset]
+    parting = [each for each in segments if agreed[each.id] not in (NO_OFFSET, each.end_offset)]
+    for segment in sorted(parting, key=lambda each: agreed[each.id], reverse=True):
+        span = OffsetRange(segment.start_offset, agreed[segment.id])
+        if next(_uncovered(kept, history, span), None) is not None:
+            kept.append(segment)
+    return tuple(sorted(kept, key=lambda each: (each.start_offset, each.end_offset)))
+
+
+def _holes(needed: Sequence[RemoteSegment], history: Lineage, log_start_offset: int) -> Iterator[OffsetRange]:
+    if log_start_offset < history.end_offset:
+        yield from _uncovered(needed, history, OffsetRange(log_start_offset, history.end_offset - 1))
+
+
+def _uncovered(segments: Iterable[RemoteSegment], history: Lineage, span: OffsetRange) -> Iterator[OffsetRange]:
+    """What no segment has of a range, as far as it agrees with the history."""
+    offset = span.first
+    for first, last in sorted((segment.start_offset, history.agreed_end(segment)) for segment in segments):
+        if first > span.last:
+            break
+        if first > offset:
+            yield OffsetRange(offset, min(first - 1, span.last))
+        offset = max(offset, last + 1)
+    if offset <= span.last:
+        yield OffsetRange(offset, span.last)
