@@ -122,6 +122,10 @@ class FileSystem(Protocol):
         """A directory and all in it; no error if it is gone."""
         ...
 
+    def remove_empty_directory(self, directory: str) -> bool:
+        """Whether it is gone now: one with something in it stays, whoever put it there a moment ago."""
+        ...
+
     def sync_directory(self, directory: str) -> None:
         """Returns when the names in it are on the disk."""
         ...
@@ -429,6 +433,17 @@ class OsFileSystem:
             else:
                 self.remove(entry.path)
         os.rmdir(directory)
+
+    def remove_empty_directory(self, directory: str) -> bool:
+        try:
+            os.rmdir(directory)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+        return True
 
     def sync_directory(self, directory: str) -> None:
         _sync_directory(directory)

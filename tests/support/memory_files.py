@@ -310,6 +310,17 @@ class MemoryFileSystem:
         if self.exists(directory):
             self._directory(parent(directory)).change({base_name(directory): None})
 
+    def remove_empty_directory(self, directory: str) -> bool:
+        self.maybe_fail("remove", directory)
+        node = self._find(directory)
+        if node is None:
+            return True
+        if not isinstance(node, _Directory):
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+        if not node.entries:
+            self._directory(parent(directory)).change({base_name(directory): None})
+        return not node.entries
+
     def sync_directory(self, directory: str) -> None:
         self.maybe_fail("sync_directory", directory)
         self._directory(directory).sync()
