@@ -43,6 +43,10 @@ class MemoryObjectStore:
     def content(self, key: str) -> bytes:
         return self._objects[key].content
 
+    def info(self, key: str) -> ObjectInfo | None:
+        stored = self._objects.get(key)
+        return stored and ObjectInfo(key, len(stored.content), stored.modified_ms)
+
     def replace(self, key: str, content: bytes) -> None:
         """Behind everybody's back: no request, same time of modification. The object must exist."""
         self._objects[key] = self._objects[key]._replace(content=content)
@@ -89,8 +93,8 @@ class MemoryObjectStore:
     def _infos(self, keys: Iterable[str]) -> Iterator[ObjectInfo]:
         """What is deleted in the meantime is left out."""
         for key in keys:
-            if stored := self._objects.get(key):
-                yield ObjectInfo(key, len(stored.content), stored.modified_ms)
+            if info := self.info(key):
+                yield info
 
     def close(self) -> None:
         self.is_closed = True
