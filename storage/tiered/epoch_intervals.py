@@ -21,7 +21,7 @@ from itertools import chain
 from typing import NamedTuple
 
 
-class _Covered(NamedTuple):
+class Covered(NamedTuple):
     """Sorts by first offset, the longest first."""
 
     first: int
@@ -30,17 +30,28 @@ class _Covered(NamedTuple):
     has_aborted: bool
 
 
+class IntervalColumns(NamedTuple):
+    """All there is in an `EpochIntervals`, for a snapshot. Not a copy."""
+
+    firsts: "array[int]"
+    lasts: "array[int]"
+    rows: "array[int]"
+    aborted: "array[int]"
+    covered: list[Covered]
+
+
 class EpochIntervals:
     """Intervals [first, last] of offsets; 20 bytes each. `has_aborted`: there are aborted transactions in it."""
 
     __slots__ = ("_aborted", "_covered", "_firsts", "_lasts", "_rows")
 
-    def __init__(self) -> None:
-        self._firsts = array("q")
-        self._lasts = array("q")
-        self._rows = array("i")
-        self._aborted = array("q")  # the firsts of those that have aborted transactions
-        self._covered: list[_Covered] = []
+    def __init__(self, columns: IntervalColumns | None = None) -> None:
+        empty = IntervalColumns(array("q"), array("q"), array("i"), array("q"), [])
+        self._firsts, self._lasts, self._rows, self._aborted, self._covered = columns or empty
+
+    def columns(self) -> IntervalColumns:
+        """`aborted`: the first offsets of those that have aborted transactions and are not covered."""
+        return IntervalColumns(self._firsts, self._lasts, self._rows, self._aborted, self._covered)
 
     def __bool__(self) -> bool:
         return bool(self._firsts)
@@ -73,7 +84,7 @@ class EpochIntervals:
         """Of two that are the same, the older stays in front."""
         at = bisect_right(self._firsts, first)
         if at and self._lasts[at - 1] >= last:
-            insort(self._covered, _Covered(first, -last, row, has_aborted))
+            insort(self._covered, Covered(first, -last, row, has_aborted))
             return
         begin = at - 1 if at and self._firsts[at - 1] == first else at
         for _ in range(begin, bisect_right(self._lasts, last, begin)):
@@ -98,14 +109,14 @@ class EpochIntervals:
         if has_aborted:
             self._aborted.insert(bisect_left(self._aborted, first), first)
 
-    def _take(self, at: int) -> _Covered:
+    def _take(self, at: int) -> Covered:
         first, last, row = self._firsts[at], self._lasts[at], self._rows[at]
         del self._firsts[at], self._lasts[at], self._rows[at]
         found = bisect_left(self._aborted, first)
         has_aborted = found < len(self._aborted) and self._aborted[found] == first
         if has_aborted:
             del self._aborted[found]
-        return _Covered(first, -last, row, has_aborted)
+        return Covered(first, -last, row, has_aborted)
 
     def _uncover(self, at: int, first: int) -> None:
         """Bring forward what only the interval covered that was at `at` and began at `first`.

@@ -5,20 +5,30 @@ offset, `segment_table.py` all of them by id. Whether what is known is also up t
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from protocol.primitives import Uuid
-from storage.tiered.epoch_intervals import EpochIntervals
+from storage.tiered.epoch_intervals import EpochIntervals, IntervalColumns
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
     RemoteSegment,
+    RemoteSegmentId,
     SegmentEpoch,
     SegmentState,
     SegmentUpdate,
     TopicIdPartition,
 )
 from storage.tiered.segment_state import UnknownSegment, check_deletion, check_segment
-from storage.tiered.segment_table import SegmentTable
+from storage.tiered.segment_table import SegmentTable, TableColumns
+
+
+class CacheColumns(NamedTuple):
+    """All there is in a `MetadataCache` beside its names, for a snapshot. Not a copy."""
+
+    table: TableColumns
+    unfinished: set[int]
+    epochs: dict[int, IntervalColumns]
 
 
 class MetadataCache:
@@ -35,6 +45,22 @@ class MetadataCache:
         self._table = SegmentTable(partition)
         self._epochs: dict[int, EpochIntervals] = {}
         self._unfinished: set[int] = set()  # rows of those that cannot be read: not copied yet, or being deleted
+
+    @classmethod
+    def of_columns(
+        cls, partition: TopicIdPartition, deletion: PartitionDelete | None, columns: CacheColumns
+    ) -> "MetadataCache":
+        """The cache that has them. Raises ValueError for what cannot be."""
+        cache = cls(partition)
+        cache.deletion = deletion
+        cache._table = SegmentTable(partition, columns.table)
+        cache._unfinished = columns.unfinished
+        cache._epochs = {epoch: EpochIntervals(intervals) for epoch, intervals in columns.epochs.items()}
+        return cache
+
+    def columns(self) -> CacheColumns:
+        epochs = {epoch: intervals.columns() for epoch, intervals in self._epochs.items()}
+        return CacheColumns(self._table.columns(), self._unfinished, epochs)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -103,6 +129,10 @@ class MetadataCache:
                 del self._epochs[epoch]
 
     # ---- questions
+
+    def ids(self) -> list[RemoteSegmentId]:
+        """Of all segments, in no order that means anything."""
+        return [RemoteSegmentId(self.partition, self._table.id_of(row)) for row in self._table.rows()]
 
     def get(self, segment_id: Uuid) -> RemoteSegment | None:
         """A segment in whatever state."""

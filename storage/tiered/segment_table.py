@@ -7,7 +7,7 @@ through a table of slots with open addressing: ids are random, so they are their
 import struct
 from array import array
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
@@ -17,6 +17,7 @@ _ROW: Final = struct.Struct("<16sqqqqiiiBB")
 _ID: Final = struct.Struct("<16s")
 _OFFSETS: Final = struct.Struct("<16xqq")
 _STATE_AT: Final = _ROW.size - 2
+_FLAGS_AT: Final = _ROW.size - 1
 _ID_BYTES: Final = 16
 
 _TXN_INDEX_EMPTY: Final = 1
@@ -29,27 +30,41 @@ _SLOTS_MIN: Final = 8
 _STATES: Final = tuple(SegmentState)
 
 
+class TableColumns(NamedTuple):
+    """All there is in a `SegmentTable`, for a snapshot. Not a copy."""
+
+    rows: bytearray
+    slots: "array[int]"
+    custom: dict[int, bytes]
+    epochs: dict[int, tuple[SegmentEpoch, ...]]
+
+
 class SegmentTable:
     """Lookups by row number take any row that `add` returned and `remove` did not take back."""
 
     __slots__ = ("_count", "_custom", "_epochs", "_free", "_partition", "_rows", "_slots")
 
-    def __init__(self, partition: TopicIdPartition) -> None:
+    def __init__(self, partition: TopicIdPartition, columns: TableColumns | None = None) -> None:
+        """Raises ValueError for columns that do not fit together."""
         self._partition = partition
-        self._rows = bytearray()
-        self._free: list[int] = []
-        self._count = 0
-        self._slots = array("i", [_EMPTY]) * _SLOTS_MIN
-        self._custom: dict[int, bytes] = {}
-        self._epochs: dict[int, tuple[SegmentEpoch, ...]] = {}
+        empty = TableColumns(bytearray(), array("i", [_EMPTY]) * _SLOTS_MIN, {}, {})
+        self._rows, self._slots, self._custom, self._epochs = columns or empty
+        if len(self._rows) % _ROW.size or len(self._slots) & (len(self._slots) - 1):
+            raise ValueError(f"{len(self._rows)} bytes of rows and {len(self._slots)} slots are no table")
+        flags = self._rows[_FLAGS_AT :: _ROW.size]
+        self._free = [row for row, flag in enumerate(flags) if flag & _IS_FREE]
+        self._count = len(flags) - len(self._free)
+
+    def columns(self) -> TableColumns:
+        return TableColumns(self._rows, self._slots, self._custom, self._epochs)
 
     def __len__(self) -> int:
         return self._count
 
     def rows(self) -> Iterator[int]:
         """Of all segments, in no order that means anything."""
-        for row in range(len(self._rows) // _ROW.size):
-            if not self._rows[row * _ROW.size + _STATE_AT + 1] & _IS_FREE:
+        for row, flags in enumerate(self._rows[_FLAGS_AT :: _ROW.size]):
+            if not flags & _IS_FREE:
                 yield row
 
     def find(self, segment_id: Uuid) -> int | None:
@@ -78,6 +93,9 @@ class SegmentTable:
 
     def state(self, row: int) -> SegmentState:
         return _STATES[self._rows[row * _ROW.size + _STATE_AT]]
+
+    def id_of(self, row: int) -> Uuid:
+        return Uuid(_ID.unpack_from(self._rows, row * _ROW.size)[0])
 
     def offsets(self, row: int) -> tuple[int, int]:
         """First and last."""
@@ -109,8 +127,8 @@ class SegmentTable:
 
     def remove(self, row: int) -> None:
         """Forget a segment."""
-        self._vacate(self._slot(self._id(row)))
-        self._rows[row * _ROW.size + _STATE_AT + 1] = _IS_FREE
+        self._vacate(self._slot(self.id_of(row)))
+        self._rows[row * _ROW.size + _FLAGS_AT] = _IS_FREE
         self._forget_rest(row)
         self._free.append(row)
         self._count -= 1
@@ -147,10 +165,6 @@ class SegmentTable:
 
     # ---- slots
 
-    def _id(self, row: int) -> bytes:
-        segment_id: bytes = _ID.unpack_from(self._rows, row * _ROW.size)[0]
-        return segment_id
-
     def _slot(self, segment_id: bytes) -> int:
         """Where the id is, or would be put."""
         slots, rows = self._slots, self._rows
@@ -169,7 +183,7 @@ class SegmentTable:
         mask = len(slots) - 1
         at = hole
         while (row := slots[at := (at + 1) & mask]) != _EMPTY:
-            home = int.from_bytes(self._id(row), "big") & mask
+            home = int.from_bytes(self.id_of(row), "big") & mask
             if (at - home) & mask >= (at - hole) & mask:
                 slots[hole] = row
                 hole = at
@@ -178,7 +192,7 @@ class SegmentTable:
     def _rehash(self, size: int) -> None:
         self._slots = array("i", [_EMPTY]) * size
         for row in self.rows():
-            self._slots[self._slot(self._id(row))] = row
+            self._slots[self._slot(self.id_of(row))] = row
 
 
 def _is_plain(segment: RemoteSegment) -> bool:

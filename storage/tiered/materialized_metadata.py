@@ -1,0 +1,92 @@
+"""What one partition of the metadata topic says of all partitions that it tells of: the result of reading it in order.
+
+It keeps all of them, not only those that somebody here asks about: a partition that moves to this broker is known at
+once, what is left of a deleted topic can be removed by whoever is there, and the records can be written anew.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from storage.tiered.metadata_cache import MetadataCache
+from storage.tiered.metadata_records import MetadataEvent, partition_of
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+
+
+class MaterializedMetadata:
+    """Caches by partition; one that knows nothing is dropped."""
+
+    __slots__ = ("_caches",)
+
+    def __init__(self, caches: Iterable[MetadataCache] = ()) -> None:
+        self._caches = {cache.partition: cache for cache in caches}
+
+    def __iter__(self) -> Iterator[MetadataCache]:
+        return iter(self._caches.values())
+
+    def cache(self, partition: TopicIdPartition) -> MetadataCache:
+        """What is known of a partition; an empty one if nothing is, which must not be changed."""
+        known = self._caches.get(partition)
+        return MetadataCache(partition) if known is None else known
+
+    @property
+    def segment_count(self) -> int:
+        return sum(map(len, self._caches.values()))
+
+    def apply(self, event: MetadataEvent) -> None:
+        """The next event. Raises InvalidSegmentTransition for one that does not count."""
+        partition = partition_of(event)
+        cache = self.cache(partition)
+        match event:
+            case RemoteSegment():
+                cache.add(event)
+            case SegmentUpdate():
+                cache.update(event)
+            case PartitionDelete():
+                cache.delete_partition(event)
+        if cache.is_empty:
+            self._caches.pop(partition, None)
+        else:
+            self._caches[partition] = cache
+
+    # ---- saying it again
+
+    def subjects(self) -> list[RemoteSegmentId | TopicIdPartition]:
+        """All there is something to say of: segments, and partitions that are being removed."""
+        found: list[RemoteSegmentId | TopicIdPartition] = []
+        for cache in self:
+            if cache.deletion is not None:
+                found.append(cache.partition)
+            found += cache.ids()
+        return found
+
+    def events_of(self, subject: RemoteSegmentId | TopicIdPartition) -> list[MetadataEvent]:
+        """What there is to say of it: events that lead a reader who knows nothing, of ours or of Kafka's, to what is
+        known here, and mean nothing to one who knows it. None if it is gone.
+
+        Kafka wants a segment to begin in COPY_STARTED, and takes custom metadata from the last event alone.
+        """
+        if isinstance(subject, TopicIdPartition):
+            deletion = self.cache(subject).deletion
+            return [] if deletion is None else [deletion]
+        segment = self.cache(subject.partition).get(subject.id)
+        return [] if segment is None else list(_retold(segment))
+
+    @property
+    def records_needed(self) -> int:
+        """How many records at most say all that is known."""
+        return sum(2 * len(cache) + (cache.deletion is not None) for cache in self)
+
+
+def _retold(segment: RemoteSegment) -> Iterator[MetadataEvent]:
+    last = SegmentUpdate(
+        segment.id, segment.state, segment.event_timestamp_ms, segment.broker_id, segment.custom_metadata
+    )
+    yield segment.updated(last._replace(state=SegmentState.COPY_STARTED))
+    if segment.state is not SegmentState.COPY_STARTED:
+        yield last
