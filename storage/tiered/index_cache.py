@@ -1,0 +1,347 @@
+"""Copies of the indexes of remote segments on the local disk (KIP-405): `remote-log-index-cache`, bounded by bytes.
+
+Three files a segment, named as Apache Kafka names them, so that either finds what the other left:
+
+    <start offset>_<segment id>.index | .timeindex | .txnindex
+
+They are fetched together when the first of them is wanted, written aside (`.tmp`), synced, and renamed; what a crash
+leaves half-done is removed by the next start, as are files on their way out (`.deleted`). What is used least recently
+goes first. A reader has the files open, so eviction may unlink them at any time and takes nothing away from it.
+
+Everything blocks and may be called from several threads at once.
+"""
+
+import contextlib
+import re
+import struct
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from operator import le
+from sys import byteorder
+from typing import Final
+
+from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
+from storage.files import ASIDE_SUFFIX, File, FileSystem, join, write_file
+from storage.index.offset import ENTRY as OFFSET_ENTRY
+from storage.index.time import ENTRY as TIME_ENTRY
+from storage.index.transaction import ENTRY as TXN_ENTRY
+from storage.index.transaction import AbortedTxn
+from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RetriableRemoteStorageError
+from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
+from storage.tiered.segment_metadata import RemoteSegment
+
+DIRECTORY_NAME: Final = "remote-log-index-cache"
+KINDS: Final = (IndexKind.OFFSET, IndexKind.TIME, IndexKind.TRANSACTION)
+_DELETED_SUFFIX: Final = ".deleted"
+_NAME: Final = re.compile(r"(\d+)_([A-Za-z0-9_-]{22})\.(index|timeindex|txnindex)")
+
+
+class SegmentIndexes:
+    """The indexes of one segment, open for reading: `hold` closes them."""
+
+    def __init__(self, start_offset: int, files: Sequence[File]) -> None:
+        self._start_offset = start_offset
+        self._offsets, self._times, self._transactions = files
+
+    def position_of(self, offset: int) -> int:
+        """Where in the segment to start looking for `offset`."""
+        found = _floor(self._offsets, OFFSET_ENTRY, offset - self._start_offset)
+        return 0 if found is None else found[1]
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset before which no record is as young as `timestamp`."""
+        found = _floor(self._times, TIME_ENTRY, timestamp)
+        return self._start_offset if found is None else self._start_offset + found[1]
+
+    def aborted(self) -> list[AbortedTxn]:
+        """The aborted transactions whose markers are in the segment, in the order of these."""
+        data = self._transactions.read(0, self._transactions.size())
+        return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(data)]
+
+
+def _floor(file: File, entry: struct.Struct, key: int) -> tuple[int, int] | None:
+    """The last entry whose key is at most `key`."""
+    low, high = 0, file.size() // entry.size
+    found: tuple[int, int] | None = None
+    while low < high:
+        middle = (low + high) // 2
+        candidate: tuple[int, int] = entry.unpack(file.read(middle * entry.size, entry.size))
+        if candidate[0] <= key:
+            low, found = middle + 1, candidate
+        else:
+            high = middle
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """The cached indexes of one segment. `is_checked`: their content was looked at since the start."""
+
+    stem: str
+    size_bytes: int
+    is_checked: bool
+
+    def paths(self) -> list[str]:
+        return [f"{self.stem}.{kind.value}" for kind in KINDS]
+
+
+class IndexCache:
+    """`directory` is the cache's own; it is made, and what is in it is taken over, when the first index is wanted."""
+
+    def __init__(self, fs: FileSystem, directory: str, storage: RemoteStorageManager, max_bytes: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._storage = storage
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Uuid, _Entry] = OrderedDict()  # least recently used first
+        self._fetching: dict[Uuid, Future[None]] = {}
+        self._is_loaded = False
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        """How many segments have their indexes here."""
+        return len(self._entries)
+
+    @contextlib.contextmanager
+    def hold(self, segment: RemoteSegment) -> Iterator[SegmentIndexes]:
+        """The indexes of a segment, fetched if need be.
+
+        Raises RemoteResourceNotFound, RetriableRemoteStorageError (the local disk's failures too), RemoteStorageError,
+        and CorruptRemoteData if what was fetched makes no sense.
+        """
+        try:
+            files = self._open(segment)
+        except OSError as error:
+            raise RetriableRemoteStorageError(f"index cache of {segment.id}: {error}") from error
+        try:
+            yield SegmentIndexes(segment.start_offset, files)
+        except OSError as error:
+            raise RetriableRemoteStorageError(f"index cache of {segment.id}: {error}") from error
+        finally:
+            _close(files)
+
+    def forget(self, segments: Iterable[Uuid]) -> None:
+        """Drop the indexes of segments by their ids: they expired, or what is cached turned out to be wrong."""
+        with self._lock:
+            dropped = [entry for id in segments if (entry := self._take_out(id)) is not None]
+        self._remove(dropped)
+
+    def resize(self, max_bytes: int) -> None:
+        """Take a new bound (`remote.log.index.file.cache.total.size.bytes`), at once."""
+        with self._lock:
+            self._max_bytes = max_bytes
+            evicted = self._evict()
+        self._remove(evicted)
+
+    # ---- readers
+
+    def _open(self, segment: RemoteSegment) -> list[File]:
+        self._load_once()
+        while True:
+            files = self._open_cached(segment)
+            if files is not None:
+                return files
+            self._fetch_once(segment)
+
+    def _open_cached(self, segment: RemoteSegment) -> list[File] | None:
+        """None if nothing, or nothing sound, is here. Opened under the lock, so that eviction comes before or after."""
+        with self._lock:
+            entry = self._entries.get(segment.id.id)
+            if entry is None:
+                return None
+            self._entries.move_to_end(segment.id.id)
+            try:
+                files = self._open_all(entry)
+            except FileNotFoundError:  # somebody cleaned up by hand
+                self._take_out(segment.id.id)
+                return None
+        if not entry.is_checked and not self._is_sound(segment, files):
+            self.forget([segment.id.id])
+            return None
+        entry.is_checked = True
+        self.hits += 1
+        return files
+
+    def _is_sound(self, segment: RemoteSegment, files: Sequence[File]) -> bool:
+        """Whether what an earlier life has left is this segment's; closes what is not."""
+        is_sound = False
+        try:
+            is_sound = _are_sound(segment, [file.read(0, file.size()) for file in files])
+        finally:
+            if not is_sound:
+                _close(files)
+        return is_sound
+
+    def _open_all(self, entry: _Entry) -> list[File]:
+        files: list[File] = []
+        try:
+            files.extend(map(self._fs.open_existing, entry.paths()))
+        except OSError:
+            _close(files)
+            raise
+        return files
+
+    # ---- fetching
+
+    def _fetch_once(self, segment: RemoteSegment) -> None:
+        """However many want the same indexes, one fetches; the others wait for it, and share its failure."""
+        with self._lock:
+            if segment.id.id in self._entries:
+                return
+            others = self._fetching.get(segment.id.id)
+            if others is None:
+                mine = self._fetching[segment.id.id] = Future[None]()
+        if others is not None:
+            others.result()
+            return
+        try:
+            entry = self._fetch(segment)
+        except BaseException as error:
+            self._end_fetch(segment.id.id, None)
+            mine.set_exception(error)
+            raise
+        evicted = self._end_fetch(segment.id.id, entry)
+        mine.set_result(None)
+        self._remove(evicted)
+
+    def _end_fetch(self, id: Uuid, entry: _Entry | None) -> list[_Entry]:
+        with self._lock:
+            del self._fetching[id]
+            if entry is None:
+                return []
+            self.misses += 1
+            self._entries[id] = entry
+            self.size_bytes += entry.size_bytes
+            return self._evict(but=id)
+
+    def _fetch(self, segment: RemoteSegment) -> _Entry:
+        contents = [self._content(segment, kind) for kind in KINDS]
+        if not _are_sound(segment, contents):
+            raise CorruptRemoteData(f"the indexes of {segment.id} do not fit the segment")
+        stem = join(self._directory, f"{segment.start_offset}_{uuid_to_text(segment.id.id)}")
+        entry = _Entry(stem, sum(map(len, contents)), is_checked=True)
+        for path, content in zip(entry.paths(), contents, strict=True):
+            write_file(self._fs, path + ASIDE_SUFFIX, content, sync=True)
+        for path in entry.paths():
+            self._fs.rename(path + ASIDE_SUFFIX, path)
+        return entry
+
+    def _content(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
+        if kind is not IndexKind.TRANSACTION:
+            return self._storage.read_index(segment, kind)
+        if segment.txn_index_empty:
+            return b""
+        try:
+            return self._storage.read_index(segment, kind)
+        except RemoteResourceNotFound:  # segments without aborted transactions have none
+            return b""
+
+    # ---- room
+
+    def _evict(self, but: Uuid | None = None) -> list[_Entry]:
+        """Take out what is used least until the rest fits; `but` may stay alone, however large it is."""
+        evicted: list[_Entry] = []
+        while self.size_bytes > self._max_bytes and self._entries:
+            oldest = next(iter(self._entries))
+            if oldest == but:
+                break
+            entry = self._take_out(oldest)
+            if entry is not None:
+                evicted.append(entry)
+        self.evictions += len(evicted)
+        return evicted
+
+    def _take_out(self, id: Uuid) -> _Entry | None:
+        """Under the lock: the names are free for the same segment at once. The files are removed after it."""
+        entry = self._entries.pop(id, None)
+        if entry is not None:
+            self.size_bytes -= entry.size_bytes
+            for path in entry.paths():
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.rename(path, path + _DELETED_SUFFIX)
+        return entry
+
+    def _remove(self, entries: Iterable[_Entry]) -> None:
+        for entry in entries:
+            for path in entry.paths():
+                self._fs.remove(path + _DELETED_SUFFIX)
+
+    # ---- start
+
+    def _load_once(self) -> None:
+        """Take over what an earlier life of this node has left."""
+        with self._lock:
+            if self._is_loaded:
+                return
+            self._fs.make_directory(self._directory)
+            self._take_over(self._fs.list(self._directory))
+            self._is_loaded = True
+            evicted = self._evict()
+        self._remove(evicted)
+
+    def _take_over(self, names: Sequence[str]) -> None:
+        """In the order in which they came here; whose content is sound is seen when it is used."""
+        found: dict[str, set[str]] = {}
+        for name in names:
+            if name.endswith((ASIDE_SUFFIX, _DELETED_SUFFIX)):
+                self._fs.remove(join(self._directory, name))
+            elif _NAME.fullmatch(name):
+                stem, _, suffix = name.rpartition(".")
+                found.setdefault(stem, set()).add(suffix)
+        whole = [self._left(stem) for stem, suffixes in found.items() if self._is_whole(stem, suffixes)]
+        for _, id, entry in sorted(whole, key=lambda left: left[0]):
+            self._entries[id] = entry
+            self.size_bytes += entry.size_bytes
+
+    def _is_whole(self, stem: str, suffixes: set[str]) -> bool:
+        if len(suffixes) == len(KINDS):
+            return True
+        for suffix in suffixes:
+            self._fs.remove(join(self._directory, f"{stem}.{suffix}"))
+        return False
+
+    def _left(self, stem: str) -> tuple[int, Uuid, _Entry]:
+        entry = _Entry(join(self._directory, stem), 0, is_checked=False)
+        paths = entry.paths()
+        entry.size_bytes = sum(self._fs.size(path) for path in paths)
+        return self._fs.modified_ms(paths[0]), uuid_from_text(stem.partition("_")[2]), entry
+
+
+def _close(files: Iterable[File]) -> None:
+    for file in files:
+        file.close()
+
+
+def _are_sound(segment: RemoteSegment, contents: Sequence[bytes]) -> bool:
+    """Whether the indexes can be this segment's: whole entries, ascending, within its bounds."""
+    offsets, times, transactions = contents
+    if len(offsets) % OFFSET_ENTRY.size or len(times) % TIME_ENTRY.size or len(transactions) % TXN_ENTRY.size:
+        return False
+    span = segment.end_offset - segment.start_offset
+    values = array("i", offsets)
+    if byteorder == "little":
+        values.byteswap()
+    timed = list(TIME_ENTRY.iter_unpack(times))
+    return (
+        _ascend(values[0::2], span)
+        and _ascend(values[1::2], max(0, segment.size_bytes - 1))
+        and _ascend([time for time, _ in timed], None)
+        and _ascend([offset for _, offset in timed], span)
+        and _ascend([fields[3] - segment.start_offset for fields in TXN_ENTRY.iter_unpack(transactions)], span)
+    )
+
+
+def _ascend(values: Sequence[int], last: int | None) -> bool:
+    """Whether they never decrease, and lie within [0, last] if that is given."""
+    if not values:
+        return True
+    within = last is None or (values[0] >= 0 and values[-1] <= last)
+    return within and all(map(le, values, values[1:]))
