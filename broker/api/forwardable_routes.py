@@ -28,6 +28,7 @@ from broker.api.list_partition_reassignments import ListPartitionReassignmentsHa
 from broker.api.quorum_peer import QuorumPeer
 from broker.api.remove_raft_voter import RemoveRaftVoterHandler
 from broker.api.renew_delegation_token import RenewDelegationTokenHandler
+from broker.api.restore_topics import RestoreTopicsHandler
 from broker.api.route import Route, route
 from broker.api.unregister_broker import UnregisterBrokerHandler
 from broker.api.update_features import FixedKraftVersion, KraftVersionUpgrade, UpdateFeaturesHandler
@@ -83,6 +84,7 @@ def forwardable_routes(services: AdminServices) -> tuple[Route, ...]:
         route(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, AlterUserScramCredentialsHandler(controller)),
         route(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler(controller, kraft_upgrade)),
         route(ApiKey.UNREGISTER_BROKER, UnregisterBrokerHandler(controller)),
+        route(ApiKey.RESTORE_TOPICS, RestoreTopicsHandler(controller)),
         *(() if s.quorum is None else _quorum_routes(s.quorum)),
     )
 

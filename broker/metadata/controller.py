@@ -72,6 +72,7 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.messages.metadata_records import RegisterBrokerRecord
 from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from protocol.messages.restore_topics import RestoreTopicsRequest, RestoreTopicsResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from protocol.primitives import Uuid
 
@@ -296,6 +297,9 @@ class Controller:
         quota: MutationQuota = UNLIMITED,
     ) -> Result[CreateTopicsResponse]:
         return _bounded(self._topics.create(request, may_describe=may_describe, quota=quota))
+
+    def restore_topics(self, request: RestoreTopicsRequest) -> Result[RestoreTopicsResponse]:
+        return _bounded(self._topics.restore(request))
 
     def create_partitions(
         self, request: CreatePartitionsRequest, *, quota: MutationQuota = UNLIMITED

@@ -1,4 +1,4 @@
-"""Creating and deleting topics, adding partitions: checks in Kafka's order, each topic with an answer of its own."""
+"""Creating, restoring and deleting topics, adding partitions: checks in Kafka's order, each topic with an answer."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -27,13 +27,20 @@ from protocol.messages.create_partitions import (
 )
 from protocol.messages.create_topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
 from protocol.messages.delete_topics import DeletableTopicResult
-from protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
+from protocol.messages.metadata_records import ProducerIdsRecord, RemoveTopicRecord, TopicRecord
+from protocol.messages.restore_topics import (
+    RestorableTopic,
+    RestoredTopic,
+    RestoreTopicsRequest,
+    RestoreTopicsResponse,
+)
 from protocol.primitives import ONE_UUID, ZERO_UUID, Uuid, uuid_to_text
 
 # In a request: let the controller's defaults decide.
@@ -167,13 +174,22 @@ class Topics:
         overrides = self._check_configs(topic)
         registrations = (self._assigned if topic.assignments else self._placed)(topic, circumstances)
         topic_id = self._new_topic_id()
-        records = [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id), 0)]
-        resource = ConfigResource(ResourceType.TOPIC, topic.name)
-        records += [config_record(resource, key, value) for key, value in overrides.items()]
-        version = self._state.version
-        records += [each.to_record(topic_id, index, version) for index, each in enumerate(registrations)]
+        records = self._topic_records(topic.name, topic_id, overrides, registrations)
         result = self._success(topic.name, topic_id, registrations, overrides, circumstances, may_describe)
         return _Plan(records, result, len(registrations))
+
+    def _topic_records(
+        self,
+        name: str,
+        topic_id: Uuid,
+        overrides: Mapping[str, str],
+        registrations: Sequence[PartitionRegistration],
+    ) -> list[VersionedRecord]:
+        records = [VersionedRecord(TopicRecord(name=name, topic_id=topic_id), 0)]
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        records += [config_record(resource, key, value) for key, value in overrides.items()]
+        version = self._state.version
+        return records + [each.to_record(topic_id, index, version) for index, each in enumerate(registrations)]
 
     def _check_name(self, name: str, siblings: Mapping[str, str]) -> None:
         if self._state.image.topics.by_name(name) is not None:
@@ -257,6 +273,57 @@ class Topics:
             if usable and self._state.image.topics.by_id(topic_id) is None:
                 return topic_id
         raise AssertionError("the source of random ids is stuck")
+
+    # RestoreTopics
+
+    def restore(self, request: RestoreTopicsRequest) -> Result[RestoreTopicsResponse]:
+        """Create topics under the ids that they had in a life before; one answer each. No name or id comes twice.
+
+        A topic that is there under its id already is an answer without error, so that the request may be repeated.
+        Raises KafkaError POLICY_VIOLATION for more partitions than can be created as one.
+        """
+        _check_partition_count(sum(len(topic.leader_epochs) for topic in request.topics))
+        records: list[VersionedRecord] = []
+        response = RestoreTopicsResponse()
+        circumstances = _Circumstances(self._state, self._leadership)
+        restored: dict[str, str] = {}
+        for topic in request.topics:
+            result = RestoredTopic(topic.name, topic.topic_id)
+            response.topics.append(result)
+            try:
+                records += self._restored(topic, restored, circumstances)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+                continue
+            restored[metric_name(topic.name)] = topic.name
+        if request.min_next_producer_id > self._state.image.producer_ids.next_id:
+            ids = ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=request.min_next_producer_id)
+            records.append(VersionedRecord(ids, 0))
+        return Result(() if request.validate_only else records, response)
+
+    def _restored(
+        self, topic: RestorableTopic, siblings: Mapping[str, str], circumstances: _Circumstances
+    ) -> list[VersionedRecord]:
+        present = self._state.image.topics.by_id(topic.topic_id)
+        if present is not None and present.name == topic.name:
+            return []
+        if present is not None or topic.topic_id in _RESERVED_IDS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the id {uuid_to_text(topic.topic_id)} is taken")
+        self._check_name(topic.name, siblings)
+        if min(topic.leader_epochs, default=0) < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a leader epoch is negative")
+        wanted = CreatableTopic(
+            name=topic.name,
+            num_partitions=len(topic.leader_epochs),
+            replication_factor=topic.replication_factor,
+            configs=[CreatableTopicConfig(config.name, config.value) for config in topic.configs],
+        )
+        overrides = self._check_configs(wanted)
+        registrations = [
+            registration._replace(leader_epoch=epoch)
+            for registration, epoch in zip(self._placed(wanted, circumstances), topic.leader_epochs, strict=True)
+        ]
+        return self._topic_records(topic.name, topic.topic_id, overrides, registrations)
 
     # CreatePartitions
 

@@ -92,4 +92,5 @@ APIS: dict[int, tuple[str, str, int, int, int, bool, tuple[str, ...]]] = {
     91: ("alter_share_group_offsets", "AlterShareGroupOffsets", 0, 0, 0, False, ("broker",)),
     92: ("delete_share_group_offsets", "DeleteShareGroupOffsets", 0, 0, 0, False, ("broker",)),
     10000: ("create_metadata_snapshot", "CreateMetadataSnapshot", 0, 0, 0, False, ("broker", "controller",)),
+    10001: ("restore_topics", "RestoreTopics", 0, 0, 0, False, ("broker", "controller",)),
 }
