@@ -1,0 +1,263 @@
+"""Transcripts of a partition at its leader: who is in sync, what is committed, what the controller is asked.
+
+A transcript is blocks separated by blank lines: a command line, `----`, and what follows from it. Lines that begin with
+`#` are for people. `python -m tests.scenarios.isr.transcript --rewrite` writes the present output into the files;
+review the diff.
+
+Broker 1 leads, or follows. Its rules are the real ones; the controller is played by the transcript.
+
+    limits lag=30000 min-isr=2                  replica.lag.time.max.ms, min.insync.replicas
+    metadata leader=1 epoch=5 version=0 replicas=1,2,3 isr=1,2,3 [adding=4]     as the metadata log has the partition
+    append 3                                    records by clients
+    fetch 2 10 [life=7] [epoch=5]               broker 2 has everything below offset 10; its broker epoch
+    wait 1000                                   time passes
+    look                                        the timer that drops who lags
+    fenced 3    unfenced 3                      as the metadata has broker 3; `again 3` registers it anew
+    send                                        the request to the controller leaves
+    accept      lose      answer CODE           what comes of it: agreed to, no answer, an error code
+    status                                      what the leader knows
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.replication.isr import CommittedIsr, PendingExpand, PendingIsr
+from broker.replication.isr_changes import Confirmed, IsrAnswer, IsrChanges, Refused, Retried
+from broker.replication.leader import CommitTerms, FollowerFetch, Leader
+from broker.replication.partition import Role, next_role
+from protocol.errors import ErrorCode
+from protocol.primitives import ONE_UUID
+
+HERE = Path(__file__).parent
+SEPARATOR = "----"
+OWN_ID = 1
+KEY = (ONE_UUID, 0)
+
+Words = list[str]
+Named = dict[str, str]
+
+
+class Assigned(NamedTuple):
+    """The partition as the metadata log has it."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+
+class Stage:
+    """Runs the commands of one transcript."""
+
+    def __init__(self) -> None:
+        self.output: list[str] = []
+        self.role: Role | None = None
+        self.changes = IsrChanges()
+        self.now_ms = 0
+        self.log_end = 0
+        self.high_watermark = 0
+        self.lag_ms = 30_000
+        self.min_isr = 1
+        self.fenced: set[int] = set()
+        self.lives: dict[int, int] = {}
+        self.commands: Mapping[str, Callable[[Words, Named], None]] = {
+            "limits": self.limits,
+            "metadata": self.metadata,
+            "append": self.append,
+            "fetch": self.fetch,
+            "wait": self.wait,
+            "look": self.look,
+            "fenced": lambda words, _: self.fenced.update(map(int, words)),
+            "unfenced": lambda words, _: self.fenced.difference_update(map(int, words)),
+            "again": self.again,
+            "send": self.send,
+            "accept": self.accept,
+            "lose": lambda _words, _named: self.changes.on_failure(),
+            "answer": self.answer,
+            "status": self.status,
+        }
+
+    def run(self, line: str) -> list[str]:
+        """The output of one command."""
+        self.output = []
+        name, *words = line.split()
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        self.commands[name]([word for word in words if "=" not in word], named)
+        return self.output or ["(nothing to tell)"]
+
+    @property
+    def leader(self) -> Leader:
+        assert isinstance(self.role, Leader), "broker 1 does not lead"
+        return self.role
+
+    # What happens
+
+    def limits(self, _words: Words, named: Named) -> None:
+        self.lag_ms = int(named.get("lag", self.lag_ms))
+        self.min_isr = int(named.get("min-isr", self.min_isr))
+
+    def metadata(self, _words: Words, named: Named) -> None:
+        assigned = Assigned(
+            int(named["leader"]),
+            int(named["epoch"]),
+            int(named["version"]),
+            ids_of(named["replicas"]),
+            ids_of(named["isr"]),
+            ids_of(named.get("adding", "")),
+        )
+        change = next_role(self.role, assigned, broker_id=OWN_ID, log_end_offset=self.log_end, now_ms=self.now_ms)
+        if change is None:
+            self.output.append("that is older than what is known")
+            return
+        if change.is_new_reign or not isinstance(change.role, Leader) or isinstance(change.role.isr, CommittedIsr):
+            self.changes.withdraw(KEY)
+        self.role = change.role
+        kind = "leads" if isinstance(change.role, Leader) else "follows"
+        begins = ", a new reign" if change.is_new_reign else ""
+        self.output.append(
+            f"broker 1 {kind} in epoch {change.role.epoch}, version {change.role.partition_epoch}{begins}"
+        )
+        self.commit()
+
+    def append(self, words: Words, _named: Named) -> None:
+        if not self.leader.has_enough_replicas(self.min_isr):
+            self.output.append("NOT_ENOUGH_REPLICAS for acks=all")
+            return
+        self.leader.on_append(self.log_end, self.now_ms)
+        self.log_end += int(words[0])
+        self.output.append(f"the log ends at {self.log_end}")
+        self.commit()
+
+    def fetch(self, words: Words, named: Named) -> None:
+        broker_id, offset = map(int, words)
+        life = int(named.get("life", self.lives.get(broker_id, -1)))
+        epoch = int(named.get("epoch", self.leader.epoch))
+        fetch = FollowerFetch(broker_id, life, epoch, offset, 0)
+        error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.lives.get(broker_id, -1))
+        if error is not ErrorCode.NONE:
+            self.output.append(f"{error.name}: that does not count")
+            return
+        self.propose(self.leader.propose_expand(broker_id, self.high_watermark, self.is_eligible))
+        self.commit()
+
+    def wait(self, words: Words, _named: Named) -> None:
+        self.now_ms += int(words[0])
+
+    def look(self, _words: Words, _named: Named) -> None:
+        self.propose(self.leader.propose_shrink(self.log_end, self.now_ms, self.lag_ms))
+        self.commit()
+
+    def again(self, words: Words, _named: Named) -> None:
+        broker_id = int(words[0])
+        self.lives[broker_id] = self.lives.get(broker_id, 0) + 1
+        self.output.append(f"broker {broker_id} is registered with epoch {self.lives[broker_id]}")
+
+    # What the controller is asked
+
+    def propose(self, pending: PendingIsr | None) -> None:
+        if pending is not None:
+            what = f"admit {pending.added}" if isinstance(pending, PendingExpand) else f"drop {ids(pending.removed)}"
+            self.output.append(f"it would {what}")
+            self.changes.submit(KEY, self.leader.proposal(pending, own_broker_epoch=1))
+
+    def send(self, _words: Words, _named: Named) -> None:
+        for _key, proposal in self.changes.next_request() or ():
+            members = ", ".join(f"{broker} of epoch {epoch}" for broker, epoch in proposal.members)
+            where = f"in epoch {proposal.leader_epoch}, version {proposal.partition_epoch}"
+            self.output.append(f"-> controller: in sync are {members} ({where})")
+
+    def accept(self, _words: Words, _named: Named) -> None:
+        pending = self.leader.isr
+        assert not isinstance(pending, CommittedIsr), "nothing was asked"
+        self.hear(IsrAnswer(ErrorCode.NONE, self.leader.epoch, self.leader.partition_epoch + 1, pending.proposed))
+
+    def answer(self, words: Words, _named: Named) -> None:
+        self.hear(IsrAnswer(ErrorCode[words[0]]))
+
+    def hear(self, answer: IsrAnswer) -> None:
+        outcomes = self.changes.on_response({KEY: answer})
+        if not outcomes:
+            self.output.append("nobody waits for that any more")
+        for _key, outcome in outcomes:
+            match outcome:
+                case Confirmed():
+                    self.leader.on_isr_confirmed(outcome.leader_epoch, outcome.partition_epoch, outcome.isr)
+                    self.output.append(f"in sync are {ids(outcome.isr)}, version {outcome.partition_epoch}")
+                case Refused():
+                    self.leader.on_isr_refused()
+                    self.output.append("it is as if nobody had asked")
+                case Retried():
+                    self.output.append("it will be asked again")
+                case _:
+                    self.output.append("metadata will tell; until then nobody is counted out")
+        self.commit()
+
+    # What follows
+
+    def is_eligible(self, broker_id: int, life: int) -> bool:
+        return broker_id not in self.fenced and life == self.lives.get(broker_id, -1)
+
+    def commit(self) -> None:
+        if isinstance(self.role, Leader):
+            terms = CommitTerms(self.min_isr, self.now_ms, self.lag_ms, self.is_eligible)
+            before = self.high_watermark
+            self.high_watermark = self.role.high_watermark(before, self.log_end, terms)
+            if self.high_watermark > before:
+                self.output.append(f"committed to {self.high_watermark}")
+
+    def status(self, _words: Words, _named: Named) -> None:
+        leader = self.leader
+        told = "" if leader.has_committed_own_epoch(self.high_watermark) else ", nothing of this reign"
+        self.output.append(f"log to {self.log_end}, committed to {self.high_watermark}{told}")
+        maximal = leader.isr.maximal - leader.isr.committed
+        on_its_way = f", {ids(maximal)} on its way" if maximal else ""
+        leaving = "" if isinstance(leader.isr, CommittedIsr) else f", {ids(leader.isr.committed - leader.isr.proposed)}"
+        leaving = f"{leaving} to be dropped" if leaving.strip(", ") else ""
+        self.output.append(f"in sync are {ids(leader.isr.committed)}{on_its_way}{leaving}")
+        for broker_id, follower in sorted(leader.followers.items()):
+            known = f"has told of {follower.log_end_offset}" if follower.log_end_offset >= 0 else "has told nothing"
+            self.output.append(f"{broker_id} {known}")
+
+
+def ids_of(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(",") if word)
+
+
+def ids(brokers: frozenset[int]) -> str:
+    return ",".join(str(broker) for broker in sorted(brokers))
+
+
+def transcripts() -> list[Path]:
+    return sorted(HERE.glob("*.txt"))
+
+
+def replay(text: str) -> str:
+    """The transcript as it is now."""
+    stage = Stage()
+    return "\n\n".join(_replay_block(stage, block) for block in text.strip().split("\n\n")) + "\n"
+
+
+def _replay_block(stage: Stage, block: str) -> str:
+    head = block.split(f"\n{SEPARATOR}", 1)[0].splitlines()
+    commands = [line for line in head if not line.startswith("#")]
+    output = [line for command in commands for line in stage.run(command)]
+    told = [line for line in output if line != "(nothing to tell)"] or ["(nothing to tell)"]
+    return "\n".join([*head, SEPARATOR, *told]) if commands else "\n".join(head)
+
+
+def main() -> None:
+    for path in transcripts():
+        truth = replay(path.read_text())
+        if "--rewrite" in sys.argv:
+            path.write_text(truth)
+        else:
+            print(f"# {path.name}", truth, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
