@@ -267,6 +267,7 @@ def _sdk_errors(when_without_credentials: Callable[[], None]) -> Iterator[None]:
         broken = "CERTIFICATE_VERIFY_FAILED" in str(error)
         raise (ObjectStoreError if broken else StoreUnavailable)(str(error)) from error
     except (
+        sdk.ConnectionError,
         sdk.HTTPClientError,
         sdk.IncompleteReadError,
         sdk.FlexibleChecksumError,
