@@ -302,6 +302,8 @@ class BrokerConfig:
     remote_log_reader_max_pending_tasks = integer()
     remote_fetch_max_wait_ms = integer()
     remote_list_offsets_request_timeout_ms = integer()
+    follower_fetch_last_tiered_offset_enable = boolean()
+    ottla_log_remote_storage_enable = boolean()
 
     # Security
     authorizer_class_name = text()

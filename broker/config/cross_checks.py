@@ -182,6 +182,27 @@ def _check_below(config: BrokerConfig, name: str, limit_name: str) -> None:
         raise ConfigError(name, f"{name} is {value} but must be below {limit_name}, {limit}.")
 
 
+def _check_remote_storage(config: BrokerConfig) -> None:
+    is_on = config.remote_log_storage_system_enable
+    if config.ottla_log_remote_storage_enable and not is_on:
+        raise ConfigError(
+            "ottla.log.remote.storage.enable",
+            "ottla.log.remote.storage.enable needs remote.log.storage.system.enable, which is off.",
+        )
+    if is_on and config.is_broker and config.remote_log_storage_manager_class_name is None:
+        raise ConfigError(
+            "remote.log.storage.manager.class.name",
+            "remote.log.storage.manager.class.name must be s3, local or an import path, "
+            "since remote.log.storage.system.enable is on.",
+        )
+    listener = config.remote_log_metadata_manager_listener_name
+    if is_on and listener is not None and listener not in {each.name for each in config.client_listeners}:
+        raise ConfigError(
+            "remote.log.metadata.manager.listener.name",
+            f"remote.log.metadata.manager.listener.name is {listener}, which is none of the broker's listeners.",
+        )
+
+
 _CHECKS: tuple[Callable[[BrokerConfig], None], ...] = (
     _check_old_id,
     _check_quorum,
@@ -192,6 +213,7 @@ _CHECKS: tuple[Callable[[BrokerConfig], None], ...] = (
     _check_replica_times,
     _check_replica_selector,
     _check_cleaner,
+    _check_remote_storage,
     _check_groups,
     _check_group_bounds,
 )

@@ -48,6 +48,8 @@ ALIASES: Mapping[str, str] = {
     "metadata.snapshot.min.new_records.size": "metadata.log.max.record.bytes.between.snapshots",
 }
 
+OWN_PREFIX = "ottla."
+
 PLUGIN_PREFIXES: tuple[str, ...] = ("rsm.config.", "rlmm.config.", "config.providers.")
 """Settings below these belong to a plug-in; what they may be is not ours to say."""
 
@@ -73,6 +75,9 @@ TOPIC_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
     "min.insync.replicas": ("min.insync.replicas",),
     "preallocate": ("log.preallocate",),
+    "remote.copy.lag.bytes": ("log.remote.copy.lag.bytes",),
+    "remote.copy.lag.ms": ("log.remote.copy.lag.ms",),
+    "remote.storage.enable": ("ottla.log.remote.storage.enable",),
     "retention.bytes": ("log.retention.bytes",),
     "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "segment.bytes": ("log.segment.bytes",),

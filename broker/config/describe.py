@@ -15,6 +15,7 @@ from broker.config.definitions import (
     CLIENT_METRICS_KEYS,
     DYNAMIC_ONLY,
     GROUP_KEYS,
+    OWN_PREFIX,
     TOPIC_KEYS,
     TOPIC_SYNONYMS,
     broker_key,
@@ -81,7 +82,10 @@ def describe_metadata_topic() -> list[ConfigEntry]:
 def _topic_synonyms(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> tuple[Synonym, ...]:
     own = (Synonym(name, overrides[name], ConfigSource.TOPIC),) if name in overrides else ()
     broker_names = TOPIC_SYNONYMS.get(name)
-    return own if broker_names is None else own + _broker_value_synonyms(broker_names[0], broker, sensitive=False)
+    if broker_names is None:
+        return own
+    found = _broker_value_synonyms(broker_names[0], broker, sensitive=False)
+    return own + tuple(each for each in found if not _is_our_default(each))
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
@@ -171,6 +175,11 @@ def _entry(key: ConfigKey, value: str | None, synonyms: tuple[Synonym, ...]) -> 
         sensitive=False,
         documentation=key.documentation,
     )
+
+
+def _is_our_default(synonym: Synonym) -> bool:
+    """A key of ours that nobody set is not worth telling clients of."""
+    return synonym.name.startswith(OWN_PREFIX) and synonym.source is ConfigSource.DEFAULT
 
 
 def _first_source(synonyms: tuple[Synonym, ...]) -> ConfigSource:

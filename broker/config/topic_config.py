@@ -15,6 +15,7 @@ from storage.config import CleanupPolicy, CompressionType, LogConfig, MessageTim
 _MS_PER_MINUTE = 60 * 1000
 _MS_PER_HOUR = 60 * _MS_PER_MINUTE
 _INHERIT = -2
+_REMOTE = "remote.storage.enable"
 
 
 def validate_topic_configs(
@@ -29,9 +30,9 @@ def validate_topic_configs(
             raise ConfigError(name, f"{name} is not a topic config.")
     config = log_config(configs, broker)
     _check_compaction_lag(config)
-    if config.remote_storage_enable:
+    if config.remote_storage_enable and (_REMOTE in configs or not config.is_compacted):
         _check_remote_storage(config, broker)
-    elif (existing or {}).get("remote.storage.enable", "").lower() == "true":
+    elif (existing or {}).get(_REMOTE, "").lower() == "true":
         _check_disabling(config)
     return config
 
@@ -67,6 +68,8 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         local_retention_bytes=whole("local.retention.bytes"),
         local_retention_ms=whole("local.retention.ms"),
         remote_storage_enable=flag("remote.storage.enable"),
+        remote_copy_lag_ms=whole("remote.copy.lag.ms"),
+        remote_copy_lag_bytes=whole("remote.copy.lag.bytes"),
         remote_log_copy_disable=flag("remote.log.copy.disable"),
         remote_log_delete_on_disable=flag("remote.log.delete.on.disable"),
         file_delete_delay_ms=whole("file.delete.delay.ms"),
@@ -134,7 +137,7 @@ def _check_compaction_lag(config: LogConfig) -> None:
 
 
 def _check_remote_storage(config: LogConfig, broker: BrokerConfig) -> None:
-    name = "remote.storage.enable"
+    name = _REMOTE
     if not broker.remote_log_storage_system_enable:
         raise ConfigError(name, f"{name} needs remote.log.storage.system.enable on the brokers, which is off.")
     if config.is_compacted:
@@ -143,6 +146,8 @@ def _check_remote_storage(config: LogConfig, broker: BrokerConfig) -> None:
     sizes = (config.local_retention_bytes, config.retention_bytes)
     for unit, (local, total) in (("ms", times), ("bytes", sizes)):
         _check_local_retention(unit, local, total)
+        lag = config.remote_copy_lag_ms if unit == "ms" else config.remote_copy_lag_bytes
+        _check_copy_lag(unit, lag, total if local == _INHERIT else local)
         if config.remote_log_copy_disable:
             _check_read_only(unit, local, total)
 
@@ -154,6 +159,13 @@ def _check_local_retention(unit: str, local: int, total: int) -> None:
     if local < 0 or local > total:
         name = f"local.retention.{unit}"
         raise ConfigError(name, f"{name} is {local} but must be at most retention.{unit}, {total}.")
+
+
+def _check_copy_lag(unit: str, lag: int, local: int) -> None:
+    """What is not copied yet may not leave the local disk (KIP-1241)."""
+    if lag > local >= 0:
+        name = f"remote.copy.lag.{unit}"
+        raise ConfigError(name, f"{name} is {lag} but must be at most the local retention, {local}.")
 
 
 def _check_read_only(unit: str, local: int, total: int) -> None:
@@ -169,7 +181,7 @@ def _check_read_only(unit: str, local: int, total: int) -> None:
 def _check_disabling(config: LogConfig) -> None:
     if not config.remote_log_delete_on_disable:
         raise ConfigError(
-            "remote.storage.enable",
+            _REMOTE,
             "remote.storage.enable can be turned off only with remote.log.delete.on.disable=true, which deletes the "
             "remote part; remote.log.copy.disable=true keeps it and copies nothing more.",
         )

@@ -1,5 +1,7 @@
 """The broker's configuration as it is now: the static one under the dynamic layers that the metadata holds."""
 
+from dataclasses import replace
+
 from broker.config.broker_config import BrokerConfig
 from broker.config.topic_config import log_config
 from broker.logs import EventLog
@@ -7,6 +9,8 @@ from broker.metadata.config_image import ResourceType
 from broker.metadata.delta import MetadataDelta
 from broker.metadata.image import MetadataImage
 from storage.config import LogConfig
+
+_NEVER_TIERED = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"})
 
 _log = EventLog("broker.config")
 
@@ -33,5 +37,6 @@ class DynamicConfig:
                 _log.warning("a stored dynamic setting cannot be used", key=problem.key, reason=problem.sentence)
 
     def log_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        """How the logs of a topic are kept."""
-        return log_config(image.configs.topic(topic), self.current)
+        """How the logs of a topic are kept. Those of internal ones are never tiered, whatever anybody says."""
+        config = log_config(image.configs.topic(topic), self.current)
+        return replace(config, remote_storage_enable=False) if topic in _NEVER_TIERED else config

@@ -1,6 +1,6 @@
 """Keys that are ours, those of KIP-630 that Kafka specified but never shipped, and those of Kafka after 4.2."""
 
-from broker.config.key import ConfigKey
+from broker.config.key import ConfigKey, Scope
 from broker.config.rules import at_least, between, one_of
 from broker.config.values import ConfigType
 
@@ -30,6 +30,17 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("metadata.start.offset.lag.time.max.ms", LONG, "604800000",
         "Time a slow replica of the metadata log is waited for before records below a snapshot go (KIP-630).",
         rule=at_least(0)),
+    ConfigKey("ottla.log.remote.storage.enable", BOOLEAN, "false",
+        "Whether topics that do not say so themselves keep older segments in remote storage; internal ones never do."),
+    ConfigKey("log.remote.copy.lag.ms", LONG, "0",
+        "Age of a closed segment from which it is copied to remote storage; 0 copies at once, -1 follows the local "
+        "retention (KIP-1241).", rule=at_least(-1), scope=Scope.CLUSTER),
+    ConfigKey("log.remote.copy.lag.bytes", LONG, "-1",
+        "Size of what came after a segment from which it is copied before its time; -1 follows the local retention "
+        "(KIP-1241).", rule=at_least(-1), scope=Scope.CLUSTER),
+    ConfigKey("follower.fetch.last.tiered.offset.enable", BOOLEAN, "false",
+        "Whether an empty replica begins where remote storage ends, leaving out what is also on the leader's disk "
+        "(KIP-1023).", scope=Scope.CLUSTER),
     ConfigKey("controller.quorum.fetch.max.bytes", INT, "1048576",
         "Most bytes of the metadata log in one answer to a replica that fetches; one batch goes whole (KIP-1219).",
         rule=at_least(1)),

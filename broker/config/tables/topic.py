@@ -66,6 +66,12 @@ TOPIC_CONFIG_KEYS: tuple[ConfigKey, ...] = (
         "Replicas that must be in sync for acks=all to be accepted.", rule=at_least(1)),
     ConfigKey("preallocate", BOOLEAN, "false",
         "Whether a new segment file is created at its full size."),
+    ConfigKey("remote.copy.lag.bytes", LONG, "-1",
+        "Size of what came after a segment from which it is copied before its time; -1 follows the local retention "
+        "(KIP-1241).", rule=at_least(-1)),
+    ConfigKey("remote.copy.lag.ms", LONG, "0",
+        "Age of a closed segment from which it is copied to remote storage; 0 copies at once, -1 follows the local "
+        "retention (KIP-1241).", rule=at_least(-1)),
     ConfigKey("remote.log.copy.disable", BOOLEAN, "false",
         "Makes the remote part read-only: nothing more is copied there."),
     ConfigKey("remote.log.delete.on.disable", BOOLEAN, "false",
@@ -88,3 +94,6 @@ TOPIC_CONFIG_KEYS: tuple[ConfigKey, ...] = (
         "Whether a replica out of sync may lead when no other can, losing records."),
 )
 # fmt: on
+
+LATER_THAN_4_2 = frozenset({"remote.copy.lag.bytes", "remote.copy.lag.ms"})
+"""Keys that Apache Kafka 4.2 does not have (4.4 does)."""

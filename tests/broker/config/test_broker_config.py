@@ -147,3 +147,24 @@ def test_settings_for_a_plugin() -> None:
 def test_internal_topics_shrink_only_where_one_voter_rules(voters: int, brokers: int, factor: int) -> None:
     assert internal_replication_factor(3, voter_count=voters, broker_count=brokers) == factor
     assert internal_min_isr(2, factor) == min(2, factor)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"ottla_log_remote_storage_enable": "true"}, "ottla.log.remote.storage.enable"),
+        ({"remote_log_storage_system_enable": "true"}, "remote.log.storage.manager.class.name"),
+        (
+            {
+                "remote_log_storage_system_enable": "true",
+                "remote_log_storage_manager_class_name": "s3",
+                "remote_log_metadata_manager_listener_name": "NOWHERE",
+            },
+            "remote.log.metadata.manager.listener.name",
+        ),
+    ],
+)
+def test_what_remote_storage_needs(settings: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_with(**settings)
+    assert caught.value.key == key

@@ -20,6 +20,7 @@ from broker.config.definitions import (
 from broker.config.honoured import HONOURED
 from broker.config.key import ConfigKey, Scope
 from broker.config.tables.ottla import OTTLA_KEYS
+from broker.config.tables.topic import LATER_THAN_4_2
 
 TABLES: Mapping[str, Mapping[str, ConfigKey]] = {
     "broker": BROKER_KEYS,
@@ -34,10 +35,13 @@ def kafka_rows() -> Iterator[list[str]]:
     return (line.split("\t") for line in lines if not line.startswith("#"))
 
 
+OURS = {"broker": {key.name for key in OTTLA_KEYS} | DYNAMIC_ONLY, "topic": LATER_THAN_4_2}
+
+
 def test_every_key_of_kafka_is_there_and_nothing_else_but_ours() -> None:
     for resource, table in TABLES.items():
         theirs = {row[1] for row in kafka_rows() if row[0] == resource}
-        ours = {key.name for key in OTTLA_KEYS} | DYNAMIC_ONLY if resource == "broker" else set()
+        ours = OURS.get(resource, set())
         assert set(table) == theirs | ours
 
 

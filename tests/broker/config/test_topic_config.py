@@ -12,6 +12,7 @@ from storage.config import CleanupPolicy, CompressionType, LogConfig
 from tests.broker.config.test_listeners import COMBINED
 
 REMOTE = {"remote.storage.enable": "true"}
+SYSTEM_ON = {"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "local"}
 
 
 def broker(**changes: str) -> BrokerConfig:
@@ -109,11 +110,13 @@ def test_refused(configs: dict[str, str]) -> None:
         (REMOTE | {"cleanup.policy": ""}, {}),
         (REMOTE | {"retention.ms": "9", "local.retention.ms": "9", "remote.log.copy.disable": "true"}, {}),
         ({"remote.log.copy.disable": "true"}, {}),
+        (REMOTE | {"local.retention.ms": "9", "remote.copy.lag.ms": "9"}, {}),
+        (REMOTE | {"local.retention.bytes": "9", "remote.copy.lag.bytes": "-1"}, {}),
         ({"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}, REMOTE),
     ],
 )
 def test_accepted_with_remote_storage(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
-    validate_topic_configs(configs, broker(remote_log_storage_system_enable="true"), existing=existing)
+    validate_topic_configs(configs, broker(**SYSTEM_ON), existing=existing)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +128,21 @@ def test_accepted_with_remote_storage(configs: Mapping[str, str], existing: Mapp
         (REMOTE | {"local.retention.bytes": "1001", "retention.bytes": "1000"}, {}),
         (REMOTE | {"local.retention.ms": "5", "retention.ms": "1000", "remote.log.copy.disable": "true"}, {}),
         (REMOTE | {"local.retention.bytes": "5", "retention.bytes": "9", "remote.log.copy.disable": "true"}, {}),
+        (REMOTE | {"local.retention.ms": "9", "remote.copy.lag.ms": "10"}, {}),
+        (REMOTE | {"retention.bytes": "9", "remote.copy.lag.bytes": "10"}, {}),
         ({"remote.storage.enable": "false"}, REMOTE),
         ({}, REMOTE),
     ],
 )
 def test_refused_with_remote_storage(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
     with pytest.raises(ConfigError):
-        validate_topic_configs(configs, broker(remote_log_storage_system_enable="true"), existing=existing)
+        validate_topic_configs(configs, broker(**SYSTEM_ON), existing=existing)
+
+
+def test_what_topics_get_unless_they_say_otherwise() -> None:
+    on = broker(**SYSTEM_ON, ottla_log_remote_storage_enable="true")
+    assert validate_topic_configs({}, on).is_tiered
+    assert not validate_topic_configs({"remote.storage.enable": "false"}, on).is_tiered
+    assert not validate_topic_configs({"cleanup.policy": "compact"}, on).is_tiered
+    with pytest.raises(ConfigError):
+        validate_topic_configs({"retention.ms": "5", "local.retention.ms": "6"}, on)
