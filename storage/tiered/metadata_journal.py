@@ -5,10 +5,12 @@ published up to a moment of its own choosing, also of topics that are gone, and 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.metadata_cache import MetadataCache
+from storage.tiered.metadata_records import MetadataEvent as Event
+from storage.tiered.metadata_records import partition_of
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
@@ -17,7 +19,7 @@ from storage.tiered.segment_metadata import (
     TopicIdPartition,
 )
 
-Event: TypeAlias = RemoteSegment | SegmentUpdate | PartitionDelete
+__all__ = ["Event", "KnownPartition", "KnownPartitions", "MetadataJournal"]
 
 
 class KnownPartition:
@@ -83,9 +85,5 @@ class MetadataJournal(Protocol):
         ...
 
     def publish(self, partition: TopicIdPartition, events: Sequence[Event]) -> None:
-        """All of them, durably and in this order, as one batch if they fit into one."""
+        """All of them, durably and in this order, as one batch: all or none of them."""
         ...
-
-
-def partition_of(event: Event) -> TopicIdPartition:
-    return event.partition if isinstance(event, PartitionDelete) else event.id.partition
