@@ -20,6 +20,7 @@ it waits for is its `Phase` (`followed.py`).
     diverging epoch                                  cut, ask again
     records that begin below the replica's end       cut where they begin, ask again; failed if that is committed
     OFFSET_OUT_OF_RANGE                              look up the leader's bounds; cut, start anew or go on
+    OFFSET_MOVED_TO_TIERED_STORAGE                   begin behind what is remote, knowing it (`tier_state.py`)
     FENCED_LEADER_EPOCH                              failed until the metadata names a new reign
     any other error, corrupt records                 ask again after a back-off
     disk failure                                     failed
@@ -30,6 +31,9 @@ Records that begin below the end: the leader's log may begin within a batch, whe
 knows of no epoch before that. A replica that parted from it there is not told so, but gets that batch. (Kafka's fails.)
 
 An answer to what is no longer asked (another reign, another position) is void.
+
+A cut below the start of its own disk would leave a replica without the state of the producers at that point. It begins
+behind what is remote of its leader's log instead, as after OFFSET_MOVED_TO_TIERED_STORAGE.
 
 Back-off. Kafka waits for `replica.fetch.backoff.ms` (1 s) each time. Most reasons are gone in a moment: the new leader
 has yet to hear of its election, while producers wait for it. So it begins with `FIRST_BACKOFF_MS` here, and doubles up
@@ -85,6 +89,13 @@ class Cut(NamedTuple, Generic[P]):
     restarts: bool = False
 
 
+class Build(NamedTuple, Generic[P]):
+    """A replica that is to begin behind what its leader has in remote storage alone, from `leader_log_start` on."""
+
+    followed: Followed[P]
+    leader_log_start: int
+
+
 class Trouble(NamedTuple, Generic[P]):
     """A replica whose leader does not serve it; told for the first in a row."""
 
@@ -101,6 +112,7 @@ class Work(Generic[P]):
 
     appends: list[Fetched[P]] = field(default_factory=list)
     cuts: list[Cut[P]] = field(default_factory=list)
+    builds: list[Build[P]] = field(default_factory=list)
     seeks: list[Followed[P]] = field(default_factory=list)
     troubles: list[Trouble[P]] = field(default_factory=list)
     complaint: str = ""
@@ -430,19 +442,21 @@ class FetcherCore(Generic[P]):
             if not followed.awaits_answer:
                 continue
             if data.error_code:
-                self._on_error(followed, data.error_code, work, now_ms)
+                self._on_error(each, work, now_ms)
             elif data.diverging_epoch.epoch >= 0:
-                self._on_divergence(
-                    followed, EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset), work, now_ms
-                )
+                self._on_divergence(each, work, now_ms)
             else:
                 appends.append(each)
         return work
 
-    def _on_error(self, followed: Followed[P], code: int, work: Work[P], now_ms: int) -> None:
+    def _on_error(self, fetched: Fetched[P], work: Work[P], now_ms: int) -> None:
+        followed, code = fetched.followed, fetched.data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._leave(followed, Phase.SEEKING)
             work.seeks.append(followed)
+            return
+        if code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            work.builds.append(self._build(followed, fetched.data.log_start_offset))
             return
         if code == ErrorCode.FENCED_LEADER_EPOCH:
             self._leave(followed, Phase.FAILED)
@@ -451,15 +465,25 @@ class FetcherCore(Generic[P]):
         if followed.failures <= 1:
             work.troubles.append(Trouble(followed, code))
 
-    def _on_divergence(self, followed: Followed[P], leader_end: EpochEnd, work: Work[P], now_ms: int) -> None:
+    def _on_divergence(self, fetched: Fetched[P], work: Work[P], now_ms: int) -> None:
         """The leader's end of an epoch that it has, so that there always is a point to cut at."""
+        followed, data = fetched
+        leader_end = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
         if not leader_end.is_known:
             self._delay(followed, now_ms)
             return
         end = followed.position.offset
         point = truncation_point(leader_end, followed.partition.end_for_epoch(leader_end.epoch), end, end)
+        if _is_remote_only(followed, point.offset):
+            work.builds.append(self._build(followed, data.log_start_offset))
+            return
         self._leave(followed, Phase.TRUNCATING)
         work.cuts.append(Cut(followed, point.offset))
+
+    def _build(self, followed: Followed[P], leader_log_start: int) -> Build[P]:
+        """A leader that does not say where its log starts leaves the replica with its own start."""
+        self._leave(followed, Phase.BUILDING)
+        return Build(followed, leader_log_start if leader_log_start >= 0 else followed.position.log_start_offset)
 
     # ---- what became of the work
 
@@ -474,7 +498,7 @@ class FetcherCore(Generic[P]):
         elif size_bytes:  # it took none of it; the leader would send the same at once
             self._delay(followed, now_ms)
             return
-        followed.failures = 0
+        followed.failures = followed.builds = 0
         lag = data.high_watermark - followed.position.offset
         self._note_lag(followed, max(0, lag))
         if size_bytes:
@@ -513,8 +537,37 @@ class FetcherCore(Generic[P]):
         else:
             self._delay(followed, now_ms)
 
-    def on_bounds(self, followed: Followed[P], start: Bound, end: Bound, now_ms: int) -> Cut[P] | None:
-        """The bounds of the leader's log are known, for a replica that was out of them; what is to be cut."""
+    def on_built(self, followed: Followed[P], now_ms: int, *, is_done: bool) -> None:
+        """Its log begins behind what is remote, or (`is_done` is false) was not to be touched any more.
+
+        Should the leader not serve it there either, it may try again, but not all the time.
+        """
+        if followed.phase is not Phase.BUILDING:
+            return
+        if not followed.refresh() or not is_done:
+            self._delay(followed, now_ms)
+            return
+        self._note_lag(followed, UNKNOWN_LAG)
+        followed.failures, followed.builds = followed.builds, followed.builds + 1
+        if followed.failures:
+            self._delay(followed, now_ms)
+        else:
+            self._enter(followed)
+
+    def on_not_built(self, followed: Followed[P], now_ms: int) -> None:
+        """Remote storage or the leader did not have, or did not say, what is needed. Fetch again, and hear it again."""
+        if followed.phase is Phase.BUILDING:
+            self._delay(followed, now_ms)
+
+    def on_nothing_remote(self, followed: Followed[P], offset: int) -> Cut[P] | None:
+        """The leader's log has nothing remote any more and begins at `offset`: so does the replica's."""
+        if followed.phase is not Phase.BUILDING:
+            return None
+        self._leave(followed, Phase.TRUNCATING)
+        return Cut(followed, offset, restarts=True)
+
+    def on_bounds(self, followed: Followed[P], start: Bound, end: Bound, now_ms: int) -> Cut[P] | Build[P] | None:
+        """The bounds of the leader's log are known, for a replica that was out of them; what is to be done."""
         if followed.phase is not Phase.SEEKING:
             return None
         if ErrorCode.FENCED_LEADER_EPOCH in (start.code, end.code):
@@ -525,6 +578,8 @@ class FetcherCore(Generic[P]):
             return None
         own_end = followed.position.offset
         if end.offset < own_end:
+            if _is_remote_only(followed, end.offset):
+                return self._build(followed, start.offset)
             self._leave(followed, Phase.TRUNCATING)
             return Cut(followed, end.offset)
         if start.offset > own_end:
@@ -557,6 +612,12 @@ def _passengers_in(response: FetchResponse, passengers: Iterable[Followed[P]]) -
                 return None
             found.append(Fetched(followed, data))
     return found
+
+
+def _is_remote_only(followed: Followed[P], offset: int) -> bool:
+    """Whether a log that would be cut at `offset` has remote records, and would have no others."""
+    local_start = followed.partition.local_start_offset
+    return followed.position.log_start_offset < local_start and offset < local_start
 
 
 def _complaint(code: int) -> str:

@@ -3,6 +3,7 @@
     FETCHING ----> TRUNCATING   the logs part: records are being cut
        |    \
        |     ---> SEEKING       out of the leader's range: its bounds are being looked up; may end in a cut
+       |----> BUILDING          what it needs is remote: state is being fetched to begin behind that (KIP-405)
        |----> DELAYED           the leader cannot serve it now: for a while
        |----> THROTTLED         it may not take more at the moment
         ----> FAILED            nothing more, until the metadata names a new reign
@@ -53,6 +54,11 @@ class Replica(Protocol):
 
     def fetch_position(self) -> Position: ...
 
+    @property
+    def local_start_offset(self) -> int:
+        """Where its own disk begins. From the log's start up to there, records are in remote storage alone."""
+        ...
+
     def end_for_epoch(self, epoch: int) -> EpochEnd:
         """Where an epoch, or the greatest below it, ends in this replica's own log."""
         ...
@@ -64,6 +70,7 @@ class Phase(Enum):
     FETCHING = "fetching"
     TRUNCATING = "truncating"
     SEEKING = "seeking"
+    BUILDING = "building"
     DELAYED = "delayed"
     THROTTLED = "throttled"
     FAILED = "failed"
@@ -74,13 +81,15 @@ NEXT: Final = {
     Phase.FETCHING: {
         Phase.TRUNCATING,
         Phase.SEEKING,
+        Phase.BUILDING,
         Phase.DELAYED,
         Phase.THROTTLED,
         Phase.FAILED,
         Phase.GONE,
     },
     Phase.TRUNCATING: {Phase.FETCHING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
-    Phase.SEEKING: {Phase.FETCHING, Phase.TRUNCATING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
+    Phase.SEEKING: {Phase.FETCHING, Phase.TRUNCATING, Phase.BUILDING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
+    Phase.BUILDING: {Phase.FETCHING, Phase.TRUNCATING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
     Phase.DELAYED: {Phase.FETCHING, Phase.GONE},
     Phase.THROTTLED: {Phase.FETCHING, Phase.GONE},
     Phase.FAILED: {Phase.GONE},
@@ -96,7 +105,8 @@ class Followed(Generic[P]):
 
     `told` is the position that the leader answers to: the very object `position` while nothing has changed since, None
     if the leader was not told. `is_listed`: the leader's session has the partition. `lag` is in records, behind the
-    leader's high watermark. `failures` counts those in a row.
+    leader's high watermark. `failures` counts those in a row, `builds` how often it began anew behind what is remote
+    since the leader last served it.
     """
 
     partition: P
@@ -109,6 +119,7 @@ class Followed(Generic[P]):
     is_express: bool = False
     lag: int = UNKNOWN_LAG
     failures: int = 0
+    builds: int = 0
     due_ms: int = 0
     is_quota_bound: bool = False
 

@@ -14,12 +14,15 @@ from protocol.api_keys import ApiKey
 from protocol.messages import Message
 from protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 M = TypeVar("M", bound=Message)
 
 FETCH_VERSIONS: Final = (13, 17)
 """From the first with topic ids to the last that is meant for followers of partitions."""
-LIST_OFFSETS_VERSIONS: Final = (4, 9)
+LIST_OFFSETS_VERSIONS: Final = (4, 11)
+"""Special offsets of tiered logs are refused, each by itself, in versions that do not have them."""
+EPOCH_ENDS_VERSIONS: Final = (3, 4)
 _REPLICA_STATE_FROM: Final = 15
 
 FRAME_SLACK_BYTES: Final = 104_857_600
@@ -34,6 +37,7 @@ class Unanswered(NamedTuple):
 
 FetchDone: TypeAlias = Callable[[FetchResponse | Unanswered], None]
 OffsetsDone: TypeAlias = Callable[[ListOffsetsResponse | Unanswered], None]
+EpochEndsDone: TypeAlias = Callable[[OffsetForLeaderEpochResponse | Unanswered], None]
 
 
 class LeaderConnection(Protocol):
@@ -42,6 +46,8 @@ class LeaderConnection(Protocol):
     def fetch(self, request: FetchRequest, done: FetchDone) -> None: ...
 
     def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None: ...
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None: ...
 
     def close(self) -> None:
         """Hang up; what is on its way has no answer."""
@@ -88,6 +94,10 @@ class _NetworkConnection:
     def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
         versioned = Versioned(ApiKey.LIST_OFFSETS, lambda _version: request)
         self._send(versioned, LIST_OFFSETS_VERSIONS, lambda outcome: done(_answer(outcome, ListOffsetsResponse)))
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
+        versioned = Versioned(ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda _version: request)
+        self._send(versioned, EPOCH_ENDS_VERSIONS, lambda outcome: done(_answer(outcome, OffsetForLeaderEpochResponse)))
 
     def close(self) -> None:
         self._peers.close()

@@ -7,6 +7,7 @@ from typing import Protocol
 from broker.metrics.topics import TopicMeters
 from broker.replication.followed import Replica
 from protocol.primitives import Buffer
+from storage.tier_start import TierStart
 
 
 class FollowedPartition(Replica, Protocol):
@@ -49,4 +50,8 @@ class FollowedPartition(Replica, Protocol):
 
     def restart_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
         """Remove everything, and begin anew at `offset`; otherwise as `truncate`."""
+        ...
+
+    def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
+        """Remove everything, and begin anew where remote storage ends; otherwise as `truncate`."""
         ...

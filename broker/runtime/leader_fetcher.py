@@ -15,21 +15,24 @@ from asyncio import Future
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from broker.logs import EventLog
 from broker.metrics.fetchers import FetcherFigures, ReplicaLag
 from broker.net.peer import Endpoint
 from broker.replication.fetch_plan import Sender
-from broker.replication.fetcher import Bound, Cut, Fetched, FetcherCore, Work
+from broker.replication.fetcher import Bound, Build, Cut, Fetched, FetcherCore, Work
 from broker.replication.followed import Followed, PartitionKey
 from broker.runtime.fetch_transport import FetchTransport, LeaderConnection, Unanswered
 from broker.runtime.followed_partition import FollowedPartition
 from broker.runtime.leader_bounds import BoundsLookup
+from broker.runtime.leader_questions import LeaderQuestions
 from broker.runtime.partition import FetchedOutOfOrder
+from broker.runtime.tier_builds import TierBuild, TierSource
 from broker.runtime.waiters import Deadline, Deadlines, Loop
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse
+from storage.tier_start import TierStart
 
 SLICE_BYTES: Final = 1_048_576
 """Appended in one turn of the loop, give or take a partition: half a millisecond."""
@@ -38,6 +41,12 @@ _MINUTE_S: Final = 60.0
 _log: Final = EventLog("broker.fetchers")
 
 _Followed: TypeAlias = Followed[FollowedPartition]
+
+
+class OnCut(Protocol):
+    """Takes note of what became of a log that was to be cut."""
+
+    def __call__(self, followed: _Followed, now_ms: int, *, is_done: bool) -> None: ...
 
 
 class FetcherMeters:
@@ -74,6 +83,7 @@ class LeaderFetcher:
         transport: FetchTransport,
         loop: Loop,
         deadlines: Deadlines,
+        tier: TierSource | None = None,
     ) -> None:
         self.leader_id = leader_id
         self.index = index
@@ -85,7 +95,9 @@ class LeaderFetcher:
         self._loop = loop
         self._deadlines = deadlines
         self._client_id = f"broker-{sender().broker_id}-fetcher-{index}"
+        self._tier = tier
         self._main = transport.connect(endpoint, self._client_id)
+        self._questions = self._new_questions()
         self._express: dict[int, LeaderConnection] = {}  # by lane
         self._address = 0  # counts: answers from a former one are void
         self._appending: deque[Fetched[FollowedPartition]] = deque()
@@ -114,6 +126,7 @@ class LeaderFetcher:
         self._hang_up()
         self.endpoint = endpoint
         self._main = self._transport.connect(endpoint, self._client_id)
+        self._questions = self._new_questions()
         self.core.on_moved()
         self.wake()
 
@@ -149,9 +162,14 @@ class LeaderFetcher:
         self._address += 1
         self._appending.clear()
         self._main.close()
+        self._questions.close()
         for connection in self._express.values():
             connection.close()
         self._express.clear()
+
+    def _new_questions(self) -> LeaderQuestions:
+        connect = partial(self._transport.connect, self.endpoint, self._client_id)
+        return LeaderQuestions(self._sender().broker_id, self._loop, connect)
 
     # ---- asking
 
@@ -229,6 +247,8 @@ class LeaderFetcher:
             self._tell(followed, code)
         for cut in work.cuts:
             self._cut(cut)
+        for build in work.builds:
+            self._build(build)
         if work.seeks:
             BoundsLookup(self._sender().broker_id, work.seeks, self._on_bounds).begin(connection)
         self._appending.extend(work.appends)
@@ -318,9 +338,9 @@ class LeaderFetcher:
         followed, offset, restarts = cut
         partition = followed.partition
         operation = partition.restart_at if restarts else partition.truncate
-        operation(followed.leader_epoch, offset).add_done_callback(partial(self._on_cut, followed))
+        operation(followed.leader_epoch, offset).add_done_callback(partial(self._on_cut, followed, self.core.on_cut))
 
-    def _on_cut(self, followed: _Followed, done: "Future[bool]") -> None:
+    def _on_cut(self, followed: _Followed, note: OnCut, done: "Future[bool]") -> None:
         error = None if done.cancelled() else done.exception()
         if error is not None and not isinstance(error, KafkaError):
             raise error
@@ -329,15 +349,47 @@ class LeaderFetcher:
         if error is not None:
             self.core.on_broken(followed)
         else:
-            self.core.on_cut(followed, self._now_ms(), is_done=not done.cancelled() and done.result())
+            note(followed, self._now_ms(), is_done=not done.cancelled() and done.result())
         self.wake()
 
     def _on_bounds(self, followed: _Followed, start: Bound, end: Bound) -> None:
         if self._is_closed:
             return
-        cut = self.core.on_bounds(followed, start, end, self._now_ms())
+        todo = self.core.on_bounds(followed, start, end, self._now_ms())
+        if isinstance(todo, Cut):
+            self._cut(todo)
+        elif todo is not None:
+            self._build(todo)
+        self.wake()
+
+    # ---- beginning behind what is remote
+
+    def _build(self, build: Build[FollowedPartition]) -> None:
+        followed = build.followed
+        if self._tier is not None:
+            TierBuild(build, self._tier, self._questions, self).begin()
+            return
+        if not followed.failures:
+            self._tell(followed, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+        self.core.on_not_built(followed, self._now_ms())
+
+    def on_start(self, followed: _Followed, start: TierStart) -> None:
+        """Implements BuildOutcome."""
+        done = followed.partition.start_from_tier(followed.leader_epoch, start)
+        done.add_done_callback(partial(self._on_cut, followed, self.core.on_built))
+
+    def on_nothing_remote(self, followed: _Followed, offset: int) -> None:
+        """Implements BuildOutcome."""
+        cut = self.core.on_nothing_remote(followed, offset)
         if cut is not None:
             self._cut(cut)
+
+    def on_gave_up(self, followed: _Followed, *, is_fenced: bool) -> None:
+        """Implements BuildOutcome."""
+        if is_fenced:
+            self.core.on_broken(followed)
+        else:
+            self.core.on_not_built(followed, self._now_ms())
         self.wake()
 
 

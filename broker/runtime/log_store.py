@@ -21,6 +21,7 @@ from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.log_dirs import LogDir, LogDirs, NoLogDir
 from storage.removals import PendingRemovals
+from storage.tier_start import TierStart
 
 _log = EventLog("broker.logs")
 
@@ -142,6 +143,15 @@ class LogStore:
             return True
 
         return self._io.submit(partial(self._cut, log, restart))
+
+    def start_from_tier(self, log: Log, start: TierStart) -> "asyncio.Future[bool]":
+        """Empty a log, which goes on where remote storage ends. As `truncate`."""
+
+        def begin() -> bool:
+            log.start_from_tier(start, now_ms=self._clock.now_ms(), checkpoint=self._log_dirs.write_log_start)
+            return True
+
+        return self._io.submit(partial(self._cut, log, begin))
 
     def _cut(self, log: Log, cut: Callable[[], bool]) -> bool:
         """On the IO thread. Compaction must not put back what is cut, nor take for clean what comes in its place."""

@@ -35,6 +35,7 @@ from storage.config import LogConfig
 from storage.errors import CorruptBatch, InvalidRecords, LogDirFailure, UnexpectedOffset
 from storage.log import AppendInfo, Log
 from storage.producer_state import Origin
+from storage.tier_start import TierStart
 
 ACKS_ALL = -1
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -128,6 +129,9 @@ class Host(Protocol):
 
     def restart(self, log: Log, offset: int) -> "asyncio.Future[bool]":
         """`Log.truncate_fully_and_start_at`, off the loop."""
+
+    def start_from_tier(self, log: Log, start: TierStart) -> "asyncio.Future[bool]":
+        """`Log.start_from_tier`, off the loop."""
 
 
 class Partition:
@@ -411,6 +415,11 @@ class Partition:
         """Call back when that is so, or when nobody need wait for it any more."""
         self._hold.when_over(callback)
 
+    @property
+    def local_start_offset(self) -> int:
+        """Where this replica's own disk begins; what its log has before that is in remote storage alone."""
+        return self.log.local_log_start_offset
+
     def end_for_epoch(self, epoch: int) -> EpochEnd:
         """Where an epoch, or the greatest below it, ends in this replica's own log."""
         return EpochEnd(*self.log.end_offset_for_epoch(epoch))
@@ -493,6 +502,19 @@ class Partition:
         answer = self._host.unsettled()
         if self._may_fetch(leader_epoch):
             self._begin_cut(leader_epoch, offset, self._host.restart, answer)
+        else:
+            answer.set_result(False)
+        return answer
+
+    def start_from_tier(self, leader_epoch: int, start: TierStart) -> "asyncio.Future[bool]":
+        """Forget everything, and go on where remote storage ends, with what is known of that. As `truncate`.
+
+        The result is False, too, while this log is not known to be one whose records may be elsewhere.
+        """
+        answer = self._host.unsettled()
+        if self._may_fetch(leader_epoch) and self.log.is_tiered:
+            begin = partial(self._host.start_from_tier, start=start)
+            self._begin_cut(leader_epoch, start.next_offset, lambda log, _: begin(log), answer)
         else:
             answer.set_result(False)
         return answer

@@ -39,6 +39,7 @@ from storage.config import LogConfig
 from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.log_dirs import LogDir, NoLogDir
+from storage.tier_start import TierStart
 
 PartitionKey = tuple[Uuid, int]
 
@@ -369,6 +370,9 @@ class Partitions:
 
     def restart(self, log: Log, offset: int) -> "asyncio.Future[bool]":
         return self._store.restart(log, offset)
+
+    def start_from_tier(self, log: Log, start: TierStart) -> "asyncio.Future[bool]":
+        return self._store.start_from_tier(log, start)
 
     def flush(self, partition: Partition) -> None:
         self._flusher.flush(partition)

@@ -22,6 +22,7 @@ from broker.replication.replication_quota import ReplicationQuota
 from broker.runtime.fetch_transport import FetchTransport
 from broker.runtime.followed_partition import FollowedPartition
 from broker.runtime.leader_fetcher import LeaderFetcher
+from broker.runtime.tier_builds import TierSource
 from broker.runtime.waiters import Deadlines, Loop
 
 _HASHES_KEPT: Final = 4096
@@ -43,7 +44,8 @@ class ReplicaFetchers:
 
     `listener` is the name of the listener between brokers, `broker_epoch` that of this node's registration now,
     `fetcher_count` the present `num.replica.fetchers`. Install it as a metadata publisher too, after the configuration
-    and the `ReplicationThrottles` that keep `quota`, or changes of either are not noticed.
+    and the `ReplicationThrottles` that keep `quota`, or changes of either are not noticed. `tier` is None where remote
+    storage is off: replicas whose leader has what they need there alone then ask again and again.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ReplicaFetchers:
         fetcher_count: Callable[[], int],
         broker_epoch: Callable[[], int],
         quota: ReplicationQuota | None = None,
+        tier: TierSource | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._transport = transport
@@ -70,6 +73,7 @@ class ReplicaFetchers:
         self._fetcher_count = fetcher_count
         self._broker_epoch = broker_epoch
         self._quota = quota
+        self._tier = tier
         self._count = fetcher_count()
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
         self._by_key: dict[PartitionKey, LeaderFetcher] = {}
@@ -144,11 +148,11 @@ class ReplicaFetchers:
             self._resize(count)
 
     def _resize(self, count: int) -> None:
-        """Spread the replicas anew; one that is being cut stays where it is until it is told of again."""
+        """Spread the replicas anew; one that is being cut or built stays where it is until it is told of again."""
         self._count = count
         for fetcher in self.fetchers():
             for followed in fetcher.core.members():
-                if followed.phase not in (Phase.TRUNCATING, Phase.FAILED):
+                if followed.phase not in (Phase.TRUNCATING, Phase.BUILDING, Phase.FAILED):
                     self.follow(followed.partition)
 
     # ---- fetchers
@@ -173,6 +177,7 @@ class ReplicaFetchers:
                 self._transport,
                 self._loop,
                 self._deadlines,
+                self._tier,
             )
         elif fetcher.endpoint != endpoint:
             fetcher.move(endpoint)

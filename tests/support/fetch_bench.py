@@ -21,8 +21,9 @@ from broker.net.peer import Endpoint
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.followed import Phase
+from broker.replication.tier_state import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
 from broker.runtime.fetch_sessions import FetchSessions, OpenFetch, SessionRefused
-from broker.runtime.fetch_transport import FetchDone, OffsetsDone, Unanswered
+from broker.runtime.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.metadata_cache import MetadataCache
 from broker.runtime.partition import FetchedOutOfOrder, FetchPosition
 from broker.runtime.reads import FetchTarget, ReadResult
@@ -45,13 +46,28 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from protocol.messages.metadata_records import BrokerEndpoint, ConfigRecord, RegisterBrokerRecord
+from protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEndAnswer
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
 from protocol.primitives import Buffer, Uuid
+from storage.tier_start import TierStart
+from tests.support.fake_tier import FakeTier
 from tests.support.manual_loop import ManualLoop
 
 Say = Callable[[str], None]
 RECORD = struct.Struct(">qi")
 FETCH_VERSION = 17
 ONE_WAY_S = 0.001
+OFFSET_NAMES = {
+    -1: "the end",
+    -2: "the start",
+    EARLIEST_LOCAL: "the start of the disk",
+    EARLIEST_PENDING_UPLOAD: "the first that is not remote",
+}
 
 
 class Entry(NamedTuple):
@@ -71,11 +87,15 @@ def topic_id(topic: str) -> Uuid:
 
 @dataclass(slots=True)
 class NumberLog:
-    """The log of a replica, wherever it is. `epochs` lists (epoch, its first offset)."""
+    """The log of a replica, wherever it is. `epochs` lists (epoch, its first offset).
+
+    Below `first_local`, records are in remote storage alone.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     start: int = 0
+    first_local: int = 0
     end: int = 0
     high_watermark: int = 0
 
@@ -109,9 +129,27 @@ class NumberLog:
         self.epochs = [each for each in self.epochs if each[1] < self.end]
         self.high_watermark = min(self.high_watermark, self.end)
 
+    @property
+    def local_start(self) -> int:
+        return max(self.start, self.first_local)
+
+    def epoch_at(self, offset: int) -> int:
+        """-1 for what lies before all that is known."""
+        return next((epoch for epoch, begin in reversed(self.epochs) if begin <= offset), -1)
+
     def restart(self, offset: int) -> None:
         self.entries, self.epochs = [], []
-        self.start = self.end = self.high_watermark = offset
+        self.start = self.end = self.high_watermark = self.first_local = offset
+
+    def restart_from_tier(self, start: TierStart) -> None:
+        self.restart(start.next_offset)
+        self.start = start.log_start_offset
+        self.epochs = [(epoch, begin) for epoch, begin in start.epochs]
+
+    def leave_to_tier(self, offset: int) -> None:
+        """What lies below is on this disk no more."""
+        self.first_local = offset
+        self.entries = [entry for entry in self.entries if entry.offset >= offset]
 
     def trim(self, offset: int) -> None:
         """Raise the start."""
@@ -122,7 +160,10 @@ class NumberLog:
 
     def describe(self) -> str:
         runs = [f"{begin} of epoch {epoch}" for epoch, begin in self.epochs]
-        return f"{self.start} to {self.end}, committed {self.high_watermark}, from {', '.join(runs) or 'nobody'}"
+        remote = f" ({self.local_start} here)" if self.local_start > self.start else ""
+        return (
+            f"{self.start}{remote} to {self.end}, committed {self.high_watermark}, from {', '.join(runs) or 'nobody'}"
+        )
 
 
 class FakeReplica:
@@ -157,6 +198,10 @@ class FakeReplica:
     def when_flushed(self, callback: Callable[[], None]) -> None:
         self.on_flushed.append(callback)
 
+    @property
+    def local_start_offset(self) -> int:
+        return self.log.local_start
+
     def end_for_epoch(self, epoch: int) -> EpochEnd:
         return self.log.end_of(epoch)
 
@@ -173,7 +218,7 @@ class FakeReplica:
             raise FetchedOutOfOrder(f"{self}: {entries[0].offset} comes after {self.log.end}")
         self.log.append(entries)
         before = self.log.high_watermark
-        self.log.high_watermark = max(self.log.start, min(leader_high_watermark, self.log.end))
+        self.log.high_watermark = max(self.log.local_start, min(leader_high_watermark, self.log.end))
         if entries:
             self._say(f"{self} appends {entries[0].offset} to {entries[-1].offset}")
         if self.log.high_watermark != before:
@@ -188,6 +233,10 @@ class FakeReplica:
 
     def restart_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
         return self._cut(leader_epoch, f"starts anew at {offset}", lambda: self.log.restart(offset))
+
+    def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
+        words = f"begins behind what is remote, at {start.next_offset}"
+        return self._cut(leader_epoch, words, lambda: self.log.restart_from_tier(start))
 
     def _cut(self, leader_epoch: int, words: str, action: Callable[[], None]) -> "Future[bool]":
         future: Future[bool] = self._loop.create_future()
@@ -209,10 +258,13 @@ class FakeReplica:
 
 @dataclass(slots=True)
 class LedPartition:
-    """A partition as a leader has it. `refusals`: what the next reads are answered with."""
+    """A partition as a leader has it. `refusals`: what the next reads are answered with. `pending_upload`: the first
+    offset that is not remote, -1 if the leader does not know, None if it knows of no such question.
+    """
 
     log: NumberLog
     epoch: int
+    pending_upload: int | None = None
     refusals: list[ErrorCode] = field(default_factory=list)
     lies: list[EpochEnd] = field(default_factory=list)
     stale_records: list[bytes] = field(default_factory=list)
@@ -317,6 +369,9 @@ class FakeLeader:
                 return result
         if not log.start <= target.fetch_offset <= log.end:
             return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if target.fetch_offset < log.local_start:
+            result.error = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+            return result
         if led.stale_records:
             result.records = led.stale_records.pop(0)
         else:
@@ -352,8 +407,31 @@ class FakeLeader:
             return ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if asked.current_leader_epoch != led.epoch:
             return ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.FENCED_LEADER_EPOCH)
-        offset = led.log.end if asked.timestamp == -1 else led.log.start
-        return ListOffsetsPartitionResponse(asked.partition_index, offset=offset, leader_epoch=led.epoch)
+        log = led.log
+        if asked.timestamp == EARLIEST_PENDING_UPLOAD and led.pending_upload is None:
+            return ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.UNSUPPORTED_VERSION)
+        offsets = {-1: log.end, -2: log.start, EARLIEST_LOCAL: log.local_start}
+        offset = offsets.get(asked.timestamp, -1 if led.pending_upload is None else led.pending_upload)
+        return ListOffsetsPartitionResponse(
+            asked.partition_index, offset=offset, leader_epoch=-1 if offset < 0 else log.epoch_at(offset)
+        )
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic.topic, [self._epoch_end(topic.topic, each) for each in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEndAnswer:
+        led = self.partitions[topic_id(topic), asked.partition]
+        if asked.current_leader_epoch != led.epoch:
+            return EpochEndAnswer(ErrorCode.FENCED_LEADER_EPOCH, asked.partition)
+        end = led.log.end_of(asked.leader_epoch)
+        return EpochEndAnswer(0, asked.partition, end.epoch, end.end_offset)
 
 
 class BenchTransport:
@@ -404,10 +482,15 @@ class BenchConnection:
         self._send(lambda leader, answer: leader.fetch(request, answer), tell)
 
     def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
-        which = "the end" if request.topics[0].partitions[0].timestamp == -1 else "the start"
+        which = OFFSET_NAMES[request.topics[0].partitions[0].timestamp]
         asked = " ".join(f"{t.name}-{p.partition_index}" for t in request.topics for p in t.partitions)
         self._transport.say(f"-> {self._to} where is {which} of {asked}")
         self._send(lambda leader, answer: answer(leader.list_offsets(request)), done)
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
+        asked = " ".join(f"{p.leader_epoch} of {t.topic}-{p.partition}" for t in request.topics for p in t.partitions)
+        self._transport.say(f"-> {self._to} where is the end of epoch {asked}")
+        self._send(lambda leader, answer: answer(leader.epoch_ends(request)), done)
 
     def close(self) -> None:
         self.is_closed = True
@@ -448,7 +531,9 @@ class FollowerBench:
 
     BROKER_ID = 9
 
-    def __init__(self, say: Say = lambda _line: None, settings: FetcherSettings | None = None) -> None:
+    def __init__(
+        self, say: Say = lambda _line: None, settings: FetcherSettings | None = None, *, is_tiering: bool = True
+    ) -> None:
         self.say = say
         self.loop = ManualLoop()
         self.transport = BenchTransport(self.loop, say)
@@ -456,6 +541,7 @@ class FollowerBench:
         self.throttles = ReplicationThrottles(self.BROKER_ID)
         self.leaders: dict[int, FakeLeader] = {}
         self.replicas: dict[str, FakeReplica] = {}
+        self.tier = FakeTier(self.loop, say)
         self.fetchers = ReplicaFetchers(
             self.BROKER_ID,
             self.transport,
@@ -467,6 +553,7 @@ class FollowerBench:
             fetcher_count=self._fetcher_count,
             broker_epoch=lambda: 90,
             quota=self.throttles.follower,
+            tier=self.tier if is_tiering else None,
         )
         self.fetchers.begin()
 

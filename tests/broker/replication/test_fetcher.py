@@ -7,7 +7,7 @@ import pytest
 
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings, Sender
-from broker.replication.fetcher import FIRST_BACKOFF_MS, Bound, FetcherCore, Work
+from broker.replication.fetcher import FIRST_BACKOFF_MS, Bound, Build, Cut, FetcherCore, Work
 from broker.replication.followed import Followed, Phase
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
@@ -39,6 +39,7 @@ class FakeReplica:
     leader_epoch: int = 1
     where: Where = field(default_factory=lambda: Where(5))
     ends: dict[int, EpochEnd] = field(default_factory=dict)
+    local_start_offset: int = 0
 
     def fetch_position(self) -> Where:
         return self.where
@@ -289,7 +290,6 @@ def test_an_error_as_a_whole_is_told_and_pauses() -> None:
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
         ErrorCode.UNKNOWN_SERVER_ERROR,
         9999,
     ],
@@ -422,7 +422,7 @@ def test_the_leaders_bounds_decide_what_is_left(start: int, end: int, cut: tuple
     fetcher = Fetcher()
     followed = out_of_range(fetcher)
     found = fetcher.core.on_bounds(followed, Bound(0, start), Bound(0, end), 0)
-    assert (None if found is None else (found.offset, found.restarts)) == cut
+    assert found == (None if cut is None else Cut(followed, *cut))
     assert followed.phase is (Phase.FETCHING if cut is None else Phase.TRUNCATING)
 
 
@@ -647,3 +647,145 @@ def test_lag_is_counted_to_the_leaders_high_watermark() -> None:
         fetcher.core.on_appended(fetched, 0)
     assert [each.lag for each in fetcher.core.members()] == [40, 0]
     assert fetcher.core.max_lag == 40
+
+
+# ---- what is remote
+
+
+def moved(fetcher: Fetcher, log_start_offset: int = 2) -> Build[FakeReplica]:
+    """The leader has what replica 0 needs in remote storage alone."""
+    fetcher.ask()
+    data = PartitionData(0, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, log_start_offset=log_start_offset)
+    (build,) = fetcher.answer(data).builds
+    return build
+
+
+def test_a_replica_that_must_begin_behind_what_is_remote_is_not_asked_for_meanwhile_and_others_are() -> None:
+    fetcher = Fetcher(2)
+    fetcher.open()
+    build = moved(fetcher)
+    assert (build.followed, build.leader_log_start) == (fetcher.followed(), 2)
+    assert build.followed.phase is Phase.BUILDING
+    request = fetcher.ask()
+    assert (named(request), forgotten(request)) == ([], [0])
+    (fetched,) = fetcher.answer(records(1)).appends
+    assert fetched.followed is fetcher.followed(1)
+
+
+def test_a_leader_that_does_not_say_where_its_log_starts_leaves_the_replica_its_own_start() -> None:
+    fetcher = Fetcher()
+    fetcher.replicas[0].where = Where(5, 1, 3)
+    fetcher.core.add(fetcher.replicas[0])
+    fetcher.followed().refresh()
+    assert moved(fetcher, log_start_offset=-1).leader_log_start == 3
+
+
+def test_once_it_begins_there_it_is_asked_for_at_once() -> None:
+    fetcher = Fetcher()
+    fetcher.open()
+    followed = moved(fetcher).followed
+    fetcher.replicas[0].where = Where(40, 7, 2)
+    fetcher.core.on_built(followed, 0, is_done=True)
+    asked = fetcher.ask().topics[0].partitions[0]
+    assert (asked.fetch_offset, asked.last_fetched_epoch, asked.log_start_offset) == (40, 7, 2)
+    assert followed.lag == -1
+
+
+def test_what_is_not_there_yet_is_asked_for_again_after_a_back_off() -> None:
+    fetcher = Fetcher()
+    fetcher.open()
+    followed = moved(fetcher).followed
+    for attempt in range(3):
+        fetcher.core.on_not_built(followed, fetcher.now_ms)
+        assert followed.phase is Phase.DELAYED
+        assert followed.due_ms - fetcher.now_ms == FIRST_BACKOFF_MS << attempt
+        fetcher.ask()
+        fetcher.answer()
+        fetcher.now_ms = followed.due_ms
+        followed = moved(fetcher).followed
+    fetcher.replicas[0].where = Where(40)
+    fetcher.core.on_built(followed, fetcher.now_ms, is_done=True)
+    assert (followed.phase, followed.failures) == (Phase.FETCHING, 0)
+
+
+@pytest.mark.parametrize(("where", "is_done"), [(Where(40), False), (Where(5), True)])
+def test_a_log_that_was_not_touched_or_is_as_it_was_waits(where: Where, is_done: bool) -> None:
+    fetcher = Fetcher()
+    fetcher.open()
+    followed = moved(fetcher).followed
+    fetcher.replicas[0].where = where
+    fetcher.core.on_built(followed, 0, is_done=is_done)
+    assert followed.phase is Phase.DELAYED
+
+
+def test_who_is_sent_to_remote_storage_again_and_again_is_held_back_until_the_leader_serves_it() -> None:
+    fetcher = Fetcher()
+    fetcher.open()
+    for attempt, phase in enumerate([Phase.FETCHING, Phase.DELAYED, Phase.DELAYED]):
+        followed = moved(fetcher).followed
+        fetcher.replicas[0].where = Where(40 + attempt)
+        fetcher.core.on_built(followed, fetcher.now_ms, is_done=True)
+        assert followed.phase is phase
+        if phase is Phase.DELAYED:
+            fetcher.ask()
+            fetcher.answer()
+            fetcher.now_ms = followed.due_ms
+    fetcher.ask()
+    (fetched,) = fetcher.answer(PartitionData(0, high_watermark=50)).appends
+    fetcher.core.on_appended(fetched, fetcher.now_ms)
+    assert (fetched.followed.builds, fetched.followed.failures) == (0, 0)
+
+
+def test_a_log_with_nothing_remote_begins_anew() -> None:
+    fetcher = Fetcher()
+    fetcher.open()
+    followed = moved(fetcher).followed
+    assert fetcher.core.on_nothing_remote(followed, 9) == Cut(followed, 9, restarts=True)
+    assert followed.phase is Phase.TRUNCATING
+
+
+def test_a_new_reign_voids_what_is_being_built() -> None:
+    fetcher = Fetcher()
+    fetcher.open()
+    former = moved(fetcher).followed
+    fetcher.replicas[0].leader_epoch = 2
+    fetcher.core.add(fetcher.replicas[0])
+    fetcher.core.on_built(former, 0, is_done=True)
+    fetcher.core.on_not_built(former, 0)
+    assert fetcher.core.on_nothing_remote(former, 9) is None
+    assert (former.phase, fetcher.followed().phase) == (Phase.GONE, Phase.FETCHING)
+
+
+def parted(fetcher: Fetcher, end: int) -> Work[FakeReplica]:
+    """The leader's epoch 1 ends at `end`; the replica's log is from 0 to 5, from 3 on its own disk."""
+    replica = fetcher.replicas[0]
+    replica.local_start_offset = 3
+    replica.ends[1] = EpochEnd(1, 5)
+    fetcher.ask()
+    return fetcher.answer(PartitionData(0, log_start_offset=1, diverging_epoch=EpochEndOffset(1, end)))
+
+
+def test_a_cut_on_the_own_disk_is_a_cut() -> None:
+    fetcher = Fetcher()
+    assert parted(fetcher, 3).cuts == [Cut(fetcher.followed(), 3)]
+
+
+def test_logs_that_part_below_the_own_disk_begin_behind_what_is_remote() -> None:
+    fetcher = Fetcher()
+    work = parted(fetcher, 2)
+    assert (work.cuts, work.builds) == ([], [Build(fetcher.followed(), 1)])
+
+
+def test_a_log_that_has_nothing_remote_is_cut_below_its_start_as_ever() -> None:
+    fetcher = Fetcher()
+    fetcher.replicas[0].where = Where(5, 1, 3)
+    fetcher.followed().refresh()
+    assert parted(fetcher, 2).cuts == [Cut(fetcher.followed(), 2)]
+
+
+def test_a_leader_that_ends_below_the_own_disk_has_the_replica_begin_behind_what_is_remote() -> None:
+    fetcher = Fetcher()
+    fetcher.replicas[0].local_start_offset = 3
+    followed = out_of_range(fetcher)
+    assert fetcher.core.on_bounds(followed, Bound(0, 1), Bound(0, 2), 0) == Build(followed, 1)
+    assert followed.phase is Phase.BUILDING

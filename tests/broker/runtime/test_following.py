@@ -9,10 +9,11 @@ from broker.api.list_offsets import ListOffsetsHandler
 from broker.net.peer import Endpoint
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.followed import Phase
-from broker.runtime.fetch_transport import FetchDone, OffsetsDone
+from broker.runtime.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone
 from broker.runtime.replica_fetchers import ReplicaFetchers
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.primitives import Uuid
 from storage.config import LogConfig
 from tests.support.data_plane import BROKER_ID, LISTENER, Answer, DataPlane
@@ -30,6 +31,9 @@ class DirectConnection:
         self._pair.requests.append((request, done))
 
     def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
+        self._pair.requests.append((request, done))
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
         self._pair.requests.append((request, done))
 
     def close(self) -> None:

@@ -20,6 +20,13 @@ Broker 9 follows. A message takes 1 ms. A log is given as runs of `epoch:records
     down 1                          up 1                    move 1              (another port)
     fault t-0 storage|corrupt|order     what becomes of the next append or cut
     slow-cuts t-0 50                the disk needs so long to cut
+    segment t-0 3-5 0@0 1@3 2@5     remote storage has one, from a log with this history (epoch@first offset)
+    remote 1 t-0 6                  a leader's disk begins there; what its log has before is in remote storage alone
+    expired t-0 6                   so does the replica's own
+    pending 1 t-0 8                 the first offset that is not remote, as the leader says (-1: it does not know)
+    tier loading|ready|skips|slow=50|fails
+                                    not known yet; known; empty replicas leave out all that is remote (KIP-1023); each
+                                    look takes so long; the next one fails
     config KEY VALUE [topic=t]      dynamic, for all brokers or a topic
     status                          what is going on with each replica
     connections                     which are open
@@ -32,6 +39,7 @@ from pathlib import Path
 from broker.metadata.config_image import ResourceType
 from broker.replication.epochs import EpochEnd
 from broker.runtime.partition import FetchedOutOfOrder
+from broker.runtime.tier_builds import TierUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.fetch_bench import Entry, FollowerBench, encode, fill
 
@@ -85,6 +93,13 @@ class Stage:
             "move": lambda words, _: self.bench.move(int(words[0])),
             "fault": lambda words, _: setattr(self.bench.replica(words[0]), "fault", FAULTS[words[1]]()),
             "slow-cuts": lambda words, _: setattr(self.bench.replica(words[0]), "cut_takes_s", float(words[1]) / 1000),
+            "segment": self.segment,
+            "remote": lambda words, _: self.bench.led(int(words[0]), words[1]).log.leave_to_tier(int(words[2])),
+            "expired": lambda words, _: self.bench.replica(words[0]).log.leave_to_tier(int(words[1])),
+            "pending": lambda words, _: setattr(
+                self.bench.led(int(words[0]), words[1]), "pending_upload", int(words[2])
+            ),
+            "tier": self.tier,
             "config": self.configure,
             "status": self.status,
             "connections": self.connections,
@@ -133,6 +148,26 @@ class Stage:
     def configure(self, words: Words, named: Named) -> None:
         kind = ResourceType.TOPIC if "topic" in named else ResourceType.BROKER
         self.bench.configure(kind, named.get("topic", ""), words[0], words[1])
+
+    # Remote storage
+
+    def segment(self, words: Words, _named: Named) -> None:
+        topic, _, index = words[0].rpartition("-")
+        first, _, last = words[1].partition("-")
+        epochs = [(int(epoch), int(begin)) for epoch, _, begin in (word.partition("@") for word in words[2:])]
+        self.bench.tier.add(topic, int(index), int(first), int(last), epochs)
+
+    def tier(self, words: Words, named: Named) -> None:
+        tier = self.bench.tier
+        tier.takes_s = float(named.get("slow", tier.takes_s * 1000)) / 1000
+        for word in words:
+            match word:
+                case "loading" | "ready":
+                    tier.is_ready = word == "ready"
+                case "skips":
+                    tier.skips_remote = True
+                case "fails":
+                    tier.troubles.append(TierUnavailable("the store does not answer"))
 
     # Looking
 

@@ -30,7 +30,7 @@ from broker.runtime.controller_driver import MetadataPublisher
 from broker.runtime.controller_seeker import ControllerUnavailable
 from broker.runtime.directory_assignments import DirectoryAssignments
 from broker.runtime.fetch_sessions import FetchSessions
-from broker.runtime.fetch_transport import FetchDone, OffsetsDone, Unanswered
+from broker.runtime.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.isr_shrinking import IsrShrinking
 from broker.runtime.isr_updates import IsrUpdates
 from broker.runtime.log_flusher import LogFlusher
@@ -67,6 +67,7 @@ from tests.simulation.world import SimulatedIo, World
 
 FETCH_VERSION: Final = 17
 LIST_OFFSETS_VERSION: Final = 9
+EPOCH_ENDS_VERSION: Final = 4
 _CONTROLLER_VERSIONS: Final[dict[type, int]] = {
     BrokerRegistrationRequest: 4,
     BrokerHeartbeatRequest: 1,
@@ -312,6 +313,9 @@ class LeaderPath:
 
     def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
         self._connection.ask(request, LIST_OFFSETS_VERSION, done)
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
+        self._connection.ask(request, EPOCH_ENDS_VERSION, done)
 
     def close(self) -> None:
         self._connection.close()

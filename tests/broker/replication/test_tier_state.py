@@ -1,0 +1,244 @@
+"""Where a follower begins when its leader's records are remote, decision by decision (`tier_state.py`)."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from broker.replication.epochs import EpochEnd
+from broker.replication.tier_state import (
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    AskEpochEnd,
+    AskOffset,
+    BeginAt,
+    Fenced,
+    FindSegment,
+    GiveUp,
+    Load,
+    Step,
+    TierState,
+    history,
+)
+from protocol.errors import ErrorCode
+from storage.checkpoints import EpochStart
+
+
+@dataclass(frozen=True)
+class Remote:
+    start_offset: int
+    end_offset: int
+    leader_epochs: tuple[EpochStart, ...]
+
+
+def segment(start: int, end: int, **epochs: int) -> Remote:
+    """`segment(3, 5, e1=3, e2=5)`: epoch 1 from offset 3, epoch 2 from offset 5."""
+    return Remote(start, end, tuple(EpochStart(int(name[1:]), offset) for name, offset in epochs.items()))
+
+
+class Leader:
+    """Answers as a leader with this history would; `asked` lists the epochs."""
+
+    def __init__(self, first_local: int, end: int, *epochs: tuple[int, int], log_start: int = 0) -> None:
+        self.first_local = first_local
+        self.end = end
+        self.epochs = epochs
+        self.log_start = log_start
+        self.asked: list[int] = []
+
+    def epoch_at(self, offset: int) -> int:
+        return [epoch for epoch, start in self.epochs if start <= offset][-1]
+
+    def end_of(self, epoch: int) -> EpochEnd:
+        self.asked.append(epoch)
+        known = [each for each in self.epochs if each[0] <= epoch]
+        if not known:
+            return EpochEnd(epoch, self.epochs[0][1])
+        later = [start for each, start in self.epochs if each > epoch]
+        return EpochEnd(known[-1][0], later[0] if later else self.end)
+
+    def build(self, *segments: Remote) -> Step[Remote]:
+        """To where it ends: Load, BeginAt, GiveUp."""
+        state: TierState[Remote] = TierState(self.log_start, skips_remote=False)
+        assert state.begin() == AskOffset(EARLIEST_LOCAL)
+        step = state.on_offset(0, self.first_local, self.epoch_at(self.first_local))
+        while True:
+            match step:
+                case AskEpochEnd(epoch):
+                    step = state.on_epoch_end(0, self.end_of(epoch))
+                case FindSegment(epoch, offset):
+                    step = state.on_segment(_find(segments, epoch, offset))
+                case _:
+                    return step
+
+
+def _find(segments: tuple[Remote, ...], epoch: int, offset: int) -> Remote | None:
+    for each in segments:
+        writers = [begin.epoch for begin in each.leader_epochs if begin.start_offset <= offset]
+        if each.start_offset <= offset <= each.end_offset and writers[-1] == epoch:
+            return each
+    return None
+
+
+# ---- which epoch and which segment
+
+
+def test_in_the_first_epoch_nobody_need_be_asked_which_it_is() -> None:
+    leader, u1 = Leader(3, 9, (0, 0)), segment(0, 2, e0=0)
+    assert leader.build(u1) == Load(u1, 3, 0, 0)
+    assert leader.asked == []
+
+
+def test_the_offset_before_is_of_the_epoch_before_where_the_disk_begins_with_an_epoch() -> None:
+    leader, u1 = Leader(3, 9, (0, 0), (1, 3)), segment(0, 2, e0=0)
+    assert leader.build(u1) == Load(u1, 3, 0, 0)
+    assert leader.asked == [0]
+
+
+def test_or_of_the_same_where_the_epoch_began_earlier() -> None:
+    leader, u3 = Leader(9, 12, (0, 0), (1, 3), (2, 5), (3, 7)), segment(6, 8, e2=6, e3=7)
+    assert leader.build(u3) == Load(u3, 9, 0, 3)
+    assert leader.asked == [2]
+
+
+def test_epochs_that_wrote_nothing_leave_gaps() -> None:
+    leader, u = Leader(90, 99, (0, 20), (1, 85), (3, 90), (4, 98), log_start=20), segment(80, 89, e0=80, e1=85)
+    assert leader.build(u) == Load(u, 90, 20, 1)
+    assert leader.asked == [2]
+
+
+def test_the_epoch_before_may_have_ended_long_before() -> None:
+    leader, u = Leader(9, 12, (1, 0), (5, 4)), segment(4, 8, e5=4)
+    assert leader.build(u) == Load(u, 9, 0, 5)
+    assert leader.asked == [4]
+
+
+def test_metadata_that_lags_is_asked_again_later() -> None:
+    step = Leader(3, 9, (0, 0)).build()
+    assert isinstance(step, GiveUp)
+    assert step.is_failure
+    assert "offset 2 of epoch 0" in step.reason
+
+
+@pytest.mark.parametrize("wrong", [segment(3, 5, e0=3), segment(0, 1, e0=0)])
+def test_a_segment_that_does_not_hold_the_offset_is_none(wrong: Remote) -> None:
+    state: TierState[Remote] = TierState(0, skips_remote=False)
+    state.on_offset(0, 3, 0)
+    step = state.on_segment(wrong)
+    assert isinstance(step, GiveUp)
+    assert step.is_failure
+
+
+# ---- segments that reach beyond where the leader's disk begins
+
+
+def test_one_that_the_leader_agrees_with_is_believed_to_its_end() -> None:
+    """Copied by another leader, whose segments end elsewhere."""
+    leader, u = Leader(5, 20, (1, 0), (2, 7)), segment(2, 9, e1=2, e2=7)
+    assert leader.build(u) == Load(u, 10, 0, 2)
+    assert leader.asked == [0, 2]
+
+
+def test_no_further_than_the_leader_reaches_in_the_same_epoch() -> None:
+    """An unclean leader cut epoch 1 at 5 before it began its own; the segment has more of it."""
+    leader, u = Leader(5, 8, (1, 0), (2, 5)), segment(0, 9, e1=0)
+    assert leader.build(u) == Load(u, 5, 0, 1)
+    assert leader.asked == [1], "that was said already"
+
+
+def test_no_further_than_the_epoch_that_both_have() -> None:
+    leader, u = Leader(5, 20, (1, 0), (3, 8)), segment(2, 9, e1=2, e2=7)
+    assert leader.build(u) == Load(u, 7, 0, 1)
+    assert leader.asked == [0, 2, 1]
+
+
+def test_the_leader_may_have_an_epoch_between_that_the_segment_has_not() -> None:
+    leader, u = Leader(4, 20, (1, 0), (2, 6), (4, 9)), segment(0, 9, e1=0, e3=7)
+    assert leader.build(u) == Load(u, 6, 0, 1)
+    assert leader.asked == [0, 3, 1]
+
+
+def test_a_leader_that_forgets_what_it_said_is_asked_again_later() -> None:
+    state: TierState[Remote] = TierState(0, skips_remote=False)
+    state.on_offset(0, 5, 3)
+    assert state.on_epoch_end(0, EpochEnd(2, 5)) == FindSegment(2, 4)
+    assert state.on_segment(segment(0, 9, e2=0, e4=8)) == AskEpochEnd(4)
+    assert isinstance(state.on_epoch_end(0, EpochEnd(1, 2)), GiveUp)
+
+
+# ---- what the leader says of its disk
+
+
+def test_a_leader_with_nothing_remote_left_has_the_follower_begin_with_nothing() -> None:
+    assert Leader(7, 9, (1, 7), log_start=7).build() == BeginAt(7)
+
+
+@pytest.mark.parametrize(
+    ("code", "offset", "epoch"),
+    [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1), (ErrorCode.NETWORK_EXCEPTION, -1, -1), (0, -1, -1), (0, 5, -1)],
+)
+def test_a_leader_that_does_not_know_is_asked_again_later(code: int, offset: int, epoch: int) -> None:
+    step = TierState[Remote](0, skips_remote=False).on_offset(code, offset, epoch)
+    assert isinstance(step, GiveUp)
+    assert not step.is_failure
+
+
+def test_a_leader_of_another_epoch_ends_it() -> None:
+    state: TierState[Remote] = TierState(0, skips_remote=False)
+    assert state.on_offset(ErrorCode.FENCED_LEADER_EPOCH, -1, -1) == Fenced()
+    state.on_offset(0, 5, 2)
+    assert state.on_epoch_end(ErrorCode.FENCED_LEADER_EPOCH, EpochEnd(-1, -1)) == Fenced()
+    assert isinstance(state.on_epoch_end(ErrorCode.UNKNOWN_LEADER_EPOCH, EpochEnd(-1, -1)), GiveUp)
+
+
+# ---- KIP-1023
+
+
+def test_who_skips_what_is_remote_asks_for_the_first_offset_that_is_not() -> None:
+    state: TierState[Remote] = TierState(0, skips_remote=True)
+    assert state.begin() == AskOffset(EARLIEST_PENDING_UPLOAD)
+    assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
+    u = segment(6, 7, e0=6)
+    assert state.on_segment(u) == Load(u, 8, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "offset"), [(ErrorCode.UNSUPPORTED_VERSION, -1), (0, -1), (0, 2)], ids=["older", "unknown", "nothing"]
+)
+def test_where_the_leader_does_not_know_it_its_disk_will_do(code: int, offset: int) -> None:
+    state: TierState[Remote] = TierState(2, skips_remote=True)
+    assert state.on_offset(code, offset, 1) == AskOffset(EARLIEST_LOCAL)
+    assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
+    assert isinstance(TierState[Remote](2, skips_remote=False).on_offset(code, -1, 1), GiveUp)
+
+
+# ---- the history
+
+
+ENTRIES = [(0, 0), (1, 3), (2, 5), (3, 7), (4, 12)]
+
+
+@pytest.mark.parametrize(
+    ("log_start", "next_offset", "last_epoch", "expected"),
+    [
+        (0, 9, 3, [(0, 0), (1, 3), (2, 5), (3, 7)]),
+        (4, 9, 3, [(1, 4), (2, 5), (3, 7)]),
+        (5, 7, 2, [(2, 5)]),
+        (8, 9, 3, [(3, 8)]),
+    ],
+)
+def test_it_is_that_of_what_the_log_stands_for(
+    log_start: int, next_offset: int, last_epoch: int, expected: list[tuple[int, int]]
+) -> None:
+    load = Load(segment(0, 11, e0=0), next_offset, log_start, last_epoch)
+    assert history(ENTRIES, load) == expected
+
+
+def test_it_may_begin_after_the_log() -> None:
+    """A log older than leader epochs: nobody knows who wrote its first records."""
+    assert history([(2, 5)], Load(segment(0, 8, e2=5), 9, 0, 2)) == [(2, 5)]
+
+
+@pytest.mark.parametrize("entries", [[], [(0, 0), (1, 3)], [(3, 9)]])
+def test_that_of_another_segment_is_refused(entries: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="do not end with 3"):
+        history(entries, Load(segment(6, 8, e3=6), 9, 0, 3))
