@@ -1,12 +1,13 @@
 """Fetch (key 1), versions 4-18: read batches, at once or as soon as there are enough of them.
 
 5+ log start; 7+ incremental sessions (KIP-227); 9+ leader epochs (KIP-320); 11+ any replica may serve, rack
-(KIP-392); 12+ divergence; 13+ topics by id (KIP-516); 15+ the follower's broker epoch (KIP-903); 16+ current leaders
-and their addresses (KIP-951). 14, 17 and 18 matter to tiered followers, voters and the metadata log only.
+(KIP-392); 12+ divergence; 13+ topics by id (KIP-516); 14+ followers are told what remote storage alone has (KIP-405);
+15+ the follower's broker epoch (KIP-903); 16+ current leaders and their addresses (KIP-951). 17 and 18 matter to voters
+and the metadata log only.
 
 A request is a *round*: look at the targets that are due, in order, within the byte limits; answer if that is enough,
 else wait until a target changes or the time is over, and look again at what changed. Records are never copied: the
-answer carries views of the log's own memory.
+answer carries views of the log's own memory. What remote storage alone has is fetched for consumers meanwhile.
 
 A consumer that says where it is may be sent to a replica nearby, if the broker selects replicas at all. Followers that
 are not in sync get nothing for listed partitions while the quota of this leader is exceeded (KIP-73).
@@ -22,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 from broker.api.context import RequestContext
 from broker.api.current_leader import LeaderHints
+from broker.api.fetch_remote import LINGER_MS, RemotePart, RemoteReading
 from broker.clock import Clock
 from broker.metadata.topic_image import TopicImage
 from broker.runtime.fetch_sessions import FetchSessions, OpenFetch, SessionAsk, SessionRefused
@@ -52,6 +54,7 @@ TOPIC_IDS_FROM = 13
 ANY_REPLICA_FROM = 11
 CURRENT_LEADER_FROM = 16
 REPLICA_STATE_FROM = 15
+TIERED_FOLLOWERS_FROM = 14
 STORAGE_ERROR_FROM = 6
 SESSIONS_FROM = 7
 
@@ -98,7 +101,8 @@ class FetchHandler:
     """Answers Fetch. `max_bytes` is the broker's own bound (`fetch.max.bytes`) for an answer.
 
     `nearby` is None where consumers are not sent elsewhere (`replica.selector.class`), `quota` where followers get all
-    they can. `metadata_topic` is None where `__cluster_metadata` is not for clients to read.
+    they can. `metadata_topic` is None where `__cluster_metadata` is not for clients to read, `remote` where there is no
+    remote storage.
     """
 
     def __init__(
@@ -114,9 +118,10 @@ class FetchHandler:
         metadata_topic: MetadataTopic | None = None,
         nearby: NearbyReads | None = None,
         quota: LeaderQuota | None = None,
+        remote: RemoteReading | None = None,
     ) -> None:
         self._source = FetchSource(partitions, metadata_topic)
-        self._terms = _Terms(clock, max_bytes, nearby, quota)
+        self._terms = _Terms(clock, max_bytes, nearby, quota, remote)
         self._sessions = sessions
         self._deadlines = deadlines
         self._loop = loop
@@ -130,14 +135,14 @@ class FetchHandler:
             return FetchResponse(error_code=opened.error)
         fetch = _Fetch(opened, reader, request, context, self._source, self._terms)
         fetch.look(first=True)
-        is_enough = request.max_wait_ms <= 0 or fetch.is_enough
+        is_enough = fetch.is_enough or (request.max_wait_ms <= 0 and not fetch.may_outstay)
         if is_enough and not fetch.cold:
             return fetch.answer()
-        pending = _PendingFetch(fetch, self._loop, self._io)
+        pending = _PendingFetch(fetch, self._loop, self._io, self._deadlines)
         if is_enough:
             pending.finish()
         else:
-            pending.wait(self._deadlines, request.max_wait_ms)
+            pending.wait(request.max_wait_ms)
             context.when_hurried(pending.hurry)
         return pending.future
 
@@ -220,6 +225,7 @@ class _Terms(NamedTuple):
     max_bytes: int
     nearby: NearbyReads | None
     quota: LeaderQuota | None
+    remote: RemoteReading | None
 
 
 class _Fetch:
@@ -237,6 +243,7 @@ class _Fetch:
         "_terms",
         "cold",
         "opened",
+        "remote",
     )
 
     def __init__(
@@ -259,10 +266,18 @@ class _Fetch:
         self.cold: list[tuple[Readable, LogSlice]] = []
         self._size_bytes = 0
         self._is_urgent = False
+        self.remote: RemotePart | None = None
 
     @property
     def is_enough(self) -> bool:
+        if self.remote is not None and not self._is_urgent:
+            return self.remote.is_enough(self._size_bytes, self._min_bytes)
         return self._is_urgent or self._size_bytes >= self._min_bytes or not self.opened.targets
+
+    @property
+    def may_outstay(self) -> bool:
+        """Whether there is nothing at all to answer with, but remote storage is about to have something."""
+        return self.remote is not None and self.remote.is_awaited and not self._size_bytes
 
     def look(self, *, first: bool) -> None:
         """Read the targets that are due, in order, within the limits. What has nothing to say rests until it changes.
@@ -272,7 +287,10 @@ class _Fetch:
         self._size_bytes, self._is_urgent = 0, False
         self.cold.clear()
         room = self._max_bytes
-        for target in self.opened.targets.due():
+        due = self.opened.targets.due()
+        if self.remote is not None:
+            self.remote.begin_look(due)
+        for target in due:
             result = self._read(target, room, first=first)
             self._results[target] = result
             self._size_bytes += result.size_bytes
@@ -285,6 +303,13 @@ class _Fetch:
             partition = self._source.find(target)
             if partition is not None:
                 self.opened.targets.watch(target, self._bounds(partition))
+
+    def admit_failures(self) -> None:
+        """The time is over: what remote storage could not do is told, and tried again with the next request."""
+        if self.remote is not None:
+            for target, error in self.remote.failures():
+                self._results[target] = ReadResult(error=error)
+                self.opened.targets.recall(target)
 
     def answer(self) -> FetchResponse:
         """The response with what was found; the session takes note of it."""
@@ -300,6 +325,8 @@ class _Fetch:
             topic.partitions.append(self._entry(target, result, hints))
             if result.size_bytes:
                 self._count(target, result.size_bytes)
+                if self.remote is not None:
+                    self.remote.delivered(target)
         if self._context.api_version >= CURRENT_LEADER_FROM:
             response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
         return response
@@ -321,7 +348,21 @@ class _Fetch:
         if result.is_idle:
             self.opened.targets.rest(target, self._bounds(partition))
         elif result.error is not ErrorCode.NONE:
-            traffic.failed_fetch_requests += first
+            if result.error is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE and not self._reader.is_follower:
+                result = self._read_remote(partition, target, limits, result)
+            traffic.failed_fetch_requests += first and result.error is not ErrorCode.NONE
+        return result
+
+    def _read_remote(self, partition: Readable, target: FetchTarget, limits: Limits, moved: ReadResult) -> ReadResult:
+        reading = self._terms.remote
+        if reading is None or isinstance(partition, MetadataPartition):
+            return ReadResult(error=ErrorCode.KAFKA_STORAGE_ERROR)
+        if self.remote is None:
+            self.remote = RemotePart(reading)
+        result = self.remote.read(partition, target, self._reader, limits, moved)
+        bounds = self.remote.bounds_of(target)
+        if bounds is not None:
+            self.opened.targets.rest(target, bounds)
         return result
 
     def _read_partition(self, partition: Partition, target: FetchTarget, limits: Limits, *, first: bool) -> ReadResult:
@@ -398,9 +439,12 @@ class _Fetch:
         """The code as this reader understands it."""
         if error is ErrorCode.KAFKA_STORAGE_ERROR and self._context.api_version < STORAGE_ERROR_FROM:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if error in CONSUMER_ERRORS or self._reader.is_follower:
+        if error in CONSUMER_ERRORS:
             return error
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+        is_known = (
+            error is not ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE or self._context.api_version >= TIERED_FOLLOWERS_FROM
+        )
+        return error if self._reader.is_follower and is_known else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class _PendingFetch:
@@ -411,21 +455,29 @@ class _PendingFetch:
     touch them while it writes to the socket, never waits for a disk.
     """
 
-    def __init__(self, fetch: _Fetch, loop: Loop, io: BlockingIo) -> None:
+    def __init__(self, fetch: _Fetch, loop: Loop, io: BlockingIo, deadlines: Deadlines) -> None:
         self._fetch = fetch
         self._loop = loop
         self._io = io
+        self._deadlines = deadlines
         self._deadline: Deadline | None = None
         self._look_is_due = False
+        self._is_lingering = False
         self._to_warm = 0
         self.future: asyncio.Future[FetchResponse] = loop.create_future()
         self.future.add_done_callback(self._on_done)
 
-    def wait(self, deadlines: Deadlines, max_wait_ms: int) -> None:
+    def wait(self, max_wait_ms: int) -> None:
         """Look again at every change, until there is enough or time is over."""
-        self._deadline = deadlines.after_ms(max_wait_ms, self.hurry)
+        remote = self._fetch.remote
+        if remote is None:
+            self._deadline = self._deadlines.after_ms(max_wait_ms, self._on_time)
+        else:
+            first_ms = min(max(0, max_wait_ms), remote.wait_max_ms)
+            overtime_ms = remote.wait_max_ms - first_ms
+            self._deadline = self._deadlines.after_ms(first_ms, partial(self._on_client_time, overtime_ms))
         self._fetch.opened.targets.on_change = self._on_change
-        self._fetch.watch()
+        self._go_on_waiting()
 
     def finish(self) -> None:
         """Answer with what was found, once it is in memory."""
@@ -451,12 +503,34 @@ class _PendingFetch:
         if self._fetch.is_enough:
             self.finish()
         else:
-            self._fetch.watch()
+            self._go_on_waiting()
+
+    def _go_on_waiting(self) -> None:
+        self._fetch.watch()
+        remote = self._fetch.remote
+        if remote is not None and remote.size_bytes and not self._is_lingering and self._deadline is not None:
+            self._is_lingering = True
+            self._deadline.cancel()
+            self._deadline = self._deadlines.after_ms(LINGER_MS, self.hurry)
 
     def hurry(self) -> None:
-        """The time is over: answer with what there is."""
+        """Answer with what there is."""
         if not self._is_over:
             self._fetch.look(first=False)
+            self.finish()
+
+    def _on_client_time(self, overtime_ms: int) -> None:
+        """The time that the client would wait is over, but not what remote storage may take."""
+        if overtime_ms and self._fetch.may_outstay and not self._is_over:
+            self._deadline = self._deadlines.after_ms(overtime_ms, self._on_time)
+        else:
+            self._on_time()
+
+    def _on_time(self) -> None:
+        """The time is over."""
+        if not self._is_over:
+            self._fetch.look(first=False)
+            self._fetch.admit_failures()
             self.finish()
 
     @property

@@ -31,6 +31,9 @@ class TopicMeters:
     invalid_message_crc_records: int = 0
     invalid_offset_or_sequence_records: int = 0
     no_key_compacted_topic_records: int = 0
+    remote_fetch_requests: int = 0
+    remote_fetch_bytes: int = 0
+    remote_fetch_errors: int = 0
     build_remote_log_aux_state_requests: int = 0
     build_remote_log_aux_state_errors: int = 0
 
@@ -50,6 +53,9 @@ _HELP = {
     "invalid_message_crc_records": "Batches refused for a checksum that does not match",
     "invalid_offset_or_sequence_records": "Batches refused for their offsets or sequence numbers",
     "no_key_compacted_topic_records": "Records refused on a compacted topic for having no key",
+    "remote_fetch_requests": "Reads from remote storage for consumers",
+    "remote_fetch_bytes": "Bytes of record batches read from remote storage for consumers",
+    "remote_fetch_errors": "Reads from remote storage that failed, each attempt counted",
     "build_remote_log_aux_state_requests": "Attempts of followers to begin behind what is in remote storage",
     "build_remote_log_aux_state_errors": "Attempts that failed for what remote storage had, or did not answer",
 }

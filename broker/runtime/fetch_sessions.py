@@ -98,6 +98,11 @@ class TargetSet:
             self.watch(target, bounds)
             self._due.pop(target, None)
 
+    def recall(self, target: FetchTarget) -> None:
+        """Due again, although nothing it rests on has changed."""
+        if self._by_key.get(target.key) is target:
+            self._make_due(target)
+
     def watch(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
         """Tell `on_change` of the next change of one of `bounds`."""
         if self._is_closed:

@@ -11,7 +11,7 @@ from broker.replication.leader import FollowerFetch, Leader
 from broker.runtime.partition import Partition
 from broker.runtime.reads import UNKNOWN, FetchTarget, Isolation, ReadResult
 from protocol.errors import ErrorCode, KafkaError
-from storage.errors import LogDirFailure, OffsetOutOfRange
+from storage.errors import LogDirFailure, OffsetMovedToTier, OffsetOutOfRange
 from storage.log import Log, LogSlice
 
 CONSUMER_ID = -1
@@ -47,7 +47,8 @@ def read(
 ) -> ReadResult:
     """Read from where `target` stands. Never raises: what is wrong is in the result.
 
-    Only the first look of a request tells how far a follower has come; later ones repeat it.
+    Only the first look of a request tells how far a follower has come; later ones repeat it. What remote storage alone
+    has is an error of its own, with the marks: followers are told it as it is, for consumers it is fetched.
     """
     try:
         result = _read(partition, target, reader, limits)
@@ -60,6 +61,10 @@ def read(
             result.is_idle = result.is_idle and is_settled and partition.is_in_sync(reader.broker_id)
     except KafkaError as error:
         return ReadResult(error=error.code)
+    except OffsetMovedToTier:
+        log = partition.log
+        moved = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+        return ReadResult(moved, log.high_watermark, log.last_stable_offset, log.log_start_offset)
     except OffsetOutOfRange:
         return ReadResult(error=ErrorCode.OFFSET_OUT_OF_RANGE)
     except LogDirFailure as failure:

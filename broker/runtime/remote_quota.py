@@ -1,0 +1,45 @@
+"""The bound on what is read from remote storage (KIP-956), as a queue: who comes is told for how long to wait.
+
+Bytes are reserved before they are read, so that many readers who waited do not go off together, and given back if they
+were fewer. What was left unused lately may be caught up with, as far back as the windows reach over which Apache Kafka
+takes its average.
+"""
+
+from broker.clock import Clock
+
+UNLIMITED = 2**63 - 1
+
+
+class RemoteReadQuota:
+    """`window_ms`: how far back unused bandwidth counts (`remote.log.manager.fetch.quota.window.num` times
+    `….size.seconds`).
+
+    `waited` counts reservations that had to wait, `waited_ms` for how long in total, `waited_max_ms` at most.
+    """
+
+    def __init__(self, clock: Clock, window_ms: int = 11_000) -> None:
+        self._clock = clock
+        self._window_ms = window_ms
+        self._reserved_until_ms = clock.monotonic_ms() - window_ms
+        self.waited = 0
+        self.waited_ms = 0.0
+        self.waited_max_ms = 0.0
+
+    def reserve(self, size_bytes: int, bytes_per_second: int) -> float:
+        """Take the next place; milliseconds until it is this one's turn."""
+        if bytes_per_second >= UNLIMITED:
+            return 0.0
+        now_ms = self._clock.monotonic_ms()
+        begins_ms = max(self._reserved_until_ms, now_ms - self._window_ms)
+        self._reserved_until_ms = begins_ms + size_bytes * 1000 / bytes_per_second
+        wait_ms = max(0.0, begins_ms - now_ms)
+        if wait_ms:
+            self.waited += 1
+            self.waited_ms += wait_ms
+            self.waited_max_ms = max(self.waited_max_ms, wait_ms)
+        return wait_ms
+
+    def give_back(self, size_bytes: int, bytes_per_second: int) -> None:
+        """So many of the reserved bytes were not read."""
+        if bytes_per_second < UNLIMITED:
+            self._reserved_until_ms -= size_bytes * 1000 / bytes_per_second

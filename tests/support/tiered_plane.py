@@ -1,0 +1,221 @@
+"""The data plane of one broker whose older segments are in remote storage: what tests of remote reads speak.
+
+Segments are made by hand (`roll`), copied (`tier`) and taken off the disk (`drop_local`). The threads that read from
+remote storage are one queue, `pool`, which a test may hold.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TypeVar, cast
+
+from broker.api.fetch import FetchHandler
+from broker.runtime.remote_reads import RemoteReads, RemoteReadSettings
+from broker.runtime.thread_pool import PoolFull
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
+from protocol.primitives import ZERO_UUID, Uuid
+from protocol.records.batch import iter_headers, patch
+from protocol.records.control import ControlType, end_transaction_marker
+from storage.config import LogConfig
+from storage.log import Log
+from storage.producer_state import Origin
+from storage.tiered.index_cache import IndexCache
+from storage.tiered.remote_storage import IndexKind
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
+from storage.tiered.segment_reading import SegmentReader
+from tests.support.data_plane import Answer, DataPlane, batch
+from tests.support.inline_io import InlineIo
+from tests.support.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.remote_files import RemoteFiles, announce
+
+T = TypeVar("T")
+
+TIERED = LogConfig(remote_storage_enable=True, message_timestamp_after_max_ms=2**63 - 1, index_interval_bytes=0)
+
+
+class Pool(InlineIo):
+    """A WorkPool. `room`: how many pieces of work may wait, if that is bounded."""
+
+    room: int | None = None
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        if self.room is not None and self.waiting >= self.room:
+            raise PoolFull
+        return super().submit(work)
+
+    def run_one(self) -> None:
+        """Do what was submitted first."""
+        self._jobs.popleft()()
+
+
+class TieredPlane(DataPlane):
+    """Topic `t` is tiered, with one partition led from here, unless a test makes others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = Pool(self.loop)
+        self.storage = RemoteFiles()
+        self.remote_metadata = MemoryRemoteMetadata(make_future=self.loop.create_future)
+        self.cache = IndexCache(self.fs, "/cache/remote-log-index-cache", self.storage, 1_000_000)
+        self.segment_reader = SegmentReader(self.storage, self.cache)
+        self.read_settings = RemoteReadSettings()
+        self.reads = RemoteReads(
+            self.segment_reader,
+            self.remote_metadata,
+            self.pool,
+            cast(asyncio.AbstractEventLoop, self.loop),
+            self.deadlines,
+            self.clock,
+            lambda: self.read_settings,
+        )
+        self._segment_ids = count(1)
+        self.handler = self._handler(self.reads)
+
+    def create_tiered_topic(self, name: str = "t", partitions: int = 1, *, replicas: Sequence[int] = (1,)) -> Uuid:
+        identity = self.create_topic(name, partitions, replicas=replicas, config=TIERED)
+        self.remote_metadata.assign([TopicIdPartition(identity, name, index) for index in range(partitions)], [])
+        return identity
+
+    # ---- the log
+
+    def log(self, index: int = 0, topic: str = "t") -> Log:
+        return self.partition(topic, index).log
+
+    def fill(self, *segments: int, index: int = 0, topic: str = "t") -> None:
+        """Closed segments of so many batches each, a record in each batch; its time is 1000 times its offset."""
+        for batches in segments:
+            for _ in range(batches):
+                offset = self.log(index, topic).log_end_offset
+                self.partition(topic, index).append(batch(b"%d" % offset, timestamp=1000 * offset), 1)
+            self.roll(index, topic)
+
+    def transact(self, producer_id: int, sequence: int = 0) -> int:
+        """A batch of a transaction, which stays open; returns its offset."""
+        data = batch(b"t", producer_id=producer_id, producer_epoch=0, sequence=sequence, transactional=True)
+        return self.partition().append(data, 1).first_offset
+
+    def end_transaction(self, producer_id: int, *, commits: bool = False) -> None:
+        marker = end_transaction_marker(ControlType.COMMIT if commits else ControlType.ABORT, producer_id, 0, 0, 0)
+        self.partition().append(bytearray(marker), 1, Origin.COORDINATOR)
+
+    def roll(self, index: int = 0, topic: str = "t") -> None:
+        self.log(index, topic).roll(self.clock.now_ms())
+
+    def tier(self, index: int = 0, topic: str = "t", *, below: int | None = None) -> list[RemoteSegment]:
+        """Copy the closed segments that begin below an offset; all, if none is given."""
+        log, topic_id = self.log(index, topic), self.partition(topic, index).topic_id
+        copied = [
+            self.storage.upload(self.fs, log, next(self._segment_ids), segment, topic_id)
+            for segment in log.segments
+            if segment is not log.active_segment and (below is None or segment.base_offset < below)
+        ]
+        announce(self.remote_metadata.log, *copied)
+        return copied
+
+    def drop_local(self, below: int, index: int = 0, topic: str = "t") -> None:
+        """Take segments that end below an offset off the disk."""
+        log = self.log(index, topic)
+        gone = [s for s in log.segments if s is not log.active_segment and log.segments.end_of(s, 0) <= below]
+        for segment in log.detach_segments(gone):
+            segment.remove_files()
+
+    def make_remote(self, *segments: int, index: int = 0, topic: str = "t") -> list[RemoteSegment]:
+        """A log whose closed segments, of so many batches each, are in remote storage alone."""
+        self.fill(*segments, index=index, topic=topic)
+        copied = self.tier(index, topic)
+        self.drop_local(self.log(index, topic).log_end_offset, index, topic)
+        return copied
+
+    def foreign_batch(self, offset: int, epoch: int) -> bytearray:
+        """A batch as another leader wrote it."""
+        data = batch(b"foreign")
+        patch(data, 0, offset, epoch)
+        return data
+
+    def announce(self, *segments: RemoteSegment) -> None:
+        """Let remote metadata know of segments that are stored already."""
+        announce(self.remote_metadata.log, *segments)
+
+    def forget(self, segment: RemoteSegment) -> None:
+        """As if nobody had ever told of a segment."""
+        cache = self.remote_metadata.log.cache(segment.id.partition)
+        for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
+            cache.update(SegmentUpdate(segment.id, state, 0, 1))
+
+    def replace_remote(self, segment: RemoteSegment, log: bytes) -> None:
+        """Let a segment hold other bytes, with metadata to match and an empty index, as when it was compacted."""
+        self.forget(segment)
+        compacted = replace(segment, size_bytes=len(log))
+        self.storage.logs[segment.id.id] = log
+        self.storage.indexes[segment.id.id, IndexKind.OFFSET] = b""
+        self.announce(compacted)
+
+    def forgo_remote_storage(self) -> None:
+        """As a broker for which it is switched off."""
+        self.handler = self._handler(None)
+
+    def _handler(self, remote: RemoteReads | None) -> FetchHandler:
+        return FetchHandler(
+            self.partitions,
+            self.sessions,
+            self.deadlines,
+            self.loop,
+            self.io,
+            self.clock,
+            max_bytes=1_000_000,
+            remote=remote,
+        )
+
+    # ---- readers
+
+    def fetch(
+        self,
+        *positions: FetchPartition,
+        topic: str = "t",
+        identity: Uuid = ZERO_UUID,
+        version: int = 12,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 1_000_000,
+        committed: bool = False,
+        session: tuple[int, int] = (0, -1),
+        replica: int = -1,
+    ) -> Answer[FetchResponse]:
+        request = FetchRequest(
+            replica_id=replica if version < 15 else -1,
+            replica_state=ReplicaState(replica, 1 if replica >= 0 else -1),
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=int(committed),
+            session_id=session[0],
+            session_epoch=session[1],
+            topics=[FetchTopic(topic, identity, list(positions))] if positions else [],
+        )
+        answer = Answer(self.handler(request, self.context(version)))
+        self.loop.run_soon()
+        return answer
+
+    def settle(self, milliseconds: int = 10) -> None:
+        """Let what is ready run, and linger."""
+        self.advance_ms(milliseconds)
+
+
+def at(offset: int, index: int = 0, *, max_bytes: int = 100_000) -> FetchPartition:
+    return FetchPartition(index, -1, offset, -1, 0, max_bytes)
+
+
+def entries(answer: Answer[FetchResponse]) -> list[PartitionData]:
+    return [entry for topic in answer.value.responses for entry in topic.partitions]
+
+
+def only(answer: Answer[FetchResponse]) -> PartitionData:
+    (entry,) = entries(answer)
+    return entry
+
+
+def offsets(entry: PartitionData) -> list[int]:
+    """Base offsets of the batches."""
+    assert entry.error_code == 0, entry.error_code
+    return [header.base_offset for _, header in iter_headers(entry.records or b"")]
