@@ -1,0 +1,126 @@
+"""What tiering adds to BrokerTopicMetrics (KIP-405, KIP-930), by topic and in total.
+
+Counters are integers that whoever does the work adds to. Gauges are sums over partitions, moved with every change and
+not counted when somebody asks.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import NamedTuple
+
+from broker.metrics.family import Family, Kind, Sample
+
+_PREFIX = "kafka_server_brokertopicmetrics_"
+
+
+class PartitionTier(NamedTuple):
+    """What one partition, led from here, adds to the gauges."""
+
+    copy_lag_bytes: int = 0
+    copy_lag_segments: int = 0
+    delete_lag_bytes: int = 0
+    delete_lag_segments: int = 0
+    log_metadata_count: int = 0
+    log_size_bytes: int = 0
+    log_size_computation_ms: int = 0
+
+
+NOTHING = PartitionTier()
+
+
+@dataclass(slots=True, eq=False)
+class RemoteMeters:
+    """Counts of one topic since it was first used here; `tier` is the sum over its partitions."""
+
+    copy_bytes: int = 0
+    copy_requests: int = 0
+    copy_errors: int = 0
+    fetch_bytes: int = 0
+    fetch_requests: int = 0
+    fetch_errors: int = 0
+    delete_requests: int = 0
+    delete_errors: int = 0
+    build_aux_state_requests: int = 0
+    build_aux_state_errors: int = 0
+    tier: PartitionTier = field(default=NOTHING)
+
+    def move(self, before: PartitionTier, now: PartitionTier) -> None:
+        """A partition of the topic stands elsewhere."""
+        self.tier = PartitionTier(*(sum - old + new for sum, old, new in zip(self.tier, before, now, strict=True)))
+
+
+_COUNTERS = {
+    "copy_bytes": ("remotecopybytes", "Bytes of segments copied to remote storage"),
+    "copy_requests": ("remotecopyrequests", "Copies of segments to remote storage that were begun"),
+    "copy_errors": ("remotecopyerrors", "Copies of segments to remote storage that failed"),
+    "fetch_bytes": ("remotefetchbytes", "Bytes read from remote storage"),
+    "fetch_requests": ("remotefetchrequests", "Reads from remote storage"),
+    "fetch_errors": ("remotefetcherrors", "Reads from remote storage that failed"),
+    "delete_requests": ("remotedeleterequests", "Deletions of segments in remote storage that were begun"),
+    "delete_errors": ("remotedeleteerrors", "Deletions of segments in remote storage that failed"),
+    "build_aux_state_requests": ("buildremotelogauxstaterequests", "Replicas begun from remote storage"),
+    "build_aux_state_errors": ("buildremotelogauxstateerrors", "Replicas that could not begin from remote storage"),
+}
+_GAUGES = {
+    "copy_lag_bytes": ("remotecopylagbytes", "Bytes of closed segments that are not in remote storage yet"),
+    "copy_lag_segments": ("remotecopylagsegments", "Closed segments that are not in remote storage yet"),
+    "delete_lag_bytes": ("remotedeletelagbytes", "Bytes of remote segments that are to be deleted"),
+    "delete_lag_segments": ("remotedeletelagsegments", "Remote segments that are to be deleted"),
+    "log_metadata_count": ("remotelogmetadatacount", "Remote segments that are known of"),
+    "log_size_bytes": ("remotelogsizebytes", "Bytes in remote storage"),
+    "log_size_computation_ms": ("remotelogsizecomputationtime", "Milliseconds that it took to find that out"),
+}
+
+
+class RemoteStorageMetrics:
+    """`topic(name)` for topics that exist. What a topic counted that is gone stays in the totals."""
+
+    __slots__ = ("_gone", "_topics", "copy_throttle_ms", "copy_throttled")
+
+    def __init__(self) -> None:
+        self._gone = RemoteMeters()
+        self._topics: dict[str, RemoteMeters] = {}
+        self.copy_throttled = 0
+        """How often a copy had to wait for remote.log.manager.copy.max.bytes.per.second."""
+        self.copy_throttle_ms = 0.0
+        """For how long, all together."""
+
+    def topic(self, name: str) -> RemoteMeters:
+        """The meters of a topic, made when first asked for."""
+        meters = self._topics.get(name)
+        if meters is None:
+            meters = self._topics[name] = RemoteMeters()
+        return meters
+
+    def remove(self, name: str) -> None:
+        """End the series of a topic that is gone from this node."""
+        meters = self._topics.pop(name, None)
+        if meters is not None:
+            for counter in _COUNTERS:
+                setattr(self._gone, counter, getattr(self._gone, counter) + getattr(meters, counter))
+
+    def families(self) -> list[Family]:
+        """One family per name: the total without label, then every topic."""
+        counters = [
+            self._family(f"{_PREFIX}{name}_total", text, "counter", attrgetter(key))
+            for key, (name, text) in _COUNTERS.items()
+        ]
+        gauges = [
+            self._family(f"{_PREFIX}{name}", text, "gauge", attrgetter(f"tier.{key}"))
+            for key, (name, text) in _GAUGES.items()
+        ]
+        return counters + gauges
+
+    def _family(self, name: str, text: str, kind: Kind, value_of: "attrgetter[int]") -> Family:
+        def read() -> Iterable[Sample]:
+            topics = list(self._topics.items())
+            yield Sample(value_of(self._gone) + sum(value_of(meters) for _, meters in topics))
+            for topic, meters in topics:
+                yield Sample(value_of(meters), {"topic": topic})
+
+        return Family(name, text, kind, read)
+
+
+assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "tier"}
+assert set(PartitionTier._fields) == set(_GAUGES)
