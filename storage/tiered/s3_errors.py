@@ -15,9 +15,12 @@ _TRANSIENT = frozenset(
         "ExpiredToken",
         "ExpiredTokenException",
         "RequestTimeTooSkewed",
+        "ExistingObjectIsDirectory",
     }
 )
-"""Codes that come with a status that would say otherwise. Keys are rotated and clocks are set."""
+"""Codes that come with a status that would say otherwise. Keys are rotated and clocks are set; and gateways to file
+systems meet directories that another request is about to remove.
+"""
 
 _NEVER = frozenset({501, 505})
 """Statuses above 500 that no repetition changes."""

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -189,6 +190,22 @@ def test_an_object_that_is_deleted_while_it_is_put_is_no_failure(fs: MemoryFileS
     store = make(Raced())
     assert store.put("t/0/a", [b"x"]) == 1
     assert keys(store) == []
+
+
+def test_nodes_empty_and_fill_the_same_directories_at_once(tmp_path: Path) -> None:
+    """Each with a store of its own, as several processes would have."""
+
+    def work(node: int) -> None:
+        store = DirectoryStore(OsFileSystem(), f"{tmp_path}/objects")
+        for turn in range(100):
+            key = f"shared/{turn % 3}/{node}"
+            store.put(key, [key.encode()])
+            assert content(store, key) == key.encode()
+            store.delete([key])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert OsFileSystem().list(f"{tmp_path}/objects") == []
 
 
 # -- a mount that fails ------------------------------------------------------------------------------------------------

@@ -106,6 +106,7 @@ def make(settings: S3Settings, waits: Waits, fs: MemoryFileSystem | None = None)
         (400, "RequestTimeout", StoreUnavailable),
         (409, "OperationAborted", StoreUnavailable),
         (400, "ExpiredToken", StoreUnavailable),
+        (409, "ExistingObjectIsDirectory", StoreUnavailable),
         (404, "NoSuchKey", ObjectNotFound),
         (404, "404", ObjectNotFound),
         (416, "InvalidRange", ObjectNotFound),
