@@ -1,0 +1,89 @@
+"""What followers need of remote storage, from the real thing: metadata on the loop, the store on threads.
+
+Only imported where tiering is on.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from broker.replication.followed import Replica
+from broker.replication.tier_state import Load, history
+from broker.runtime.thread_pool import PoolFull, WorkPool
+from broker.runtime.tier_builds import TierUnavailable
+from broker.runtime.waiters import Loop
+from storage.checkpoints import EpochStart
+from storage.errors import CorruptCheckpoint
+from storage.tier_start import TierStart
+from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
+from storage.tiered.lineage import Lineage, decode_epochs
+from storage.tiered.producers import producers_before
+from storage.tiered.remote_metadata import RemoteLogMetadataManager
+from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
+
+
+class RemoteTierSource:
+    """Implements TierSource. `skips_remote` is `follower.fetch.last.tiered.offset.enable`, as it is now."""
+
+    def __init__(
+        self,
+        metadata: RemoteLogMetadataManager,
+        storage: RemoteStorageManager,
+        pool: WorkPool,
+        loop: Loop,
+        *,
+        skips_remote: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._pool = pool
+        self._loop = loop
+        self._skips_remote = skips_remote
+
+    @property
+    def skips_remote(self) -> bool:
+        return self._skips_remote()
+
+    def segment_for(self, replica: Replica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+        found: Future[RemoteSegment | None] = self._loop.create_future()
+        try:
+            found.set_result(self._metadata.segment_for(_partition(replica), epoch, offset))
+        except RemoteMetadataNotReady as error:
+            found.set_exception(TierUnavailable(str(error), is_failure=False))
+        return found
+
+    def load(self, replica: Replica, load: Load[RemoteSegment]) -> "Future[TierStart]":
+        try:
+            return self._pool.submit(partial(self._load, load, self._others(replica, load)))
+        except (PoolFull, RemoteMetadataNotReady) as error:
+            refused: Future[TierStart] = self._loop.create_future()
+            refused.set_exception(TierUnavailable(str(error), is_failure=False))
+            return refused
+
+    def _others(self, replica: Replica, load: Load[RemoteSegment]) -> Sequence[RemoteSegment]:
+        """Only needed where the leader does not agree with the whole segment, which is rare: for that, all are
+        looked through."""
+        if load.next_offset > load.segment.end_offset:
+            return ()
+        known = self._metadata.segments(_partition(replica))
+        return [segment for segment in known if segment.state is SegmentState.COPY_FINISHED]
+
+    def _load(self, load: Load[RemoteSegment], others: Sequence[RemoteSegment]) -> TierStart:
+        """On a thread."""
+        segment, offset = load.segment, load.next_offset
+        try:
+            epochs = history(decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)), load)
+            producers = producers_before(offset, segment, others, Lineage(epochs, offset), self._storage)
+            return TierStart(
+                next_offset=offset,
+                log_start_offset=load.log_start_offset,
+                epochs=tuple(EpochStart(*entry) for entry in epochs),
+                producers=producers,
+            )
+        except (RemoteStorageError, CorruptCheckpoint, ValueError) as error:
+            raise TierUnavailable(str(error)) from error
+
+
+def _partition(replica: Replica) -> TopicIdPartition:
+    return TopicIdPartition(replica.topic_id, replica.topic, replica.index)

@@ -1,0 +1,301 @@
+"""Brokers with one partition, remote storage, and what is known of it: KIP-405's scenarios are played here.
+
+Everything that decides is real: logs, retention, what is copied and how it is described, remote metadata, lineages,
+fetchers, and how followers begin behind what is remote. Disks, remote storage and the network are in memory.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from broker.net.peer import Endpoint
+from broker.replication.epochs import EpochEnd, has_diverged
+from broker.replication.fetch_plan import FetcherSettings, Sender
+from broker.replication.fetcher import FetcherCore
+from broker.runtime.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
+from broker.runtime.followed_partition import FollowedPartition
+from broker.runtime.leader_fetcher import LeaderFetcher
+from broker.runtime.remote_tier_source import RemoteTierSource
+from broker.runtime.waiters import Deadlines
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
+from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from protocol.primitives import Uuid
+from protocol.records.reader import iter_all_records
+from storage.checkpoints import EpochStart
+from storage.errors import OffsetMovedToTier, OffsetOutOfRange
+from storage.log import Log
+from storage.retention import delete_old_segments
+from storage.tiered.copying import CopyLag, backlog_of, closed, describe, files_of, lineage_of, may_be_copied
+from storage.tiered.lineage import claimed_remote_offset, decode_epochs
+from storage.tiered.remote_storage import IndexKind
+from storage.tiered.segment_metadata import (
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, TOPIC, TOPIC_ID, Broker
+from tests.support.manual_loop import ManualLoop
+from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
+from tests.support.memory_remote_storage import MemoryRemoteStorage
+
+PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
+ONE_WAY_S = 0.001
+SETTLED_MS = 100
+"""A follower that is behind has caught up by then; one that is not asks every few milliseconds, in vain."""
+AT_ONCE = CopyLag(0, 0)
+
+T = TypeVar("T")
+
+
+class World:
+    """Brokers by name; remote segments are u1, u2, … in the order in which their copies began."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.loop = ManualLoop()
+        self.storage = MemoryRemoteStorage()
+        self.metadata = MemoryRemoteMetadata(RemoteMetadataLog(), make_future=self.loop.create_future)
+        self.metadata.assign([], [PARTITION])
+        self.brokers = {name: Broker(name, number, self.loop) for number, name in enumerate(names, 1)}
+        self._tier = RemoteTierSource(self.metadata, self.storage, self, self.loop)
+        self._fetchers: dict[str, LeaderFetcher] = {}
+        self._copies = 0
+
+    # ---- the pool of RemoteTierSource: no threads
+
+    def submit(self, work: Callable[[], T]) -> "Future[T]":
+        done: Future[T] = self.loop.create_future()
+        try:
+            done.set_result(work())
+        except Exception as error:  # noqa: BLE001  it is the submitter's to handle, as with a thread
+            done.set_exception(error)
+        return done
+
+    # ---- roles
+
+    @property
+    def leader(self) -> Broker:
+        return next(broker for broker in self.brokers.values() if broker.is_leading)
+
+    def lead(self, name: str, epoch: int) -> None:
+        """Elected, cleanly or not; whoever led before does not any more."""
+        for broker in self.brokers.values():
+            broker.is_leading = False
+        self._unfollow(name)
+        self.brokers[name].lead(epoch)
+        self._commit()
+
+    def follow(self, name: str) -> None:
+        """Follow the leader, and catch up with it as far as that goes."""
+        self._unfollow(name)
+        broker, leader = self.brokers[name], self.leader
+        broker.follow(leader)
+        core: FetcherCore[FollowedPartition] = FetcherCore(FetcherSettings())
+        sender = Sender(broker.id, 1)
+        fetcher = LeaderFetcher(
+            leader.id,
+            0,
+            Endpoint(leader.name, 9092),
+            core,
+            lambda: sender,
+            self,
+            self.loop,
+            Deadlines(self.loop),
+            self._tier,
+        )
+        self._fetchers[name] = fetcher
+        fetcher.add(broker)
+        self.settle()
+
+    def _unfollow(self, name: str) -> None:
+        fetcher = self._fetchers.pop(name, None)
+        if fetcher is not None:
+            fetcher.close()
+        self.brokers[name].leader = None
+
+    def stop(self, name: str) -> None:
+        self._unfollow(name)
+        self.brokers[name].stop()
+
+    def crash(self, name: str, seed: int = 1) -> None:
+        """The power fails."""
+        self._unfollow(name)
+        self.brokers[name].lose_unflushed(seed)
+
+    def settle(self) -> None:
+        """Let followers fetch, and the leader commit what all of them have."""
+        for _ in range(2):
+            self.loop.advance(SETTLED_MS / 1000)
+            self._commit()
+        self.loop.advance(SETTLED_MS / 1000)
+        assert not self.loop.failures, self.loop.failures
+
+    def _commit(self) -> None:
+        """Whoever follows counts as in sync. (The real rules are tested elsewhere.)"""
+        leaders = [broker for broker in self.brokers.values() if broker.is_leading]
+        for leader in leaders:
+            followers = [broker for broker in self.brokers.values() if broker.leader is leader]
+            ends = [broker.log.log_end_offset for broker in (leader, *followers)]
+            leader.log.advance_high_watermark(min(ends))
+
+    def write(self, values: Iterable[str]) -> None:
+        for value in values:
+            self.leader.write(value)
+        self._commit()
+
+    # ---- transport
+
+    def connect(self, endpoint: Endpoint, client_id: str) -> "Wire":
+        return Wire(self, self.brokers[endpoint.host])
+
+    # ---- the tier
+
+    def copied(self, log: Log) -> int:
+        """The highest offset of a log's history in remote storage."""
+        return claimed_remote_offset(lineage_of(log), lambda epoch: self.metadata.highest_offset(PARTITION, epoch))
+
+    def upload(self, name: str) -> list[RemoteSegment]:
+        """What a leader's task does: copy all that may be copied."""
+        broker = self.brokers[name]
+        log = broker.log
+        log.highest_remote_offset = self.copied(log)
+        done: list[RemoteSegment] = []
+        while True:
+            backlog = backlog_of(log, log.highest_remote_offset)
+            if not backlog.segments:
+                return done
+            local = backlog.segments[0]
+            facts = closed(log, local, backlog)
+            if not may_be_copied(facts, log.last_stable_offset, AT_ONCE, NOW_MS):
+                return done
+            self._copies += 1
+            segment_id = RemoteSegmentId(PARTITION, Uuid(self._copies.to_bytes(16, "big")))
+            segment = describe(log, local, facts, segment_id, broker_id=broker.id, now_ms=NOW_MS)
+            self.metadata.add(segment)
+            self.storage.copy_segment(segment, files_of(broker.fs, log, local, facts))
+            self.metadata.update(SegmentUpdate(segment_id, SegmentState.COPY_FINISHED, NOW_MS, broker.id))
+            log.highest_remote_offset = max(log.highest_remote_offset, segment.end_offset)
+            done.append(segment)
+
+    def expire(self, name: str, offset: int) -> None:
+        """The disk of a broker is to hold no more than from `offset` on: what retention does then."""
+        log = self.brokers[name].log
+        log.highest_remote_offset = self.copied(log)
+        kept = sum(segment.size for segment in log.segments if segment.base_offset >= offset)
+        log.config = replace(CONFIG, local_retention_bytes=max(kept, 1), retention_bytes=-1)
+        for expired in delete_old_segments(log, NOW_MS):
+            for segment in expired.segments:
+                segment.remove_files()
+        log.config = CONFIG
+
+    def segments(self) -> list[RemoteSegment]:
+        """Finished ones, by name."""
+        known = self.metadata.segments(PARTITION)
+        return sorted((each for each in known if each.state is SegmentState.COPY_FINISHED), key=lambda each: each.id.id)
+
+    # ---- consumers
+
+    def read(self, name: str, offset: int, last_epoch: int = -1) -> str:
+        """What a consumer is told that asks a broker for `offset`: before it, it read a record of `last_epoch`, if it
+        knows of epochs (KIP-320)."""
+        log = self.brokers[name].log
+        if last_epoch >= 0:
+            end = EpochEnd(*log.end_offset_for_epoch(last_epoch))
+            if has_diverged(last_epoch, offset, end):
+                return f"fenced: LE-{last_epoch} ends at {end.end_offset} of LE-{end.epoch}"
+        try:
+            data = log.read(offset, MAX_BYTES, log.high_watermark).data
+        except OffsetMovedToTier:
+            return self._read_remote(log, offset)
+        except OffsetOutOfRange:
+            return "out of range"
+        return _record_at(bytes(data), offset, "the disk") or "nothing"
+
+    def _read_remote(self, log: Log, offset: int) -> str:
+        lineage = lineage_of(log)
+        epoch = lineage.epoch_for(offset)
+        segment = None if epoch is None else self.metadata.segment_for(PARTITION, epoch, offset)
+        if segment is None or lineage.agreed_end(segment) < offset:
+            return "no segment"
+        data = b"".join(self.storage.read_segment(segment, 0))
+        return _record_at(data, offset, name_of(segment)) or "nothing"
+
+    def history_in(self, segment: RemoteSegment) -> list[tuple[int, int]]:
+        """The leader epochs that went with a segment."""
+        return [(each.epoch, each.start_offset) for each in self._epochs(segment)]
+
+    def _epochs(self, segment: RemoteSegment) -> list[EpochStart]:
+        return decode_epochs(self.storage.read_index(segment, IndexKind.LEADER_EPOCH))
+
+
+class Wire:
+    """Implements LeaderConnection. Whoever is not running does not answer."""
+
+    def __init__(self, world: World, leader: Broker) -> None:
+        self._world = world
+        self._leader = leader
+        self._is_closed = False
+
+    def fetch(self, request: FetchRequest, done: FetchDone) -> None:
+        def answer() -> FetchResponse:
+            return FetchResponse(
+                responses=[
+                    FetchableTopicResponse(
+                        topic_id=topic.topic_id,
+                        partitions=[self._leader.read_for_follower(each) for each in topic.partitions],
+                    )
+                    for topic in request.topics
+                ]
+            )
+
+        self._send(answer, done)
+
+    def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
+        def answer() -> ListOffsetsResponse:
+            return ListOffsetsResponse(
+                topics=[
+                    ListOffsetsTopicResponse(topic.name, [self._leader.offset_for(each) for each in topic.partitions])
+                    for topic in request.topics
+                ]
+            )
+
+        self._send(answer, done)
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
+        def answer() -> OffsetForLeaderEpochResponse:
+            return OffsetForLeaderEpochResponse(
+                topics=[
+                    OffsetForLeaderTopicResult(topic.topic, [self._leader.epoch_end(each) for each in topic.partitions])
+                    for topic in request.topics
+                ]
+            )
+
+        self._send(answer, done)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _send(self, ask: Callable[[], T], done: Callable[[T | Unanswered], None]) -> None:
+        def arrive() -> None:
+            answer = Unanswered("gone") if self._is_closed or not self._leader.is_running else ask()
+            self._world.loop.call_later(ONE_WAY_S, lambda: done(answer))
+
+        self._world.loop.call_later(ONE_WAY_S, arrive)
+
+
+def name_of(segment: RemoteSegment) -> str:
+    return f"u{int.from_bytes(segment.id.id, 'big')}"
+
+
+def _record_at(data: bytes, offset: int, where: str) -> str | None:
+    for header, record in iter_all_records(data):
+        if record.offset == offset:
+            return f"{(record.value or b'').decode()} of LE-{header.leader_epoch} from {where}"
+    return None
