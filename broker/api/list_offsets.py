@@ -2,16 +2,20 @@
 
 Special timestamps: -1 latest; -2 earliest; -3 the record with the largest timestamp (7+); -4 earliest on local disk
 (8+); -5 latest in tiered storage (9+); -6 earliest not yet in tiered storage (11+). Without tiering the last two do not
-exist, and -4 is -2. 2+ isolation; 4+ leader epochs (KIP-320); 5+ OFFSET_NOT_AVAILABLE; 10+ a timeout for lookups in
-tiered storage, which does not exist here yet.
+exist, and -4 is -2. 2+ isolation; 4+ leader epochs (KIP-320); 5+ OFFSET_NOT_AVAILABLE; 10+ a timeout for look-ups in
+remote storage, for the slowest of which the answer waits (KIP-1075).
 """
 
+import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
 
 from broker.api.context import RequestContext
 from broker.runtime import offset_lookup
 from broker.runtime.metadata_topic import MetadataTopic
 from broker.runtime.offset_lookup import FoundOffset, OffsetQuery
+from broker.runtime.partition import Partition
 from broker.runtime.partitions import Partitions
 from broker.runtime.reads import Isolation
 from protocol.errors import ErrorCode, KafkaError
@@ -41,56 +45,139 @@ _SPECIAL_FROM = {
 }
 
 
-class ListOffsetsHandler:
-    """Answers ListOffsets. `metadata_topic` is None where `__cluster_metadata` is not for clients to read."""
+class RemoteLookups(Protocol):
+    """`broker.runtime.remote_offsets.RemoteOffsets`."""
 
-    def __init__(self, partitions: Partitions, metadata_topic: MetadataTopic | None = None) -> None:
+    def covers(self, partition: Partition, /) -> bool:
+        """Whether a partition may have a part in remote storage."""
+
+    def list_offset(
+        self, partition: Partition, query: OffsetQuery, timeout_ms: int, /
+    ) -> "FoundOffset | asyncio.Future[FoundOffset]":
+        """Raises KafkaError, at once or later."""
+
+
+class ListOffsetsHandler:
+    """Answers ListOffsets. `metadata_topic` is None where `__cluster_metadata` is not for clients to read, `remote`
+    where there is no remote storage.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        metadata_topic: MetadataTopic | None = None,
+        remote: RemoteLookups | None = None,
+    ) -> None:
         self._partitions = partitions
         self._metadata_topic = metadata_topic
+        self._remote = remote
 
-    def __call__(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    def __call__(
+        self, request: ListOffsetsRequest, context: RequestContext
+    ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
         asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
         repeated = {partition for partition, times in asked.items() if times > 1}
-        return ListOffsetsResponse(
+        waiting: list[_Waiting] = []
+        response = ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
                     topic.name,
                     [
-                        self._refused(p, ErrorCode.INVALID_REQUEST, context)
+                        _refused(p, ErrorCode.INVALID_REQUEST, context)
                         if (topic.name, p.partition_index) in repeated
-                        else self._answer(topic, p, request, context)
+                        else self._answer(topic, p, request, context, waiting)
                         for p in {p.partition_index: p for p in topic.partitions}.values()
                     ],
                 )
                 for topic in request.topics
             ]
         )
+        return _PendingOffsets(response, waiting, context).future if waiting else response
 
     def _answer(
-        self, topic: ListOffsetsTopic, asked: ListOffsetsPartition, request: ListOffsetsRequest, context: RequestContext
+        self,
+        topic: ListOffsetsTopic,
+        asked: ListOffsetsPartition,
+        request: ListOffsetsRequest,
+        context: RequestContext,
+        waiting: "list[_Waiting]",
     ) -> ListOffsetsPartitionResponse:
+        """The entry of a partition; one that remote storage has to be asked for is left to be filled in."""
         if not is_served(asked.timestamp, context.api_version):
-            return self._refused(asked, ErrorCode.UNSUPPORTED_VERSION, context)
+            return _refused(asked, ErrorCode.UNSUPPORTED_VERSION, context)
         try:
-            found = self._find(topic.name, asked.partition_index, _query(asked, request))
+            found = self._find(topic.name, asked.partition_index, _query(asked, request), request.timeout_ms)
         except KafkaError as error:
-            return self._refused(asked, error.code, context)
-        return ListOffsetsPartitionResponse(
-            asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch
-        )
+            return _refused(asked, error.code, context)
+        if isinstance(found, FoundOffset):
+            return _answered(asked.partition_index, found)
+        entry = ListOffsetsPartitionResponse(asked.partition_index)
+        waiting.append((entry, found))
+        return entry
 
-    def _find(self, topic: str, index: int, query: OffsetQuery) -> FoundOffset:
+    def _find(
+        self, topic: str, index: int, query: OffsetQuery, timeout_ms: int
+    ) -> "FoundOffset | asyncio.Future[FoundOffset]":
         """Raises KafkaError."""
         if self._metadata_topic is not None and self._metadata_topic.is_meant(topic):
             return self._metadata_topic.serving(self._partitions.image, index).list_offset(query)
-        return offset_lookup.list_offset(self._partitions.hosted(topic, index), query)
+        partition = self._partitions.hosted(topic, index)
+        if self._remote is not None and self._remote.covers(partition):
+            return self._remote.list_offset(partition, query, timeout_ms)
+        return offset_lookup.list_offset(partition, query)
 
-    def _refused(
-        self, asked: ListOffsetsPartition, code: ErrorCode, context: RequestContext
-    ) -> ListOffsetsPartitionResponse:
-        if code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < OFFSET_NOT_AVAILABLE_FROM:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-        return ListOffsetsPartitionResponse(asked.partition_index, code)
+
+_Waiting = tuple[ListOffsetsPartitionResponse, "asyncio.Future[FoundOffset]"]
+
+
+class _PendingOffsets:
+    """A response of which some entries are being looked up; `future` has it when the last of them is there."""
+
+    def __init__(self, response: ListOffsetsResponse, waiting: Sequence[_Waiting], context: RequestContext) -> None:
+        self._response = response
+        self._waiting = waiting
+        self._context = context
+        self._left = len(waiting)
+        self.future: asyncio.Future[ListOffsetsResponse] = waiting[0][1].get_loop().create_future()
+        self.future.add_done_callback(self._on_done)
+        for _, lookup in waiting:
+            lookup.add_done_callback(self._on_found)
+
+    def _on_found(self, _: "asyncio.Future[FoundOffset]") -> None:
+        self._left -= 1
+        if not self._left and not self.future.done():
+            for entry, lookup in self._waiting:
+                self._fill(entry, lookup)
+            self.future.set_result(self._response)
+
+    def _fill(self, entry: ListOffsetsPartitionResponse, lookup: "asyncio.Future[FoundOffset]") -> None:
+        try:
+            found = lookup.result()
+        except KafkaError as error:
+            entry.error_code = _told(error.code, self._context)
+        else:
+            entry.timestamp, entry.offset, entry.leader_epoch = found
+
+    def _on_done(self, future: "asyncio.Future[ListOffsetsResponse]") -> None:
+        """Answered, or the peer is gone."""
+        if future.cancelled():
+            for _, lookup in self._waiting:
+                lookup.cancel()
+
+
+def _answered(index: int, found: FoundOffset) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(index, ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch)
+
+
+def _refused(asked: ListOffsetsPartition, code: ErrorCode, context: RequestContext) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(asked.partition_index, _told(code, context))
+
+
+def _told(code: ErrorCode, context: RequestContext) -> ErrorCode:
+    """The code as this client understands it."""
+    if code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < OFFSET_NOT_AVAILABLE_FROM:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return code
 
 
 def is_served(timestamp: int, version: int) -> bool:

@@ -48,37 +48,56 @@ def list_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
     back there: OFFSET_NOT_AVAILABLE, until the new leader has committed the start of its reign.
     """
     check_reader(partition, query.current_leader_epoch, needs_leader=query.needs_leader)
-    bound = bound_of(partition.log, query.isolation)
-    lags = query.isolation is not Isolation.LOG_END and not partition.has_committed_own_epoch
     if query.timestamp == LATEST:
-        if lags:
+        if _lags(partition, query):
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return FoundOffset(UNKNOWN, bound, partition.role.epoch)
-    try:
-        found = look_up(partition.log, query.timestamp)
-    except LogDirFailure as failure:
-        raise partition.offline(failure) from failure
-    except CorruptBatch as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    if query.timestamp in (EARLIEST, EARLIEST_LOCAL) or UNKNOWN < found.offset < bound:
+        return FoundOffset(UNKNOWN, bound_of(partition.log, query.isolation), partition.role.epoch)
+    return visible(partition, query, found_here(partition, query.timestamp))
+
+
+def visible(partition: Partition, query: OffsetQuery, found: FoundOffset) -> FoundOffset:
+    """What was found, as far as the asker may see it. Raises KafkaError."""
+    is_start = query.timestamp in (EARLIEST, EARLIEST_LOCAL)
+    if is_start or UNKNOWN < found.offset < bound_of(partition.log, query.isolation):
         return found
-    if lags:
+    if _lags(partition, query):
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
     return NOT_FOUND
 
 
+def found_here(partition: Partition, timestamp: int) -> FoundOffset:
+    """What this disk has, whoever may see it. Raises KafkaError."""
+    try:
+        return look_up(partition.log, timestamp)
+    except LogDirFailure as failure:
+        raise partition.offline(failure) from failure
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def _lags(partition: Partition, query: OffsetQuery) -> bool:
+    """Whether a consumer may have been told of more by the last leader."""
+    return query.isolation is not Isolation.LOG_END and not partition.has_committed_own_epoch
+
+
 def look_up(log: Log, timestamp: int) -> FoundOffset:
-    """Anything but the latest offset. Without tiered storage there is no latest tiered offset and nothing to upload."""
+    """Anything but the latest offset, of what this disk has; remote storage is not asked for its ends here."""
     match timestamp:
-        case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
-            epoch = log.epochs.epoch_for_offset(log.log_start_offset)
-            return FoundOffset(UNKNOWN, log.log_start_offset, UNKNOWN if epoch is None else epoch)
+        case -2:  # EARLIEST
+            return _start(log, log.log_start_offset)
         case -3:  # MAX_TIMESTAMP
             return _found(log.offset_of_max_timestamp())
+        case -4:  # EARLIEST_LOCAL
+            return _start(log, log.local_log_start_offset)
         case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
             return NOT_FOUND
         case _:
             return _found(log.offset_for_timestamp(timestamp))
+
+
+def _start(log: Log, offset: int) -> FoundOffset:
+    epoch = log.epochs.epoch_for_offset(offset)
+    return FoundOffset(UNKNOWN, offset, UNKNOWN if epoch is None else epoch)
 
 
 def _found(record: FoundTimestamp | None) -> FoundOffset:

@@ -25,9 +25,11 @@ class InlineIo:
             try:
                 result = work()
             except Exception as error:  # noqa: BLE001  it is the submitter's, whatever it is
-                future.set_exception(error)
+                if not future.done():  # nobody waits for it any more
+                    future.set_exception(error)
             else:
-                future.set_result(result)
+                if not future.done():
+                    future.set_result(result)
 
         self._jobs.append(run)
         if not self.is_held:

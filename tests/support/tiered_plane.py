@@ -11,9 +11,17 @@ from itertools import count
 from typing import TypeVar, cast
 
 from broker.api.fetch import FetchHandler
+from broker.api.list_offsets import ListOffsetsHandler
+from broker.runtime.remote_offsets import RemoteOffsets
 from broker.runtime.remote_reads import RemoteReads, RemoteReadSettings
 from broker.runtime.thread_pool import PoolFull
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import iter_headers, patch
 from protocol.records.control import ControlType, end_transaction_marker
@@ -26,7 +34,7 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, Segment
 from storage.tiered.segment_reading import SegmentReader
 from tests.support.data_plane import Answer, DataPlane, batch
 from tests.support.inline_io import InlineIo
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.memory_remote_metadata import MakeFuture, MemoryRemoteMetadata
 from tests.support.remote_files import RemoteFiles, announce
 
 T = TypeVar("T")
@@ -49,6 +57,18 @@ class Pool(InlineIo):
         self._jobs.popleft()()
 
 
+class CountingMetadata(MemoryRemoteMetadata):
+    """Notes for which offsets a segment was looked up."""
+
+    def __init__(self, make_future: MakeFuture) -> None:
+        super().__init__(make_future=make_future)
+        self.looked_up: list[int] = []
+
+    def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+        self.looked_up.append(offset)
+        return super().segment_for(partition, epoch, offset)
+
+
 class TieredPlane(DataPlane):
     """Topic `t` is tiered, with one partition led from here, unless a test makes others."""
 
@@ -56,7 +76,7 @@ class TieredPlane(DataPlane):
         super().__init__()
         self.pool = Pool(self.loop)
         self.storage = RemoteFiles()
-        self.remote_metadata = MemoryRemoteMetadata(make_future=self.loop.create_future)
+        self.remote_metadata = CountingMetadata(self.loop.create_future)
         self.cache = IndexCache(self.fs, "/cache/remote-log-index-cache", self.storage, 1_000_000)
         self.segment_reader = SegmentReader(self.storage, self.cache)
         self.read_settings = RemoteReadSettings()
@@ -69,6 +89,16 @@ class TieredPlane(DataPlane):
             self.clock,
             lambda: self.read_settings,
         )
+        self.list_offsets_timeout_ms = 30_000
+        self.offsets = RemoteOffsets(
+            self.segment_reader,
+            self.remote_metadata,
+            self.pool,
+            cast(asyncio.AbstractEventLoop, self.loop),
+            self.deadlines,
+            lambda: self.list_offsets_timeout_ms,
+        )
+        self.list_offsets = ListOffsetsHandler(self.partitions, remote=self.offsets)
         self._segment_ids = count(1)
         self.handler = self._handler(self.reads)
 
@@ -151,6 +181,11 @@ class TieredPlane(DataPlane):
         self.storage.indexes[segment.id.id, IndexKind.OFFSET] = b""
         self.announce(compacted)
 
+    def overstate_times(self, segment: RemoteSegment, timestamp: int) -> None:
+        """Let the metadata claim a greater timestamp than any record of the segment has that counts here."""
+        self.forget(segment)
+        self.announce(replace(segment, max_timestamp_ms=timestamp))
+
     def forgo_remote_storage(self) -> None:
         """As a broker for which it is switched off."""
         self.handler = self._handler(None)
@@ -194,6 +229,20 @@ class TieredPlane(DataPlane):
             topics=[FetchTopic(topic, identity, list(positions))] if positions else [],
         )
         answer = Answer(self.handler(request, self.context(version)))
+        self.loop.run_soon()
+        return answer
+
+    def ask_offsets(
+        self,
+        *asked: ListOffsetsPartition,
+        topic: str = "t",
+        version: int = 11,
+        committed: bool = False,
+        replica: int = -1,
+        timeout_ms: int = 0,
+    ) -> Answer[ListOffsetsResponse]:
+        request = ListOffsetsRequest(replica, int(committed), [ListOffsetsTopic(topic, list(asked))], timeout_ms)
+        answer = Answer(self.list_offsets(request, self.context(version)))
         self.loop.run_soon()
         return answer
 

@@ -153,8 +153,8 @@ class Stage:
     def list_offset(self, timestamp: int, *, epoch: int = -1) -> tuple[int, int, int]:
         handler = ListOffsetsHandler(self.node.partitions, self.topic)
         asked = ListOffsetsTopic(NAME, [ListOffsetsPartition(0, epoch, timestamp)])
-        response = handler(ListOffsetsRequest(-1, 0, [asked]), self.node.context(7))
-        (found,) = response.topics[0].partitions
+        answer = Answer(handler(ListOffsetsRequest(-1, 0, [asked]), self.node.context(7)))
+        (found,) = answer.value.topics[0].partitions
         return found.error_code, found.offset, found.leader_epoch
 
 

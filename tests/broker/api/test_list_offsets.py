@@ -11,7 +11,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.support.data_plane import DataPlane, batch
+from tests.support.data_plane import Answer, DataPlane, batch
 
 CONSUMER, DEBUGGER, FOLLOWER = -1, -2, 2
 
@@ -33,7 +33,7 @@ def ask(
 ) -> list[ListOffsetsPartitionResponse]:
     partitions = [ListOffsetsPartition(index, epoch, timestamp) for timestamp in timestamps]
     request = ListOffsetsRequest(replica, int(committed), [ListOffsetsTopic(topic, partitions)])
-    return ListOffsetsHandler(node.partitions)(request, node.context(version)).topics[0].partitions
+    return Answer(ListOffsetsHandler(node.partitions)(request, node.context(version))).value.topics[0].partitions
 
 
 def found(entry: ListOffsetsPartitionResponse) -> tuple[int, int, int]:

@@ -1,0 +1,307 @@
+"""ListOffsets where older segments are in remote storage (`broker.runtime.remote_offsets`)."""
+
+from random import Random
+
+import pytest
+
+from broker.runtime.offset_lookup import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsResponse
+from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from tests.support.data_plane import Answer, batch
+from tests.support.tiered_plane import TieredPlane
+
+NOT_FOUND = (-1, -1, -1)
+ENDS = (LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+
+
+@pytest.fixture
+def plane() -> TieredPlane:
+    plane = TieredPlane()
+    plane.create_tiered_topic()
+    return plane
+
+
+def entries(answer: Answer[ListOffsetsResponse]) -> list[ListOffsetsPartitionResponse]:
+    return answer.value.topics[0].partitions
+
+
+def ask(plane: TieredPlane, timestamp: int, *, replica: int = -1, timeout_ms: int = 0) -> Answer[ListOffsetsResponse]:
+    return plane.ask_offsets(ListOffsetsPartition(0, -1, timestamp), replica=replica, timeout_ms=timeout_ms)
+
+
+def found(answer: Answer[ListOffsetsResponse]) -> tuple[int, int, int]:
+    (entry,) = entries(answer)
+    assert entry.error_code == 0, entry.error_code
+    return entry.timestamp, entry.offset, entry.leader_epoch
+
+
+def error(answer: Answer[ListOffsetsResponse]) -> int:
+    (entry,) = entries(answer)
+    return entry.error_code
+
+
+class TestEnds:
+    def all(self, plane: TieredPlane) -> list[tuple[int, int, int]]:
+        return [found(ask(plane, timestamp)) for timestamp in ENDS]
+
+    def test_of_an_empty_log(self, plane: TieredPlane) -> None:
+        assert self.all(plane) == [(-1, 0, 0), (-1, 0, 0), NOT_FOUND, (-1, 0, 0), NOT_FOUND, (-1, 0, 0)]
+
+    def test_of_a_log_that_is_all_here(self, plane: TieredPlane) -> None:
+        plane.fill(2, 2)
+        assert self.all(plane) == [(-1, 4, 0), (-1, 0, 0), (3000, 3, 0), (-1, 0, 0), NOT_FOUND, (-1, 0, 0)]
+
+    def test_of_a_log_that_is_copied_and_here(self, plane: TieredPlane) -> None:
+        plane.fill(2, 2)
+        plane.tier(below=2)
+        assert self.all(plane) == [(-1, 4, 0), (-1, 0, 0), (3000, 3, 0), (-1, 0, 0), (-1, 1, 0), (-1, 2, 0)]
+
+    def test_of_a_log_in_both_places(self, plane: TieredPlane) -> None:
+        plane.fill(2, 2, 2)
+        plane.tier(below=4)
+        plane.drop_local(2)
+        assert self.all(plane) == [(-1, 6, 0), (-1, 0, 0), (5000, 5, 0), (-1, 2, 0), (-1, 3, 0), (-1, 4, 0)]
+
+    def test_of_a_log_that_is_all_remote(self, plane: TieredPlane) -> None:
+        plane.make_remote(2, 2)
+        assert self.all(plane) == [(-1, 4, 0), (-1, 0, 0), (3000, 3, 0), (-1, 4, 0), (-1, 3, 0), (-1, 4, 0)]
+
+    def test_with_their_epochs(self, plane: TieredPlane) -> None:
+        plane.fill(2)
+        plane.elect(plane.partition().topic_id, 1)
+        plane.fill(2)
+        plane.elect(plane.partition().topic_id, 1)
+        plane.tier()
+        plane.drop_local(2)
+        assert self.all(plane) == [(-1, 4, 2), (-1, 0, 0), (3000, 3, 1), (-1, 2, 1), (-1, 3, 1), (-1, 4, 2)]
+
+    def test_when_the_log_starts_above_what_was_copied(self, plane: TieredPlane) -> None:
+        plane.fill(2, 2)
+        plane.tier(below=2)
+        plane.partition().delete_records(3)
+        assert found(ask(plane, EARLIEST_PENDING_UPLOAD))[1] == 3
+
+    def test_while_it_is_not_known_what_was_copied(self, plane: TieredPlane) -> None:
+        (segment, *_) = plane.make_remote(2)
+        plane.remote_metadata.not_ready.add(segment.id.partition)
+        assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == NOT_FOUND
+        assert found(ask(plane, LATEST_TIERED)) == NOT_FOUND
+        assert found(ask(plane, EARLIEST_LOCAL))[1] == 2
+
+    def test_of_another_history_do_not_count(self, plane: TieredPlane) -> None:
+        """A longer version of epoch 0 was copied from a log that was cut later (KIP-405, scenario 5)."""
+        plane.fill(4)
+        plane.tier()
+        plane.log().truncate_to(2, now_ms=0)
+        plane.log().high_watermark = 2
+        plane.elect(plane.partition().topic_id, 1)
+        plane.fill(2)
+        assert found(ask(plane, LATEST_TIERED)) == (-1, 1, 0)
+        assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == (-1, 2, 1)
+
+    def test_of_topics_that_are_not_tiered(self, plane: TieredPlane) -> None:
+        plane.create_topic("u")
+        plane.produce(b"a", topic="u")
+        for timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            assert found(plane.ask_offsets(ListOffsetsPartition(0, -1, timestamp), topic="u")) == NOT_FOUND
+
+    def test_fencing(self, plane: TieredPlane) -> None:
+        for timestamp in (*ENDS, 0):
+            answer = plane.ask_offsets(ListOffsetsPartition(0, 7, timestamp))
+            assert error(answer) == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class TestTimes:
+    def test_in_either_tier(self, plane: TieredPlane) -> None:
+        plane.make_remote(3, 3)
+        plane.fill(2)
+        assert [found(ask(plane, time)) for time in (0, 1500, 2000, 3001, 5000, 5001, 7000)] == [
+            (0, 0, 0),
+            (2000, 2, 0),
+            (2000, 2, 0),
+            (4000, 4, 0),
+            (5000, 5, 0),
+            (6000, 6, 0),
+            (7000, 7, 0),
+        ]
+        assert found(ask(plane, 7001)) == NOT_FOUND
+
+    def test_what_is_all_here_is_found_at_once(self, plane: TieredPlane) -> None:
+        plane.fill(3)
+        plane.tier()
+        plane.pool.is_held = True
+        assert found(ask(plane, 1000)) == (1000, 1, 0)
+
+    def test_what_is_in_both_places_is_looked_for_here(self, plane: TieredPlane) -> None:
+        plane.fill(3, 3)
+        plane.tier()
+        plane.drop_local(3)
+        plane.storage.asked.clear()
+        assert found(ask(plane, 4000)) == (4000, 4, 0)
+        assert plane.storage.asked == []
+
+    def test_one_segment_is_read_however_many_there_are(self, plane: TieredPlane) -> None:
+        plane.make_remote(*[2] * 600)
+        answer = ask(plane, 1_000_500)
+        plane.settle()
+        assert found(answer) == (1_001_000, 1001, 0)
+        assert {start for _, start in plane.storage.asked} == {1000}
+        plane.remote_metadata.looked_up.clear()
+        assert found(ask(plane, 500_500)) == (501_000, 501, 0)
+        assert plane.remote_metadata.looked_up == [500]
+
+    def test_not_before_the_start_of_the_log(self, plane: TieredPlane) -> None:
+        plane.make_remote(4, 4)
+        plane.partition().delete_records(2)
+        assert found(ask(plane, 0)) == (2000, 2, 0)
+
+    def test_the_greatest_may_be_in_remote_storage(self, plane: TieredPlane) -> None:
+        plane.partition().append(batch(b"a", timestamp=100), 1)
+        plane.partition().append(batch(b"b", timestamp=900), 1)
+        plane.make_remote()
+        plane.roll()
+        plane.tier()
+        plane.drop_local(2)
+        plane.partition().append(batch(b"c", timestamp=500), 1)
+        assert found(ask(plane, MAX_TIMESTAMP)) == (900, 1, 0)
+        plane.partition().append(batch(b"d", timestamp=900), 1)
+        assert found(ask(plane, MAX_TIMESTAMP)) == (900, 1, 0)
+        plane.partition().append(batch(b"e", timestamp=901), 1)
+        assert found(ask(plane, MAX_TIMESTAMP)) == (901, 4, 0)
+
+    def test_consumers_see_what_is_committed(self, plane: TieredPlane) -> None:
+        plane.make_remote(3)
+        plane.log().high_watermark = 2
+        assert found(ask(plane, 2000)) == NOT_FOUND
+        assert found(ask(plane, 2000, replica=2)) == (2000, 2, 0)
+
+    def test_a_segment_that_leaves_the_disk_meanwhile(self, plane: TieredPlane) -> None:
+        """KAFKA-17637: what is looked for is neither where it was nor where the search has been already."""
+        (first,) = plane.make_remote(2)
+        plane.overstate_times(first, 1700)
+        plane.fill(2)
+        plane.partition().append(batch(b"young", timestamp=9000), 1)
+        plane.pool.is_held = True
+        answer = ask(plane, 1500)  # is being looked for in the first segment, in vain
+        plane.roll()
+        plane.tier()
+        plane.drop_local(4)
+        plane.pool.release()
+        plane.settle()
+        assert found(answer) == (2000, 2, 0)
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_like_a_look_at_every_record(self, plane: TieredPlane, seed: int) -> None:
+        random = Random(seed)
+        times: list[int] = []
+        for _ in range(random.randint(1, 8)):
+            for _ in range(random.randint(1, 4)):
+                times.append(random.randint(0, 50))
+                plane.partition().append(batch(b"x", timestamp=times[-1]), 1)
+            plane.roll()
+        plane.tier()
+        plane.drop_local(random.randint(0, len(times)))
+        start = random.randint(0, len(times))
+        plane.partition().delete_records(start)
+        for time in range(55):
+            expected = next(((t, o, 0) for o, t in enumerate(times) if o >= start and t >= time), NOT_FOUND)
+            assert found(ask(plane, time)) == expected
+
+
+class TestWaiting:
+    def test_the_answer_waits_for_the_slowest(self, plane: TieredPlane) -> None:
+        plane.create_tiered_topic("m", 2)
+        plane.make_remote(2, topic="m")
+        plane.fill(2, topic="m", index=1)
+        plane.pool.is_held = True
+        answer = plane.ask_offsets(
+            ListOffsetsPartition(0, -1, 500),
+            ListOffsetsPartition(1, -1, 500),
+            ListOffsetsPartition(7, -1, 0),
+            topic="m",
+        )
+        assert answer.is_waiting
+        plane.pool.release()
+        plane.settle()
+        assert [(entry.error_code, entry.offset) for entry in entries(answer)] == [(0, 1), (0, 1), (3, -1)]
+
+    @pytest.mark.parametrize(("asked_ms", "waits_ms"), [(0, 30_000), (2_000, 2_000)])
+    def test_no_longer_than_the_time_that_there_is(self, plane: TieredPlane, asked_ms: int, waits_ms: int) -> None:
+        plane.make_remote(2)
+        plane.pool.is_held = True
+        answer = ask(plane, 500, timeout_ms=asked_ms)
+        plane.settle(waits_ms - 10)
+        assert answer.is_waiting
+        plane.settle(20)
+        assert error(answer) == ErrorCode.REQUEST_TIMED_OUT
+        assert plane.offsets.expired == 1
+
+    def test_metadata_that_is_not_loaded(self, plane: TieredPlane) -> None:
+        (segment, *_) = plane.make_remote(2)
+        plane.remote_metadata.not_ready.add(segment.id.partition)
+        answer = ask(plane, 500)
+        plane.settle(1000)
+        assert answer.is_waiting
+        plane.remote_metadata.become_ready(segment.id.partition)
+        plane.settle(110)
+        assert found(answer) == (1000, 1, 0)
+
+    def test_a_hole_is_not_passed_over(self, plane: TieredPlane) -> None:
+        (first, *_) = plane.make_remote(2, 2)
+        plane.forget(first)
+        answer = ask(plane, 500, timeout_ms=1000)
+        plane.settle(1010)
+        assert error(answer) == ErrorCode.REQUEST_TIMED_OUT
+
+    def test_a_full_pool(self, plane: TieredPlane) -> None:
+        plane.make_remote(2)
+        plane.pool.room = 0
+        answer = ask(plane, 500)
+        plane.settle(500)
+        plane.pool.room = None
+        plane.settle(110)
+        assert found(answer) == (1000, 1, 0)
+
+    @pytest.mark.parametrize(
+        "failure", [RetriableRemoteStorageError("down"), RemoteResourceNotFound("gone"), KeyError(1)]
+    )
+    def test_a_store_that_is_down(self, plane: TieredPlane, failure: Exception) -> None:
+        plane.make_remote(2)
+        plane.storage.failures, plane.storage.is_down = [failure], True
+        answer = ask(plane, 500)
+        plane.settle(2000)
+        assert error(answer) == ErrorCode.KAFKA_STORAGE_ERROR
+        plane.storage.failures, plane.storage.is_down = [failure] * 2, False
+        answer = ask(plane, 500)
+        plane.settle(2000)
+        assert found(answer) == (1000, 1, 0)
+
+    def test_leadership_that_is_lost_meanwhile(self, plane: TieredPlane) -> None:
+        identity = plane.create_tiered_topic("m", replicas=(1, 2))
+        plane.fill(2, topic="m")
+        plane.log(topic="m").advance_high_watermark(2)
+        plane.tier(topic="m")
+        plane.drop_local(2, topic="m")
+        plane.pool.is_held = True
+        answer = plane.ask_offsets(ListOffsetsPartition(0, -1, 500), topic="m")
+        plane.elect(identity, 2)
+        plane.pool.release()
+        plane.settle()
+        assert error(answer) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_a_peer_that_leaves_costs_nothing_more(self, plane: TieredPlane) -> None:
+        plane.make_remote(2)
+        plane.pool.is_held = True
+        ask(plane, 500).cancel()
+        plane.settle()
+        assert len(plane.deadlines) == 0
+        plane.pool.release()
+        plane.settle()
