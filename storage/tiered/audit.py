@@ -61,7 +61,9 @@ class PartitionReport:
 
     @property
     def collectable(self) -> list[Verdict]:
-        return [] if self.is_foreign else self.of(*COLLECTABLE)
+        """Nothing of what is another's, or may be: of a topic that neither cluster nor metadata know."""
+        is_ours = not self.is_foreign and (self.exists or self.is_recorded)
+        return self.of(*COLLECTABLE) if is_ours else []
 
 
 class Audit:

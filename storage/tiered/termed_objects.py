@@ -57,6 +57,11 @@ class TermedObject:
         if older := [self.key(other) for other in self.terms() if other < term]:
             self._store.delete(older)
 
+    def remove(self) -> None:
+        """All of them: what they are about is gone. Raises ObjectStoreError."""
+        if found := [self.key(term) for term in self.terms()]:
+            self._store.delete(found)
+
 
 def term_of(stem: str, key: str) -> int | None:
     """The term in the key of an object with this stem; None for any other key."""

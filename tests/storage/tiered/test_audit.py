@@ -221,6 +221,14 @@ def test_objects_of_another_cluster_are_not_touched(bench: Bench) -> None:
     assert all(report.is_in_order for report in bench.audit())
 
 
+def test_what_neither_cluster_nor_metadata_know_is_not_touched(bench: Bench) -> None:
+    """It may be another cluster's, which copies at this very moment."""
+    bench.put(bench.segment(1, 0, 9), ObjectSuffix.LOG)
+    bench.log_start_offset = None
+    assert bench.findings() == [Finding.ORPHAN]
+    assert bench.collect() == 0
+
+
 def test_segments_of_a_topic_that_is_gone_are_told_and_kept(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     bench.log_start_offset = None

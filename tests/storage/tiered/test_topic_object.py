@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from protocol.primitives import Uuid
-from storage.tiered.topic_object import TopicDescription, TopicWriter, decode_topic, encode_topic, read_topic
+from storage.tiered.topic_object import (
+    TopicDescription,
+    TopicWriter,
+    decode_topic,
+    encode_topic,
+    read_topic,
+    topic_object,
+)
 from tests.support.memory_object_store import MemoryObjectStore
 
 DIRECTORY = "foo-AAAAAAAAAAAAAAAAAAAAAg/"
@@ -67,3 +74,12 @@ def test_a_deposed_leader_changes_nothing() -> None:
 def test_anything_else_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):
         decode_topic(content)
+
+
+def test_the_objects_of_a_topic_that_is_gone_are_removed() -> None:
+    store = MemoryObjectStore()
+    store.put(f"{DIRECTORY}0/log-start-0000000001", (b"",))
+    store.put(f"{DIRECTORY}topic-0000000001", (b"",))
+    store.put(f"{DIRECTORY}topic-0000000002", (b"",))
+    topic_object(store, DIRECTORY).remove()
+    assert store.keys() == [f"{DIRECTORY}0/log-start-0000000001"]
