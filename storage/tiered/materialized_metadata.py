@@ -56,14 +56,13 @@ class MaterializedMetadata:
 
     # ---- saying it again
 
-    def subjects(self) -> list[RemoteSegmentId | TopicIdPartition]:
-        """All there is something to say of: segments, and partitions that are being removed."""
-        found: list[RemoteSegmentId | TopicIdPartition] = []
-        for cache in self:
-            if cache.deletion is not None:
-                found.append(cache.partition)
-            found += cache.ids()
-        return found
+    def partitions(self) -> list[TopicIdPartition]:
+        """All there is something to say of."""
+        return list(self._caches)
+
+    def subjects(self, partition: TopicIdPartition) -> list[RemoteSegmentId | TopicIdPartition]:
+        """What there is to say of a partition: that it is being removed, and its segments."""
+        return [partition, *self.cache(partition).ids()]
 
     def events_of(self, subject: RemoteSegmentId | TopicIdPartition) -> list[MetadataEvent]:
         """What there is to say of it: events that lead a reader who knows nothing, of ours or of Kafka's, to what is

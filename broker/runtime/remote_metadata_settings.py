@@ -1,0 +1,114 @@
+"""The settings of what keeps remote metadata in a topic: keys under `rlmm.config.`, which is taken off before.
+
+Kafka's keys have Kafka's defaults. Those of Kafka's clients are honoured where they mean something here; ours begin
+with `ottla.`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_COMMON: Final = "remote.log.metadata.common.client."
+_PRODUCER: Final = "remote.log.metadata.producer."
+_CONSUMER: Final = "remote.log.metadata.consumer."
+_ADMIN: Final = "remote.log.metadata.admin."
+CLIENT_PREFIXES: Final = (_COMMON, _PRODUCER, _CONSUMER, _ADMIN)
+
+TOPIC: Final = "__remote_log_metadata"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteMetadataSettings:
+    """Times in ms, each named as its key. `unknown`: keys that nobody here knows, to be told of once."""
+
+    topic_num_partitions: int
+    topic_replication_factor: int
+    topic_retention_ms: int
+    topic_min_isr: int
+    consume_wait_ms: int
+    """How long an event may take until it is read back."""
+    initialization_retry_interval_ms: int
+    initialization_retry_max_timeout_ms: int
+    """How long the topic's creation may fail before that is an error in the log. It is tried on and on."""
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    producer_batch_bytes: int
+    max_pending_events: int
+    """`ottla.publish.max.pending`: events that wait to be published or read back, for all partitions together."""
+    snapshot_interval_ms: int
+    prune_interval_ms: int
+    prune_min_records: int
+    """A partition of the topic with fewer records is left alone. 0 turns pruning off."""
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def is_pruned(self) -> bool:
+        return self.prune_min_records > 0
+
+
+def parse_remote_metadata_settings(given: Mapping[str, str]) -> RemoteMetadataSettings:
+    """From texts by key, without the prefix. Raises ValueError with one sentence that names the key."""
+    reader = _Reader(given)
+    number = reader.number
+    settings = RemoteMetadataSettings(
+        topic_num_partitions=number(["remote.log.metadata.topic.num.partitions"], 50, 1),
+        topic_replication_factor=number(["remote.log.metadata.topic.replication.factor"], 3, 1),
+        topic_retention_ms=number(["remote.log.metadata.topic.retention.ms"], -1, -1),
+        topic_min_isr=number(["remote.log.metadata.topic.min.isr"], 2, 1),
+        consume_wait_ms=number(["remote.log.metadata.consume.wait.ms"], 120_000, 0),
+        initialization_retry_interval_ms=number(["remote.log.metadata.initialization.retry.interval.ms"], 100, 1),
+        initialization_retry_max_timeout_ms=number(
+            ["remote.log.metadata.initialization.retry.max.timeout.ms"], 120_000, 0
+        ),
+        request_timeout_ms=number(_client("request.timeout.ms", _PRODUCER, _CONSUMER), 30_000, 1),
+        retry_backoff_ms=number(_client("retry.backoff.ms", _PRODUCER, _CONSUMER), 100, 1),
+        retry_backoff_max_ms=number(_client("retry.backoff.max.ms", _PRODUCER, _CONSUMER), 1_000, 1),
+        fetch_max_wait_ms=number(_client("fetch.max.wait.ms", _CONSUMER), 500, 0),
+        fetch_max_bytes=number(_client("fetch.max.bytes", _CONSUMER), 52_428_800, 1),
+        max_partition_fetch_bytes=number(_client("max.partition.fetch.bytes", _CONSUMER), 1_048_576, 1),
+        producer_batch_bytes=number(_client("batch.size", _PRODUCER), 262_144, 1),
+        max_pending_events=number(["ottla.publish.max.pending"], 100_000, 1),
+        snapshot_interval_ms=number(["ottla.snapshot.interval.ms"], 60_000, 1),
+        prune_interval_ms=number(["ottla.prune.interval.ms"], 30_000, 1),
+        prune_min_records=number(["ottla.prune.min.records"], 20_000, 0),
+        unknown=reader.unknown(),
+    )
+    if settings.retry_backoff_max_ms < settings.retry_backoff_ms:
+        raise ValueError(f"rlmm.config.{_COMMON}retry.backoff.max.ms must not be below retry.backoff.ms.")
+    return settings
+
+
+def _client(name: str, *prefixes: str) -> list[str]:
+    """A client's key: the more special prefixes come before the common one."""
+    return [*(prefix + name for prefix in prefixes), _COMMON + name]
+
+
+class _Reader:
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+        self._known: set[str] = set()
+
+    def number(self, keys: list[str], default: int, least: int) -> int:
+        """The value of the first of `keys` that is given."""
+        self._known.update(keys)
+        key = next((key for key in keys if key in self._given), None)
+        if key is None:
+            return default
+        text = self._given[key].strip()
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"rlmm.config.{key} must be a whole number, not '{text}'.") from None
+        if value < least:
+            raise ValueError(f"rlmm.config.{key} must be at least {least}, not {value}.")
+        return value
+
+    def unknown(self) -> tuple[str, ...]:
+        """Keys of Kafka's clients are nobody's error, whatever they say."""
+        return tuple(
+            sorted(key for key in self._given if key not in self._known and not key.startswith(CLIENT_PREFIXES))
+        )
