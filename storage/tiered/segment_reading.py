@@ -7,12 +7,25 @@ Checksums are compared before anything leaves here: a client that met a wrong on
 fails is tried again. Source: KIP-405; Kafka's RemoteLogManager.read, .addAbortedTransactions, .findOffsetByTimestamp.
 """
 
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.primitives import Buffer
-from protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, parse_header
+from protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL_FLAG,
+    HEADER_SIZE,
+    LENGTH_PREFIX_SIZE,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    crc_is_valid,
+    parse_header,
+)
+from protocol.records.compiled import crc32c
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.reader import iter_records
 from storage.index.transaction import AbortedTxn
@@ -21,6 +34,12 @@ from storage.tiered.errors import CorruptRemoteData, RemoteStorageError
 from storage.tiered.index_cache import IndexCache
 from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment
+
+_ESSENTIALS: Final = struct.Struct(">qi4xbIhi")
+"""Base offset, length, magic, checksum, attributes, last offset delta."""
+_AHEAD_BYTES: Final = 4096
+"""Copied with a header that is looked at: what lies between two entries of an index."""
+_TRANSACTIONAL_OR_CONTROL: Final = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class RemoteBatches(NamedTuple):
@@ -72,24 +91,25 @@ class SegmentReader:
         with closing(stream):
             for header in stream:
                 if header.last_offset >= wanted.offset:
-                    return self._collect(stream, header, wanted)
+                    return self._collect(segment, stream, header, wanted)
         return RemoteBatches(memoryview(b""), segment.end_offset + 1)
 
-    def _collect(self, stream: "_BatchStream", first: BatchHeader, wanted: ReadRange) -> RemoteBatches:
+    def _collect(
+        self, segment: RemoteSegment, stream: "_BatchStream", first: BatchHeader, wanted: ReadRange
+    ) -> RemoteBatches:
         """From `first`, the batch that the stream stands at. What was read before a failure is worth an answer."""
-        header: BatchHeader | None = first
-        next_offset, is_transactional = wanted.offset, False
-        stream.keep()
+        limit = max(wanted.max_bytes, first.size)
+        if first.last_offset >= wanted.upper:
+            return RemoteBatches(memoryview(b""), wanted.offset)
         try:
-            while header is not None and header.last_offset < wanted.upper and stream.has_room(wanted.max_bytes):
-                stream.accept()
-                next_offset = header.next_offset
-                is_transactional = is_transactional or (header.is_transactional and not header.is_control)
-                header = next(stream, None) if stream.accepted + HEADER_SIZE <= wanted.max_bytes else None
+            data = stream.rest(limit)
         except RemoteStorageError:
-            if not stream.accepted:
+            data = stream.so_far()
+            if len(data) < first.size:
                 raise
-        return RemoteBatches(stream.kept(), next_offset, is_transactional)
+        if len(data) < first.size:
+            raise CorruptRemoteData(f"{segment.id} at offset {first.base_offset}: a batch is cut short")
+        return _accepted(segment, data[:limit], wanted)
 
     def aborted(self, segment: RemoteSegment, last: int, offset: int, upper: int) -> tuple[list[AbortedTxn], bool]:
         """The aborted transactions with records in [offset, upper) whose markers are in the segment, at most at `last`.
@@ -148,12 +168,13 @@ def _records(segment: RemoteSegment, batch: Buffer) -> Iterator[FoundTimestamp]:
 class _BatchStream:
     """Batch after batch out of pieces of any size. Standing at one, its header is known, and its bytes if asked for.
 
-    Before `keep`, bytes are dropped once they were passed; after it, all accepted batches stay in the one buffer.
+    Bytes are dropped once they were passed.
     """
 
     def __init__(self, segment: RemoteSegment, position: int, pieces: Iterator[memoryview]) -> None:
         self._segment = segment
         self._pieces = pieces
+        self._piece = memoryview(b"")
         self._buffer = bytearray()
         self._begins = position
         """Where in the segment the buffer begins."""
@@ -161,9 +182,6 @@ class _BatchStream:
         """Where in the buffer the present batch begins."""
         self._size = 0
         """Of the present batch."""
-        self._is_keeping = False
-        self.accepted = 0
-        """Bytes of the accepted batches."""
 
     def close(self) -> None:
         """Read no more of the object."""
@@ -191,46 +209,49 @@ class _BatchStream:
         self._size = header.size
         return header
 
-    def keep(self) -> None:
-        """From the present batch on, what is accepted stays."""
-        self._drop_passed()
-        self._is_keeping = True
+    def rest(self, max_bytes: int) -> memoryview:
+        """From the present batch on, so many bytes or more, or all that are left. Then the stream is over."""
+        self._fill(max_bytes)
+        return self.so_far()
 
-    def has_room(self, max_bytes: int) -> bool:
-        """Whether the present batch fits, or is the first."""
-        return not self.accepted or self._at + self._size <= max_bytes
-
-    def accept(self) -> None:
-        """Take the present batch. Raises CorruptRemoteData."""
-        self._complete()
-        self.accepted = self._at + self._size
-
-    def kept(self) -> memoryview:
-        """All accepted batches."""
-        return memoryview(self._buffer)[: self.accepted]
+    def so_far(self) -> memoryview:
+        """From the present batch on, what is here. Then the stream is over."""
+        return memoryview(self._buffer)[self._at :]
 
     def batch(self) -> bytes:
         """The present batch. Raises CorruptRemoteData."""
-        self._complete()
-        return bytes(self._buffer[self._at : self._at + self._size])
-
-    def _complete(self) -> None:
-        """Have the present batch whole, its checksum compared."""
         if not self._fill(self._size):
             raise self._corrupt("a batch is cut short")
         if not crc_is_valid(self._buffer, self._at, self._size):
             raise self._corrupt("a checksum does not match")
+        return bytes(self._buffer[self._at : self._at + self._size])
 
     def _fill(self, size: int) -> bool:
-        """Have so many bytes from the beginning of the present batch; whether there are."""
+        """Have so many bytes from the beginning of the present batch; whether there are.
+
+        Of a piece, which may be a large one that others share, no more is copied than is wanted now or soon.
+        """
         while len(self._buffer) < self._at + size:
-            if not self._is_keeping:
-                self._drop_passed()
-            piece = next(self._pieces, None)
-            if piece is None:
-                return False
-            self._buffer += piece
+            self._drop_passed()
+            if not len(self._piece):
+                piece = next(self._pieces, None)
+                if piece is None:
+                    return False
+                self._piece = piece
+            if self._at:
+                self._skip_in_piece()
+            else:
+                taken = max(size - len(self._buffer), _AHEAD_BYTES if size == HEADER_SIZE else 0)
+                self._buffer += self._piece[:taken]
+                self._piece = self._piece[taken:]
         return True
+
+    def _skip_in_piece(self) -> None:
+        """The present batch begins beyond the buffer, which is empty."""
+        skipped = min(self._at, len(self._piece))
+        self._piece = self._piece[skipped:]
+        self._begins += skipped
+        self._at -= skipped
 
     def _drop_passed(self) -> None:
         passed = min(self._at, len(self._buffer))
@@ -240,6 +261,27 @@ class _BatchStream:
 
     def _corrupt(self, reason: str) -> CorruptRemoteData:
         return CorruptRemoteData(f"{self._segment.id} at {self._begins + self._at}: {reason}")
+
+
+def _accepted(segment: RemoteSegment, data: memoryview, wanted: ReadRange) -> RemoteBatches:
+    """The whole batches of `data` that are wanted; the first is whole, and wanted. Raises CorruptRemoteData for it.
+
+    A later one that is damaged ends them, so that the next read meets it. Lean: batches may be small, and many.
+    """
+    end, next_offset, is_transactional = 0, wanted.offset, False
+    while end + HEADER_SIZE <= len(data):
+        base, length, magic, crc, attributes, delta = _ESSENTIALS.unpack_from(data, end)
+        after = end + length + LENGTH_PREFIX_SIZE
+        if base + delta >= wanted.upper or after > len(data):
+            break
+        is_sound = magic == MAGIC and length >= MIN_BATCH_LENGTH and segment.start_offset <= base <= segment.end_offset
+        if not is_sound or crc32c(data[end + ATTRIBUTES_POSITION : after]) != crc:
+            if end:
+                break
+            raise CorruptRemoteData(f"{segment.id} at offset {base}: a checksum does not match")
+        end, next_offset = after, base + delta + 1
+        is_transactional = is_transactional or attributes & _TRANSACTIONAL_OR_CONTROL == TRANSACTIONAL_FLAG
+    return RemoteBatches(data[:end], next_offset, is_transactional)
 
 
 def whole_batches(data: memoryview, max_bytes: int, *, min_one: bool) -> memoryview:
