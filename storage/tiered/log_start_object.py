@@ -76,7 +76,7 @@ class LogStartWriter:
     """One leader's, for one partition and one leader epoch. Blocks, and is used by one thread at a time.
 
     `write` is called whenever the leader looks after the partition; it writes what changed, and not more often than
-    every `interval_ms`. What leaders before left is looked up once.
+    every `interval_ms`. What leaders before left is looked up once. `is_deposed`: a later leader has written.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LogStartWriter:
         self._broker_id = broker_id
         self._interval_ms = interval_ms
         self._older: bool | None = None
-        self._is_deposed = False
+        self.is_deposed = False
         self._written: int | None = None
         self._not_before_ms = 0
 
@@ -107,8 +107,8 @@ class LogStartWriter:
         """
         if self._older is None:
             self._look()
-        if self._is_deposed or log_start_offset == self._written:
-            return not self._is_deposed
+        if self.is_deposed or log_start_offset == self._written:
+            return not self.is_deposed
         if now_ms < self._not_before_ms:
             return False
         self._put(log_start_offset, now_ms)
@@ -125,7 +125,7 @@ class LogStartWriter:
     def _look(self) -> None:
         """What the leaders before left."""
         terms = self._object.terms()
-        self._is_deposed = bool(terms) and terms[-1] > self._leader_epoch
+        self.is_deposed = bool(terms) and terms[-1] > self._leader_epoch
         self._written = None if terms else 0
         self._older = bool(terms)
 
