@@ -1,0 +1,188 @@
+"""Removes from remote storage what of a partition has outlived its use, some segments a turn (KIP-405).
+
+    decide, off the loop -> raise the log start, so that followers learn of it -> have it remembered here and beside the
+    segments -> delete, each with its events
+
+What is decided is carried out over as many turns as it takes; a failure leaves the rest to later turns.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from broker.clock import Clock
+from broker.logs import EventLog
+from broker.runtime.log_starts import LogStarts, keep_log_start
+from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments
+from broker.runtime.remote_settings import RemoteLogSettings
+from broker.runtime.thread_pool import WorkPool
+from broker.runtime.tiered_partition import Reign
+from protocol.primitives import Uuid
+from storage.log import Log
+from storage.tiered.backoff import Failures
+from storage.tiered.copying import lineage_of
+from storage.tiered.errors import RemoteMetadataNotReady
+from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, decide
+
+DELETIONS_A_TURN = 10
+REST_FACTOR = 100
+"""A partition with so many segments that a look takes long rests longer: a hundredth of the time goes to that."""
+
+_log = EventLog("broker.remote")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationTools:
+    """What all partitions share. `remember_start` writes a log's start to this disk; `copying` are attempts that are
+    not over.
+    """
+
+    segments: RemoteSegments
+    pool: WorkPool
+    log_starts: LogStarts
+    remember_start: Callable[[Log], "asyncio.Future[None]"]
+    clock: Clock
+    settings: Callable[[], RemoteLogSettings]
+    random: Callable[[], float]
+    copying: Callable[[], Iterable[Uuid]]
+
+
+class SegmentExpiration:
+    """The turns of one reign of a leader."""
+
+    def __init__(self, reign: Reign, tools: ExpirationTools) -> None:
+        self._reign = reign
+        self._tools = tools
+        self._failures = Failures()
+        self._took_ms = 0.0
+
+    async def take(self) -> float | None:
+        """See Turn: decides what goes, or deletes some of it."""
+        if self._reign.is_over():
+            return None
+        settings = self._tools.settings()
+        try:
+            if not self._reign.pending:
+                await self._look()
+            await self._delete_some()
+        except PASSING_ERRORS as error:
+            if not isinstance(error, RemoteMetadataNotReady):
+                _log.warning("could not delete what expired", partition=self._reign, reason=error)
+            return self._failures.next_delay_ms(settings.backoff, self._tools.random)
+        self._failures.clear()
+        if self._reign.is_over():
+            return None
+        return 0.0 if self._reign.pending else max(settings.task_interval_ms, self._took_ms * REST_FACTOR)
+
+    async def _look(self) -> None:
+        """Decides, and prepares what is decided. Raises PASSING_ERRORS."""
+        reign, tools = self._reign, self._tools
+        if not reign.may_touch_log():
+            return
+        began_ms = tools.clock.monotonic_ms()
+        expiry = await tools.pool.submit(partial(decide, self._tier()))
+        self._took_ms = tools.clock.monotonic_ms() - began_ms
+        if not reign.may_touch_log():
+            return
+        reign.outside_since_ms = dict(expiry.outside_since_ms)
+        self._raise_log_start(self._start_after(expiry))
+        reign.figures = reign.figures._replace(
+            log_metadata_count=expiry.count,
+            log_size_bytes=expiry.size_bytes,
+            log_size_computation_ms=round(self._took_ms),
+        )
+        if await self._start_is_kept(at_once=bool(expiry.deletions)) and not reign.is_over():
+            reign.pending.extend(expiry.deletions)
+
+    def _tier(self) -> Tier:
+        """Raises RemoteMetadataNotReady."""
+        reign, log, tools = self._reign, self._reign.partition.log, self._tools
+        config, settings = log.config, tools.settings()
+        return Tier(
+            segments=tools.segments.metadata.segments(reign.id),
+            lineage=lineage_of(log),
+            log_start_offset=log.log_start_offset,
+            local_start_offset=log.local_log_start_offset,
+            high_watermark=log.high_watermark,
+            local=local_parts(log),
+            retention_ms=config.retention_ms if config.is_deleting else -1,
+            retention_bytes=config.retention_bytes if config.is_deleting else -1,
+            now_ms=tools.clock.now_ms(),
+            broker_id=tools.segments.broker_id,
+            grace_ms=settings.grace_ms,
+            copying=frozenset(tools.copying()),
+            outside_since_ms=reign.outside_since_ms,
+        )
+
+    # ---- the log start
+
+    def _start_after(self, expiry: Expiry) -> int:
+        """Where the log is to begin: what retention says, or where anything is at all once that has not changed for a
+        while. A log may believe too little of its start after a crash, right when others deleted what was before it.
+        """
+        reign, log, now_ms = self._reign, self._reign.partition.log, self._tools.clock.now_ms()
+        start = max(expiry.log_start_offset, log.log_start_offset)
+        if expiry.first_offset <= start:
+            reign.gap_since_ms = None
+        elif reign.gap_since_ms is None:
+            reign.gap_since_ms = now_ms
+        elif now_ms - reign.gap_since_ms >= self._tools.settings().grace_ms:
+            _log.error("the log begins later than it says: neither this disk nor remote storage has what is before",
+                       partition=reign, log_start=start, first=expiry.first_offset)  # fmt: skip
+            start = expiry.first_offset
+        return start
+
+    def _raise_log_start(self, offset: int) -> None:
+        partition = self._reign.partition
+        before = partition.log.log_start_offset
+        if partition.log.maybe_increment_log_start_offset(min(offset, partition.log.high_watermark)):
+            _log.info("raised the log start", partition=self._reign, before=before, now=partition.log.log_start_offset)
+            partition.on_log_start_moved()
+
+    async def _start_is_kept(self, *, at_once: bool) -> bool:
+        """Has the log start kept where it outlives this process, before anything is deleted by it. Whether this is
+        still the leader that may.
+        """
+        reign, tools, log = self._reign, self._tools, self._reign.partition.log
+        if at_once:
+            await tools.remember_start(log)
+        return await keep_log_start(
+            tools.log_starts, tools.pool, reign.id, reign.epoch, log.log_start_offset, at_once=at_once
+        )
+
+    # ---- deleting
+
+    async def _delete_some(self) -> None:
+        """Raises PASSING_ERRORS; what was not deleted is decided anew then."""
+        reign = self._reign
+        self._note_lag()
+        try:
+            for _ in range(DELETIONS_A_TURN):
+                if reign.is_over() or not reign.pending:
+                    break
+                segment, reason = reign.pending[0]
+                await self._tools.segments.delete(segment)
+                if reign.pending:
+                    reign.pending.popleft()
+                _tell_of(segment.id, segment.start_offset, reason)
+        except PASSING_ERRORS:
+            reign.pending.clear()
+            raise
+        self._note_lag()
+
+    def _note_lag(self) -> None:
+        pending = self._reign.pending
+        self._reign.figures = self._reign.figures._replace(
+            delete_lag_segments=len(pending), delete_lag_bytes=sum(one.segment.size_bytes for one in pending)
+        )
+
+
+def local_parts(log: Log) -> list[LocalPart]:
+    """The segments of a log that are on this disk."""
+    ends = ((segment, log.segments.end_of(segment, log.log_end_offset) - 1) for segment in log.segments)
+    return [LocalPart(segment.base_offset, end, segment.size) for segment, end in ends]
+
+
+def _tell_of(segment: object, base: int, reason: Reason) -> None:
+    _log.info("deleted a remote segment", segment=segment, base=base, reason=reason.value)

@@ -1,0 +1,133 @@
+"""Remote storage that several brokers share, in memory, and a pool without threads, for tests of copying and deleting.
+
+What calls do beside their work is the test's: `fault(operation, segment)` may return a `Fault`. It knows what it holds,
+so that orphans can be told.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from protocol.primitives import Uuid
+from storage.files import read_file
+from storage.tiered.errors import RemoteResourceNotFound
+from storage.tiered.remote_storage import IndexKind, SegmentFiles
+from storage.tiered.segment_metadata import RemoteSegment
+
+T = TypeVar("T")
+
+Operation = Literal["copy", "read", "index", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`error` is raised; with `applies`, after the work was done, as when an answer is lost."""
+
+    error: Exception
+    applies: bool = False
+
+
+@dataclass(slots=True)
+class Stored:
+    segment: RemoteSegment
+    log: bytes
+    indexes: dict[IndexKind, bytes] = field(default_factory=dict)
+
+
+FaultPlan = Callable[[Operation, RemoteSegment], Fault | None]
+
+
+class SharedRemoteStorage:
+    """A RemoteStorageManager. `stored` is by segment id; `calls` are (operation, base offset) in their order."""
+
+    def __init__(self, fault: FaultPlan | None = None, *, custom_metadata: bytes | None = None) -> None:
+        self.stored: dict[Uuid, Stored] = {}
+        self.calls: list[tuple[Operation, int]] = []
+        self.custom_metadata = custom_metadata
+        self.fault: FaultPlan = fault or (lambda operation, segment: None)
+
+    def copy_segment(self, segment: RemoteSegment, files: SegmentFiles) -> bytes | None:
+        fault = self._begin("copy", segment)
+        self.stored[segment.id.id] = Stored(segment, read_file(files.fs, files.log), _indexes(files))
+        _end(fault)
+        return self.custom_metadata
+
+    def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
+        _end(self._begin("read", segment))
+        content = memoryview(self._stored(segment).log)
+        yield content[first:] if last is None else content[first : last + 1]
+
+    def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
+        _end(self._begin("index", segment))
+        content = self._stored(segment).indexes.get(kind)
+        if content is None:
+            raise RemoteResourceNotFound(f"{segment.id} has no {kind.value}")
+        return content
+
+    def delete_segment(self, segment: RemoteSegment) -> None:
+        fault = self._begin("delete", segment)
+        self.stored.pop(segment.id.id, None)
+        _end(fault)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _begin(self, operation: Operation, segment: RemoteSegment) -> Fault | None:
+        self.calls.append((operation, segment.start_offset))
+        fault = self.fault(operation, segment)
+        if fault is not None and not fault.applies:
+            raise fault.error
+        return fault
+
+    def _stored(self, segment: RemoteSegment) -> Stored:
+        stored = self.stored.get(segment.id.id)
+        if stored is None:
+            raise RemoteResourceNotFound(f"{segment.id} is not there")
+        return stored
+
+
+def _end(fault: Fault | None) -> None:
+    if fault is not None:
+        raise fault.error
+
+
+def _indexes(files: SegmentFiles) -> dict[IndexKind, bytes]:
+    paths = {
+        IndexKind.OFFSET: files.offset_index,
+        IndexKind.TIME: files.time_index,
+        IndexKind.TRANSACTION: files.transaction_index,
+        IndexKind.PRODUCER_SNAPSHOT: files.producer_snapshot,
+    }
+    found = {kind: read_file(files.fs, path) for kind, path in paths.items() if path is not None}
+    return {**found, IndexKind.LEADER_EPOCH: files.leader_epochs}
+
+
+class DelayedPool:
+    """A WorkPool on the running loop: work is done whole when its time is over, `delay_s()` after it was submitted.
+
+    Once it `is_dead`, as the process that it was of, nothing more is done.
+    """
+
+    def __init__(self, delay_s: Callable[[], float] = lambda: 0.0) -> None:
+        self._delay_s = delay_s
+        self.submitted = 0
+        self.is_dead = False
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self.submitted += 1
+
+        def run() -> None:
+            if self.is_dead or future.cancelled():
+                return
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001  it is the submitter's, whatever it is
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        loop.call_later(self._delay_s(), run)
+        return future
