@@ -51,15 +51,19 @@ class RemoteTierSource:
             found.set_result(self._metadata.segment_for(_partition(replica), epoch, offset))
         except RemoteMetadataNotReady as error:
             found.set_exception(TierUnavailable(str(error), is_failure=False))
+        except Exception as error:  # noqa: BLE001  a plug-in's fault concerns this replica alone, which is told
+            found.set_exception(error)
         return found
 
     def load(self, replica: Replica, load: Load[RemoteSegment]) -> "Future[TierStart]":
+        refused: Future[TierStart] = self._loop.create_future()
         try:
             return self._pool.submit(partial(self._load, load, self._others(replica, load)))
         except (PoolFull, RemoteMetadataNotReady) as error:
-            refused: Future[TierStart] = self._loop.create_future()
             refused.set_exception(TierUnavailable(str(error), is_failure=False))
-            return refused
+        except Exception as error:  # noqa: BLE001  as above
+            refused.set_exception(error)
+        return refused
 
     def _others(self, replica: Replica, load: Load[RemoteSegment]) -> Sequence[RemoteSegment]:
         """Only needed where the leader does not agree with the whole segment, which is rare: for that, all are

@@ -1,6 +1,7 @@
 """Where a follower begins when its leader's records are remote, decision by decision (`tier_state.py`)."""
 
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 
@@ -242,3 +243,60 @@ def test_it_may_begin_after_the_log() -> None:
 def test_that_of_another_segment_is_refused(entries: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="do not end with 3"):
         history(entries, Load(segment(6, 8, e3=6), 9, 0, 3))
+
+
+# ---- any two histories
+
+
+class History:
+    """A log as somebody once had it: who wrote each offset. It may go on from an earlier one, cut somewhere."""
+
+    def __init__(self, writers: list[int]) -> None:
+        self.writers = writers
+
+    def grown(self, random: Random, epoch: int) -> "History":
+        """An election: some of the end is lost, uncleanly, and some is written in a new epoch."""
+        kept = self.writers[: random.randint(max(0, len(self.writers) - 5), len(self.writers))]
+        return History(kept + [epoch] * random.randint(0, 5))
+
+    @property
+    def epochs(self) -> list[tuple[int, int]]:
+        return [(epoch, at) for at, epoch in enumerate(self.writers) if at == 0 or self.writers[at - 1] != epoch]
+
+    def segment(self, start: int, end: int) -> Remote:
+        within = [(epoch, at) for epoch, at in self.epochs if start < at <= end]
+        return Remote(start, end, tuple(EpochStart(*each) for each in [(self.writers[start], start), *within]))
+
+    def shared_with(self, other: "History") -> int:
+        """Up to where both are the same: by the writers, since an epoch has one leader and writes an offset once."""
+        pairs = zip(self.writers, other.writers, strict=False)
+        return next(
+            (at for at, (one, two) in enumerate(pairs) if one != two), min(len(self.writers), len(other.writers))
+        )
+
+
+def two_histories(random: Random) -> tuple[History, History, int]:
+    """A leader's, one that was copied, and up to where they are the same: not nowhere."""
+    while True:
+        histories = [History([0] * random.randint(1, 6))]
+        for epoch in range(1, random.randint(2, 8)):
+            histories.append(random.choice(histories).grown(random, epoch))
+        leading, copied = random.choice(histories), random.choice(histories)
+        shared = leading.shared_with(copied)
+        if shared and len(leading.writers) > 1:
+            return leading, copied, shared
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_follower_believes_of_a_segment_what_its_leader_has_too_and_no_more(seed: int) -> None:
+    """Against the definition: compare the two histories offset by offset."""
+    random = Random(seed)
+    leading, copied, shared = two_histories(random)
+    first_local = random.randint(1, min(shared, len(leading.writers) - 1))
+    start = random.randint(0, first_local - 1)
+    end = random.randint(first_local - 1, len(copied.writers) - 1)
+    segment = copied.segment(start, end)
+    step = Leader(first_local, len(leading.writers), *leading.epochs).build(segment)
+    expected = min(shared, end + 1)
+    assert step == Load(segment, expected, 0, copied.writers[expected - 1])
+    assert history(copied.epochs, step) == [entry for entry in leading.epochs if entry[1] < expected]

@@ -9,6 +9,7 @@ from broker.runtime.fetch_transport import NetworkFetchTransport, Unanswered
 from protocol.api_keys import ApiKey
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from protocol.primitives import Uuid
 from tests.support.fake_broker import FakeBroker
 
@@ -83,6 +84,20 @@ async def test_offsets_are_asked_for_on_the_same_connection() -> None:
         connection.list_offsets(ListOffsetsRequest(replica_id=9), outcome.set_result)
         assert isinstance(await outcome, ListOffsetsResponse)
         connection.close()
+
+
+async def test_so_is_where_epochs_end_with_the_name_of_who_asks() -> None:
+    loop = asyncio.get_running_loop()
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda _: OffsetForLeaderEpochResponse())
+        transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
+        connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+        outcome: asyncio.Future[OffsetForLeaderEpochResponse | Unanswered] = loop.create_future()
+        connection.epoch_ends(OffsetForLeaderEpochRequest(replica_id=9), outcome.set_result)
+        assert isinstance(await outcome, OffsetForLeaderEpochResponse)
+        connection.close()
+    (received,) = broker.received(OffsetForLeaderEpochRequest)
+    assert received.replica_id == 9
 
 
 async def test_what_is_on_its_way_when_the_connection_is_closed_has_no_answer() -> None:

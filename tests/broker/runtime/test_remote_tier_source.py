@@ -13,8 +13,9 @@ from broker.runtime.tier_builds import TierUnavailable
 from storage.checkpoints import EpochStart
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
-from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 from tests.scenarios.tiered.world import PARTITION, World
+from tests.support.memory_remote_metadata import MemoryRemoteMetadata
 
 T = TypeVar("T")
 
@@ -114,6 +115,21 @@ def test_a_pool_that_is_full_is_no_failure(world: World) -> None:
     )
     assert isinstance(error, TierUnavailable)
     assert not error.is_failure
+
+
+def test_what_a_plug_in_raises_is_the_askers_alone(world: World) -> None:
+    class Broken(MemoryRemoteMetadata):
+        def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+            raise ZeroDivisionError
+
+    class Stopped:
+        def submit(self, work: Callable[[], T]) -> "Future[T]":
+            raise RuntimeError("the pool was stopped")
+
+    replica = world.brokers["B"]
+    broken = RemoteTierSource(Broken(), world.storage, Stopped(), world.loop)
+    assert isinstance(broken.segment_for(replica, 0, 2).exception(), ZeroDivisionError)
+    assert isinstance(broken.load(replica, load(world)).exception(), RuntimeError)
 
 
 @pytest.mark.parametrize("skips_remote", [True, False])
