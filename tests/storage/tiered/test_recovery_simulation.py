@@ -127,6 +127,14 @@ def check(seed: int) -> None:
         assert world.contents[segment.id][offset - segment.start_offset] == record
 
 
+def holds(seed: int) -> bool:
+    try:
+        check(seed)
+    except AssertionError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("seed", range(120))
 def test_what_comes_back_is_the_log_of_the_last_leader_that_copied(seed: int) -> None:
     check(seed)
@@ -144,9 +152,7 @@ def only_within(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[Re
 def test_planted_mistakes_are_caught(rule: str, mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest history instead of the latest; segments that parted from it given up as a whole."""
     monkeypatch.setattr(f"storage.tiered.bucket_inventory.{rule}", mistake)
-    with pytest.raises(AssertionError):
-        for seed in range(120):
-            check(seed)
+    assert not all(map(holds, range(120)))
 
 
 def test_the_simulation_has_segments_out_of_lineage() -> None:
