@@ -325,8 +325,8 @@ class _Fetch:
             topic.partitions.append(self._entry(target, result, hints))
             if result.size_bytes:
                 self._count(target, result.size_bytes)
-                if self.remote is not None:
-                    self.remote.delivered(target)
+        if self.remote is not None:
+            self.remote.delivered(settled.listed)
         if self._context.api_version >= CURRENT_LEADER_FROM:
             response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
         return response

@@ -7,7 +7,7 @@ remote storage is the broker's to say (KIP-1018), not the client's, whose time i
 What reads, and how, is not known here: a broker that has no remote storage never loads it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from broker.runtime.partition import Partition
@@ -97,11 +97,12 @@ class RemotePart:
         if read is None:
             self._refused.add(target)
         elif read.is_done:
-            self._done[target] = read
             result.records = read.records(max(0, limits.max_bytes), min_one=limits.min_one)
             result.size_bytes = len(result.records)
             result.aborted = read.aborted
             self.size_bytes += result.size_bytes
+            if result.size_bytes:
+                self._done[target] = read
         else:
             self._awaited[target] = read
         return result
@@ -123,8 +124,9 @@ class RemotePart:
             self._reading.note_expired()
         return [(target, read.error) for target, read in self._awaited.items() if read.error is not ErrorCode.NONE]
 
-    def delivered(self, target: FetchTarget) -> None:
-        """A target's result is in the answer."""
-        read = self._done.get(target)
-        if read is not None:
-            read.delivered()
+    def delivered(self, listed: Iterable[FetchTarget]) -> None:
+        """What was read for these is in the answer."""
+        for target in listed:
+            read = self._done.get(target)
+            if read is not None:
+                read.delivered()
