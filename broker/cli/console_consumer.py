@@ -14,6 +14,7 @@ from types import FrameType
 import click
 
 from broker.cli.cluster_view import topic_pattern
+from broker.cli.console import remote_metadata
 from broker.cli.console.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, Fetcher, FetchSettings
 from broker.cli.console.formatting import JsonWriter, LineWriter, RecordWriter
 from broker.cli.console.membership import Member, MemberSettings
@@ -137,8 +138,7 @@ def console_consumer(
     shown = gather(formatter_config, properties, "--property")
     shown |= {} if key_deserializer is None else {"key.deserializer": key_deserializer}
     shown |= {} if value_deserializer is None else {"value.deserializer": value_deserializer}
-    line_writer = LineWriter.from_properties(shown)
-    printer = _Printer(JsonWriter() if as_json else line_writer, _is_silent(formatter), skip_message_on_error)
+    printer = _Printer(_writer(formatter, shown, as_json), _is_silent(formatter), skip_message_on_error)
     settings = FetchSettings(
         reset=start if start < 0 else LATEST,
         isolation_level=ISOLATION[consumer.get("isolation.level", isolation_level)],
@@ -195,11 +195,20 @@ def _start(offset: str | None, from_beginning: bool, consumer: dict[str, str]) -
     return int(offset)
 
 
-def _is_silent(formatter: str) -> bool:
+def _writer(formatter: str, properties: dict[str, str], as_json: bool) -> RecordWriter:
+    """What prints records. Raises CommandFailed for properties and formatters that are not there."""
     name = formatter.rpartition(".")[2]
-    if name not in STANDARD_FORMATTERS:
-        raise CommandFailed(f"--formatter {formatter} is not there; known are {', '.join(STANDARD_FORMATTERS)}.")
-    return name == "NoOpMessageFormatter"
+    if name not in STANDARD_FORMATTERS and name not in remote_metadata.FORMATTERS:
+        known = ", ".join((*STANDARD_FORMATTERS, remote_metadata.FORMATTERS[1]))
+        raise CommandFailed(f"--formatter {formatter} is not there; known are {known}.")
+    line_writer = LineWriter.from_properties(properties)
+    if name in remote_metadata.FORMATTERS:
+        return remote_metadata.RemoteMetadataWriter()
+    return JsonWriter() if as_json else line_writer
+
+
+def _is_silent(formatter: str) -> bool:
+    return formatter.rpartition(".")[2] == "NoOpMessageFormatter"
 
 
 def _member_settings(group: str, consumer: dict[str, str]) -> MemberSettings:

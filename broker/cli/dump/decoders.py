@@ -56,10 +56,20 @@ def cluster_metadata_decoder() -> Decoder:
 
 
 def remote_log_metadata_decoder() -> Decoder:
-    """Records of `__remote_log_metadata`."""
-    from protocol.messages import storage_records
+    """Records of `__remote_log_metadata`, in the words of Kafka's tool."""
+    from broker.cli.remote_metadata_text import event_text
+    from storage.tiered.metadata_records import UndecodableEvent, decode_event
 
-    return _framed(_classes(storage_records, "Record"), lambda message_class: message_class.__name__)
+    def decode_record(record: FullRecord) -> Decoded:
+        key = _utf8(record.key)
+        if record.value is None:
+            return Decoded(key, TOMBSTONE)
+        try:
+            return Decoded(key, event_text(decode_event(record.value)))
+        except UndecodableEvent as error:
+            return Decoded(key, f"Error at offset {record.offset}, skipping. {error}")
+
+    return decode_record
 
 
 def offsets_decoder() -> Decoder:

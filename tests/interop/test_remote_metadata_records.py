@@ -1,0 +1,43 @@
+"""Kafka's own tool reads our records of remote metadata, and prints them as ours does."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.cli.main import run
+from protocol.records.builder import build_value_batch
+from storage.tiered.materialized_metadata import MaterializedMetadata
+from storage.tiered.metadata_records import encode_event
+from storage.tiered.segment_metadata import SegmentState
+from tests.storage.tiered.test_metadata_records import DELETE, SEGMENT, UPDATE
+from tests.support.apache_kafka import run_tool, unavailable_reason
+
+pytestmark = pytest.mark.interop
+
+DUMP = "kafka.tools.DumpLogSegments"
+
+
+def retold() -> list[bytes]:
+    """What a leader writes when it prunes: all of it must be known to Kafka."""
+    metadata = MaterializedMetadata()
+    for event in (SEGMENT, UPDATE, DELETE, UPDATE._replace(state=SegmentState.DELETE_STARTED)):
+        metadata.apply(event)
+    (partition,) = metadata.partitions()
+    subjects = metadata.subjects(partition)
+    return [encode_event(event) for subject in subjects for event in metadata.events_of(subject)]
+
+
+def test_kafkas_dump_tool_prints_what_ours_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    values = [encode_event(event) for event in (SEGMENT, UPDATE, DELETE, UPDATE._replace(custom_metadata=None))]
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(
+        build_value_batch(values, 1, base_offset=0, leader_epoch=0)
+        + build_value_batch(retold(), 2, base_offset=4, leader_epoch=1)
+    )
+    options = ("--files", str(path), "--remote-log-metadata-decoder")
+    theirs = run_tool(DUMP, *options).splitlines()
+    assert run(["dump-log", *options]) == 0
+    assert capsys.readouterr().out.splitlines() == theirs
+    assert sum("payload: Remote" in line for line in theirs) == 7
