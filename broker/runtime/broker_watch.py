@@ -7,8 +7,9 @@ may have been one of them. That is only ever sooner than the end of the session,
 was wrong: the next heartbeat unfences the broker.
 
 An address says something by refusing only if it has answered since the broker was unfenced: what a broker advertises
-may be out of this controller's reach, or behind something that answers for it. A machine that is gone refuses nothing,
-nor does one behind a broken link: those are left to the session.
+may be out of this controller's reach, or behind something that answers for it. It is asked more than once: a broker
+listens a moment after it is unfenced, and a link may just be broken. A machine that is gone refuses nothing, nor does
+one behind a broken link: those are left to the session.
 """
 
 import asyncio
@@ -27,6 +28,10 @@ from protocol.errors import KafkaError
 CHECKS: Final = 2
 """Refusals in a row that are believed: the sockets of a process that ends do not close in one moment."""
 CHECK_INTERVAL_S: Final = 0.05
+INTRODUCTIONS: Final = 8
+"""How often an address may fail to answer before it is taken for one that never will."""
+INTRODUCTION_PAUSE_S: Final = 0.1
+"""After the first failure; doubled after each, so that all take less than half a minute."""
 MOST_AT_ONCE: Final = 32
 """Addresses asked at a time when a controller becomes active."""
 
@@ -93,11 +98,17 @@ class BrokerWatch:
         endpoint = broker.endpoints.get(self._listener) or next(iter(broker.endpoints.values()), None)
         if endpoint is not None:
             self._watched[broker.id] = watched = _Watched(broker.epoch, endpoint)
-            self._spawn(self._introduce(watched))
+            self._spawn(self._introduce(broker.id, watched))
 
-    async def _introduce(self, watched: _Watched) -> None:
-        async with self._slots:
-            watched.has_answered = await self._knock(watched.endpoint) is Answer.LISTENS
+    async def _introduce(self, broker_id: int, watched: _Watched) -> None:
+        for failures in range(INTRODUCTIONS):
+            async with self._slots:
+                watched.has_answered = await self._knock(watched.endpoint) is Answer.LISTENS
+            if watched.has_answered:
+                return
+            await asyncio.sleep(INTRODUCTION_PAUSE_S * 2**failures)
+            if self._watched.get(broker_id) is not watched:
+                return
 
     def on_heartbeat(self, broker_id: int, epoch: int, connection: HeartbeatConnection) -> None:
         """A heartbeat came on a connection."""

@@ -50,6 +50,7 @@ class Scene:
         self.controller = Fences()
         self.answers = list(answers)
         self.tasks: list[asyncio.Task[None]] = []
+        self.is_settling = True
         self.image = EMPTY_IMAGE
         self.watch = BrokerWatch(1, "INTERNAL", self.controller, self.knock, spawn=self.spawn)
 
@@ -74,7 +75,8 @@ class Scene:
             delta.replay(record)
         self.image = delta.apply(self.image.provenance)
         self.watch.on_metadata(delta, self.image)
-        await self.settle()
+        if self.is_settling:
+            await self.settle()
 
     async def introduce(self, epoch: int = EPOCH) -> None:
         endpoints = [BrokerEndpoint("EXTERNAL", "elsewhere", 1, 0), BrokerEndpoint("INTERNAL", *HERE)]
@@ -93,6 +95,7 @@ class Scene:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_watch, "CHECK_INTERVAL_S", 0)
+    monkeypatch.setattr(broker_watch, "INTRODUCTION_PAUSE_S", 0)
 
 
 async def test_a_broker_whose_connection_ends_and_whose_address_refuses_is_fenced() -> None:
@@ -116,6 +119,24 @@ async def test_an_address_that_never_answered_says_nothing_by_refusing(first: An
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == []
+
+
+@pytest.mark.parametrize("first", [Answer.REFUSED, Answer.UNKNOWN])
+async def test_an_address_may_take_a_moment_to_answer(first: Answer) -> None:
+    scene = Scene(first, first, Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    assert await scene.settle() == [(2, EPOCH)]
+
+
+async def test_nobody_goes_on_asking_for_an_earlier_life() -> None:
+    scene = Scene(*[Answer.REFUSED] * 9)
+    scene.is_settling = False
+    await scene.introduce()
+    first = scene.tasks[0]
+    await scene.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
+    await first
+    assert len(scene.answers) == 8
 
 
 async def test_a_broker_that_speaks_on_another_connection_is_left_alone() -> None:
