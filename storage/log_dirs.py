@@ -45,8 +45,8 @@ LOCK_FILE = ".lock"
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 STRAY_SUFFIX = "-stray"
-NOT_LOGS = frozenset({"__cluster_metadata-0", "remote-log-index-cache", "lost+found"})
-"""Directories among the logs that are not ours to load: the quorum's log, the cache of remote indexes, and what a
+NOT_LOGS = frozenset({"__cluster_metadata-0", "remote-log-index-cache", "remote-log-metadata", "lost+found"})
+"""Directories among the logs that are not ours to load: the quorum's log, what is cached of remote segments, and what a
 file system keeps at its root.
 """
 _MAX_NAME = 255
