@@ -7,7 +7,7 @@ lost their records to an unclean election; offsets of such a segment count as fa
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from storage.checkpoints import EpochStart
@@ -125,12 +125,15 @@ class BucketReader:
         """Of all that was listed of a partition."""
         faults: list[str] = []
         whole = [segment for segment in stored.segments if segment.is_complete]
-        read = self._map_all(self._segment_or_fault, whole)
-        segments = tuple(sorted(_good(read, faults), key=lambda each: (each.start_offset, each.end_offset)))
-        history, producer_id = self._latest(segments, faults)
+        segments = list(_good(self._map_all(self._segment_or_fault, whole), faults))
         log_start = self._log_start_or_fault(stored, faults)
-        return _inventory(
-            stored, segments, history, log_start, highest_producer_id=producer_id, faults=faults, whole=len(whole)
+        latest = latest_history(segments, self._indexes)
+        return inventory_of(
+            stored.partition,
+            segments,
+            replace(latest, faults=(*faults, *latest.faults)),
+            log_start,
+            incomplete=len(stored.segments) - len(whole),
         )
 
     def _segment_or_fault(self, stored: StoredSegment) -> RemoteSegment | str:
@@ -146,26 +149,49 @@ class BucketReader:
             faults.append(f"the log start offset of {stored.partition} cannot be read: {error}")
             return None
 
-    def _latest(self, segments: Sequence[RemoteSegment], faults: list[str]) -> tuple[Lineage, int]:
-        """The history of the latest segment whose history can be read, and its highest producer id."""
-        for segment in sorted(segments, key=_recency, reverse=True):
-            try:
-                entries = decode_epochs(self._indexes.read_index(segment, IndexKind.LEADER_EPOCH))
-                return Lineage(entries, segment.end_offset + 1), self._highest_producer_id(segment)
-            except (CorruptCheckpoint, CorruptRemoteData, RemoteResourceNotFound) as error:
-                faults.append(f"the history of {segment.id} cannot be read: {error}")
-        return Lineage((), 0), NO_PRODUCER_ID
 
-    def _highest_producer_id(self, segment: RemoteSegment) -> int:
+@dataclass(frozen=True, slots=True)
+class LatestHistory:
+    """What the segment says that was copied by the latest leader: the log's history up to its end, its producers there.
+
+    `faults` are sentences about segments that should have told, and about producers that are unknown.
+    """
+
+    lineage: Lineage
+    producers: ProducerState
+    faults: tuple[str, ...]
+
+
+def latest_history(segments: Iterable[RemoteSegment], indexes: IndexReader) -> LatestHistory:
+    """An empty one where no segment tells. Raises RetriableRemoteStorageError, RemoteStorageError."""
+    faults: list[str] = []
+    for segment in sorted(segments, key=recency, reverse=True):
         try:
-            content = self._indexes.read_index(segment, IndexKind.PRODUCER_SNAPSHOT)
-        except RemoteResourceNotFound:
-            return NO_PRODUCER_ID
-        state = ProducerState.decode(f"the producer snapshot of {segment.id}", content, segment.end_offset + 1)
-        return max(state.entries, default=NO_PRODUCER_ID)
+            entries = decode_epochs(indexes.read_index(segment, IndexKind.LEADER_EPOCH))
+            lineage = Lineage(entries, segment.end_offset + 1)
+            return LatestHistory(lineage, _producers(segment, indexes, faults), tuple(faults))
+        except (CorruptCheckpoint, CorruptRemoteData, RemoteResourceNotFound) as error:
+            faults.append(f"the history of {segment.id} cannot be read: {error}")
+    return LatestHistory(Lineage((), 0), ProducerState(), tuple(faults))
 
 
-def _recency(segment: RemoteSegment) -> tuple[int, int]:
+def _producers(segment: RemoteSegment, indexes: IndexReader, faults: list[str]) -> ProducerState:
+    """A segment may come without, from a log that is older than such snapshots (KIP-952)."""
+    end_offset = segment.end_offset + 1
+    unknown = ProducerState()
+    unknown.end_offset = unknown.snapshot_offset = end_offset
+    try:
+        content = indexes.read_index(segment, IndexKind.PRODUCER_SNAPSHOT)
+        return ProducerState.decode("the file", content, end_offset)
+    except RemoteResourceNotFound:
+        return unknown
+    except (CorruptCheckpoint, CorruptRemoteData) as error:
+        faults.append(f"the producers of {segment.id} cannot be read: {error}")
+        return unknown
+
+
+def recency(segment: RemoteSegment) -> tuple[int, int]:
+    """The highest belongs to the latest leader that copied, and is the last of its segments."""
     return segment.leader_epochs[-1].epoch, segment.end_offset
 
 
@@ -177,35 +203,35 @@ def _good(read: Iterable[RemoteSegment | str], faults: list[str]) -> Iterator[Re
             faults.append(found)
 
 
-def _inventory(
-    stored: StoredPartition,
-    segments: tuple[RemoteSegment, ...],
-    history: Lineage,
+def inventory_of(
+    partition: TopicIdPartition,
+    segments: Iterable[RemoteSegment],
+    latest: LatestHistory,
     log_start: LogStart | None,
     *,
-    highest_producer_id: int,
-    faults: list[str],
-    whole: int,
+    incomplete: int = 0,
 ) -> PartitionInventory:
-    needed = needed_segments(segments, history)
+    """Of segments that are whole."""
+    ordered = tuple(sorted(segments, key=lambda each: (each.start_offset, each.end_offset)))
+    history = latest.lineage
+    needed = needed_segments(ordered, history)
     said = 0 if log_start is None else log_start.log_start_offset
     first = min((segment.start_offset for segment in needed), default=history.end_offset)
     log_start_offset = max(said, first)
-    next_offset = max(history.end_offset, log_start_offset)
-    epochs = [segment.leader_epochs[-1].epoch for segment in segments]
+    epochs = [segment.leader_epochs[-1].epoch for segment in ordered]
     return PartitionInventory(
-        partition=stored.partition,
-        segments=segments,
+        partition=partition,
+        segments=ordered,
         needed=needed,
         history=history.entries,
         log_start_offset=log_start_offset,
-        next_offset=next_offset,
+        next_offset=max(history.end_offset, log_start_offset),
         holes=tuple(_holes(needed, history, log_start_offset)),
         highest_epoch=max([*epochs, -1 if log_start is None else log_start.leader_epoch]),
-        highest_producer_id=highest_producer_id,
+        highest_producer_id=max(latest.producers.entries, default=NO_PRODUCER_ID),
         cluster_id=None if log_start is None else log_start.cluster_id,
-        incomplete=len(stored.segments) - whole,
-        faults=tuple(faults),
+        incomplete=incomplete,
+        faults=latest.faults,
     )
 
 

@@ -148,7 +148,7 @@ def only_within(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[Re
     return tuple(segment for segment in segments if history.holds(segment))
 
 
-@pytest.mark.parametrize(("rule", "mistake"), [("_recency", furthest), ("needed_segments", only_within)])
+@pytest.mark.parametrize(("rule", "mistake"), [("recency", furthest), ("needed_segments", only_within)])
 def test_planted_mistakes_are_caught(rule: str, mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest history instead of the latest; segments that parted from it given up as a whole."""
     monkeypatch.setattr(f"storage.tiered.bucket_inventory.{rule}", mistake)
