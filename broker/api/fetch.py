@@ -17,7 +17,7 @@ nothing else leaves here.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -326,10 +326,16 @@ class _Fetch:
             if result.size_bytes:
                 self._count(target, result.size_bytes)
         if self.remote is not None:
-            self.remote.delivered(settled.listed)
+            self._leave_remote(self.remote, settled.listed)
         if self._context.api_version >= CURRENT_LEADER_FROM:
             response.node_endpoints = [NodeEndpoint(*address) for address in hints.addresses()]
         return response
+
+    def _leave_remote(self, remote: RemotePart, listed: Sequence[FetchTarget]) -> None:
+        """What nothing was begun for rests on nothing: the next request looks at it in any case."""
+        remote.delivered(listed)
+        for target in remote.refused:
+            self.opened.targets.recall(target)
 
     def _read(self, target: FetchTarget, room: int, *, first: bool) -> ReadResult:
         partition = self._source.find(target)

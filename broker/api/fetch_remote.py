@@ -47,6 +47,10 @@ class RemoteReading(Protocol):
     @property
     def wait_max_ms(self) -> int: ...
 
+    @property
+    def freed(self) -> Watches:
+        """Fires when one of those that were refused may try again."""
+
     def look(self, partition: Partition, target: FetchTarget, reader: Reader, /) -> RemoteRead | None:
         """The read from where a target stands; None if too many are under way."""
 
@@ -61,7 +65,7 @@ class RemotePart:
     def __init__(self, reading: RemoteReading) -> None:
         self._reading = reading
         self._awaited: dict[FetchTarget, RemoteRead] = {}
-        self._refused: set[FetchTarget] = set()
+        self._refused: dict[FetchTarget, tuple[Watches, ...]] = {}
         self._done: dict[FetchTarget, RemoteRead] = {}
         self.size_bytes = 0
 
@@ -80,7 +84,7 @@ class RemotePart:
         for target in due:
             self._awaited.pop(target, None)
             self._done.pop(target, None)
-            self._refused.discard(target)
+            self._refused.pop(target, None)
 
     def read(
         self, partition: Partition, target: FetchTarget, reader: Reader, limits: Limits, moved: ReadResult
@@ -95,7 +99,7 @@ class RemotePart:
         )
         read = self._reading.look(partition, target, reader)
         if read is None:
-            self._refused.add(target)
+            self._refused[target] = (self._reading.freed, partition.marks)
         elif read.is_done:
             result.records = read.records(max(0, limits.max_bytes), min_one=limits.min_one)
             result.size_bytes = len(result.records)
@@ -110,7 +114,12 @@ class RemotePart:
     def bounds_of(self, target: FetchTarget) -> tuple[Watches, ...] | None:
         """What a target rests on that is awaited."""
         read = self._awaited.get(target)
-        return None if read is None else read.bounds
+        return self._refused.get(target) if read is None else read.bounds
+
+    @property
+    def refused(self) -> Iterable[FetchTarget]:
+        """Those that nothing was begun for."""
+        return self._refused
 
     def is_enough(self, size_bytes: int, min_bytes: int) -> bool:
         """Whether an answer of `size_bytes`, of which some are from here, should leave."""

@@ -171,6 +171,8 @@ class RemoteReads:
         quota_window_ms: int = 11_000,
     ) -> None:
         self.figures = RemoteReadFigures()
+        self.freed = Watches()
+        """Fires, for one at a time of those who were refused, when one read more may begin."""
         self.quota = RemoteReadQuota(clock, quota_window_ms)
         self._reader = reader
         self._locations = RemoteLocations(metadata)
@@ -259,8 +261,13 @@ class RemoteReads:
                 self._keep(read, result)
                 return
             if not await self._pause_until_wanted(read, pause_ms):
-                del self._open[read.key]
+                self._end(read)
                 return
+
+    def _end(self, read: RemoteRead) -> None:
+        """It is under way no longer."""
+        del self._open[read.key]
+        self.freed.fire_first()
 
     def _note_failure(self, read: RemoteRead, error: Exception) -> int:
         """Count it, say it once for as long as it lasts, or with all that is known of it where nobody expected it;
@@ -364,7 +371,7 @@ class RemoteReads:
         size = len(result.data)
         self.figures.bytes += size
         read.partition.traffic.remote_fetch_bytes += size
-        del self._open[read.key]
+        self._end(read)
         read.result, read.error = result, ErrorCode.NONE
         self._kept[read.key] = read
         self._kept_bytes += size

@@ -270,3 +270,10 @@ class Watches:
             for watch in tuple(self.armed):
                 watch.disarm()
                 watch.on_change()
+
+    def fire_first(self) -> None:
+        """Disarm and tell only the one that has been armed for longest: there is something for one."""
+        first = next(iter(self.armed), None)
+        if first is not None:
+            first.disarm()
+            first.on_change()

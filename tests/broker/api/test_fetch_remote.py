@@ -340,6 +340,34 @@ class TestQueue:
         plane.settle()
         assert [offsets(entry) for entry in entries(again)] == [[0, 1], [0, 1]]
 
+    def test_who_was_refused_first_is_next(self, plane: TieredPlane) -> None:
+        plane.read_settings = replace(plane.read_settings, reads_max=1)
+        plane.create_tiered_topic("m", 3)
+        for index in range(3):
+            plane.make_remote(2, topic="m", index=index)
+        plane.pool.is_held = True
+        answers = [plane.fetch(at(0, index), topic="m") for index in range(3)]
+        for _ in range(3):
+            assert plane.pool.waiting == 1
+            plane.pool.run_one()
+            plane.loop.run_soon()
+        assert [offsets(only(answer)) for answer in answers] == [[0, 1]] * 3
+        assert plane.clock.monotonic_ms() == 0
+
+    def test_who_was_refused_looks_again_with_the_next_request(self, plane: TieredPlane) -> None:
+        """Even if the place that became free was taken by somebody who never came back for it."""
+        plane.read_settings = replace(plane.read_settings, reads_max=1)
+        plane.create_tiered_topic("m", 2)
+        for index in range(2):
+            plane.make_remote(2, topic="m", index=index)
+        plane.pool.is_held = True
+        plane.fetch(at(0), topic="m")
+        opening = plane.fetch(at(0, 1), topic="m", session=(0, 0))
+        plane.settle(500)
+        plane.pool.release()
+        plane.settle()
+        assert offsets(only(plane.fetch(session=(opening.value.session_id, 1)))) == [0, 1]
+
     def test_a_full_pool_is_tried_again(self, plane: TieredPlane) -> None:
         """Look-ups by time use the same threads."""
         plane.make_remote(2)

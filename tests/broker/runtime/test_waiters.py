@@ -170,6 +170,18 @@ def test_a_watch_on_two_bounds_fires_for_the_first_that_changes() -> None:
     assert fired == ["changed"]
 
 
+def test_firing_the_first_leaves_the_others_armed() -> None:
+    told: list[str] = []
+    bound = Watches()
+    bound.fire_first()
+    for name in ("a", "b", "c"):
+        Watch((bound,), partial(told.append, name)).arm()
+    bound.fire_first()
+    bound.fire_first()
+    assert told == ["a", "b"]
+    assert len(bound.armed) == 1
+
+
 def test_a_watch_armed_again_while_firing_waits_for_the_next_change() -> None:
     fired: list[str] = []
     bound = Watches()
