@@ -1,0 +1,144 @@
+"""Remote metadata over real sockets: managers in this process, the topic on a node of ours."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from immutables import Map
+
+from broker.client import Client, ClientConfig
+from broker.clock import SystemClock
+from broker.metadata.cluster_image import BrokerRegistration, ClusterImage, Endpoint
+from broker.metadata.delta import MetadataDelta
+from broker.metadata.image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.partition import PartitionRegistration
+from broker.metadata.topic_image import TopicImage, TopicsImage
+from broker.net.peer import TcpConnect
+from broker.runtime.io_thread import IoThread
+from broker.runtime.metadata_cache import MetadataCache
+from broker.runtime.remote_metadata_client import NetworkMetadataClient
+from broker.runtime.remote_metadata_settings import TOPIC, parse_remote_metadata_settings
+from broker.runtime.remote_metadata_snapshots import MetadataSnapshots
+from broker.runtime.remote_metadata_topic import TopicRemoteMetadata
+from broker.runtime.waiters import Deadlines
+from protocol.primitives import ZERO_UUID
+from storage.files import OsFileSystem
+from storage.tiered.segment_metadata import SegmentState
+from tests.broker.runtime.test_remote_metadata_topic import PARTITION, segment, update
+from tests.support.manual_loop import ManualLoop
+from tests.support.metadata_brokers import CountedCreation
+from tests.support.metadata_topic import LedLogs, MetadataTopic
+from tests.support.ottla_node import OttlaNode
+
+pytestmark = pytest.mark.integration
+
+COUNT = 2
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[OttlaNode]:
+    with OttlaNode(tmp_path) as running:
+        ottla("topics", running, "--create", "--topic", TOPIC, "--partitions", str(COUNT))
+        yield running
+
+
+def ottla(command: str, node: OttlaNode, *arguments: str) -> None:
+    line = [sys.executable, "-m", "broker", command, "--bootstrap-server", node.bootstrap, *arguments]
+    subprocess.run(line, check=True, capture_output=True)
+
+
+def image_of(node: OttlaNode) -> MetadataImage:
+    """What a broker would know of the topic."""
+    with Client(ClientConfig.parse(node.bootstrap)) as client:
+        (found,) = client.metadata([TOPIC]).topics
+    registrations = {
+        one.partition_index: PartitionRegistration((1,), (1,), one.leader_id, one.leader_epoch, 0)
+        for one in found.partitions
+    }
+    topic = TopicImage(TOPIC, found.topic_id, Map(registrations))
+    broker = BrokerRegistration(
+        1, 1, ZERO_UUID, {"INTERNAL": Endpoint("127.0.0.1", node.port)}, {}, None, False, False, ()
+    )
+    return EMPTY_IMAGE._replace(
+        topics=TopicsImage(Map({TOPIC: topic}), Map({topic.id: topic}), COUNT), brokers=ClusterImage(Map({1: broker}))
+    )
+
+
+class Manager:
+    """One broker's, on the running loop."""
+
+    def __init__(self, node: OttlaNode, directory: Path) -> None:
+        loop = asyncio.get_running_loop()
+        settings = parse_remote_metadata_settings({"remote.log.metadata.topic.num.partitions": str(COUNT)})
+        self._metadata = MetadataCache()
+        self._io = IoThread(loop)
+        client = NetworkMetadataClient(
+            7, self._metadata, settings, SystemClock(), loop, TcpConnect(loop), listener="INTERNAL"
+        )
+        self.metadata = TopicRemoteMetadata(
+            client,
+            CountedCreation(),
+            MetadataSnapshots(OsFileSystem(), str(directory), self._io),
+            LedLogs(MetadataTopic(ManualLoop(), COUNT, [99]), 7),
+            loop,
+            Deadlines(loop),
+            settings,
+        )
+        image = image_of(node)
+        self._metadata.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
+        self.metadata.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
+
+    async def close(self) -> None:
+        await self.metadata.close()
+        await self._io.stop()
+
+
+def test_managers_share_what_they_know_through_a_node(node: OttlaNode, tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Manager(node, tmp_path / "here"), Manager(node, tmp_path / "there")
+        for manager in (here.metadata, there.metadata):
+            manager.assign([PARTITION], [])
+            await asyncio.wait_for(manager.wait_until_ready(PARTITION), 10)
+        await asyncio.wait_for(here.metadata.add(segment(1)), 10)
+        await asyncio.wait_for(here.metadata.update(update(segment(1), SegmentState.COPY_FINISHED)), 10)
+        await asyncio.wait_for(there.metadata.add(segment(2)), 10)
+        known = there.metadata.segments(PARTITION)
+        assert [one.state for one in known] == [SegmentState.COPY_FINISHED, SegmentState.COPY_STARTED]
+        await here.close()
+        restarted = Manager(node, tmp_path / "here")
+        restarted.metadata.assign([PARTITION], [])
+        await asyncio.wait_for(restarted.metadata.wait_until_ready(PARTITION), 10)
+        assert restarted.metadata.segments(PARTITION) == known
+        await restarted.close()
+        await there.close()
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_was_away_begins_anew_where_the_log_was_cut_off(node: OttlaNode, tmp_path: Path) -> None:
+    async def run() -> None:
+        first = Manager(node, tmp_path / "first")
+        first.metadata.assign([PARTITION], [])
+        await asyncio.wait_for(first.metadata.wait_until_ready(PARTITION), 10)
+        await asyncio.wait_for(first.metadata.add(segment(1)), 10)
+        await asyncio.wait_for(first.metadata.add(segment(2)), 10)
+        (tmp_path / "cut.json").write_text(
+            '{"version": 1, "partitions": ['
+            + ", ".join(f'{{"topic": "{TOPIC}", "partition": {number}, "offset": -1}}' for number in range(COUNT))
+            + "]}"
+        )
+        ottla("delete-records", node, "--offset-json-file", str(tmp_path / "cut.json"))
+        second = Manager(node, tmp_path / "second")
+        second.metadata.assign([PARTITION], [])
+        await asyncio.wait_for(second.metadata.wait_until_ready(PARTITION), 10)
+        assert second.metadata.segments(PARTITION) == []
+        await asyncio.wait_for(second.metadata.add(segment(3)), 10)
+        assert second.metadata.segments(PARTITION) == [segment(3)]
+        assert len(first.metadata.segments(PARTITION)) == 3
+        await first.close()
+        await second.close()
+
+    asyncio.run(run())
