@@ -20,6 +20,8 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, Segment
 from storage.tiered.topic_object import TopicDescription
 
 REMOTE_STORAGE = "remote.storage.enable"
+RETENTION_MS = "retention.ms"
+DEFAULT_RETENTION_MS = 604_800_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,7 @@ def plan_topic(
     numbers = range(evidence.partition_count)
     plans = tuple(_partition(evidence, number, known.get(number), options, exists=exists) for number in numbers)
     described = {} if description is None else description.configs
+    configs = {**described, REMOTE_STORAGE: "true", **options.configs}
     return TopicPlan(
         topic=evidence.topic,
         topic_id=evidence.topic_id,
@@ -136,10 +139,10 @@ def plan_topic(
         term=evidence.highest_epoch + 1,
         leader_epoch=evidence.highest_epoch + 2,
         replication_factor=_factor(description, options),
-        configs={**described, REMOTE_STORAGE: "true", **options.configs},
+        configs=configs,
         min_next_producer_id=1 + max([-1, *(each.highest_producer_id for each in evidence.partitions.values())]),
         refusals=tuple(_refusals(evidence, known, topics, options)),
-        warnings=tuple(_warnings(evidence)),
+        warnings=tuple([*_warnings(evidence), *([] if exists else _expiring(evidence, configs, options.now_ms))]),
     )
 
 
@@ -249,3 +252,17 @@ def _warnings(evidence: TopicEvidence) -> list[str]:
             " the defaults."
         )
     return warnings
+
+
+def _expiring(evidence: TopicEvidence, configs: Mapping[str, str], now_ms: int) -> list[str]:
+    """Time went on while the topic was lost, and retention does not wait."""
+    text = configs.get(RETENTION_MS, str(DEFAULT_RETENTION_MS))
+    retention_ms = int(text) if text.lstrip("-").isdigit() else DEFAULT_RETENTION_MS
+    needed = [segment for inventory in evidence.partitions.values() for segment in inventory.needed]
+    old = [segment for segment in needed if segment.max_timestamp_ms < now_ms - retention_ms]
+    if retention_ms < 0 or not old:
+        return []
+    return [
+        f"{len(old)} of {len(needed)} segments are older than {RETENTION_MS}={retention_ms} and go as soon as the topic"
+        f" is there again: --topic-config {RETENTION_MS}=-1 keeps them."
+    ]

@@ -48,7 +48,7 @@ class Scene(Bucket):
             replication_factor=3,
             cluster_id=cluster_id,
             metadata_offset=1,
-            configs={"retention.ms": "77"},
+            configs={"retention.ms": "77000"},
         )
         TopicWriter(self.store, DIRECTORY, leader_epoch=term).write(description)
 
@@ -129,7 +129,7 @@ def test_a_lost_topic_comes_back_under_its_id_above_all_epochs(scene: Scene) -> 
     assert (plan.topic, plan.topic_id) == ("foo", FOO.topic_id)
     assert (plan.term, plan.leader_epoch) == (12, 13)
     assert plan.replication_factor == 3
-    assert plan.configs == {"retention.ms": "77", "remote.storage.enable": "true"}
+    assert plan.configs == {"retention.ms": "77000", "remote.storage.enable": "true"}
     assert [(each.log_start_offset, each.next_offset) for each in plan.partitions] == [
         (0, 0),
         (0, 4),
@@ -153,6 +153,18 @@ def test_options_outrank_the_description(scene: Scene) -> None:
     scene.describe()
     plan = scene.plan(options=replace(OPTIONS, replication_factor=1, configs={"retention.ms": "-1"}))
     assert (plan.replication_factor, plan.configs["retention.ms"]) == (1, "-1")
+
+
+def test_it_is_told_what_retention_would_take_at_once(scene: Scene) -> None:
+    """The segments' records are of 500 ms after 1970."""
+    scene.copy(0, 9, [(0, 0)])
+    scene.describe()
+    late = replace(OPTIONS, now_ms=77_501)
+    assert scene.plan(options=replace(late, now_ms=77_500)).warnings == ()
+    [warning] = scene.plan(options=late).warnings
+    assert warning.startswith("1 of 1 segments are older than retention.ms=77000")
+    assert scene.plan(options=replace(late, configs={"retention.ms": "-1"})).warnings == ()
+    assert scene.plan(ALIVE, late).warnings == ()
 
 
 def test_the_log_start_offset_is_honoured(scene: Scene) -> None:
