@@ -11,8 +11,9 @@ from protocol.records.builder import Record, build_batch
 from storage.files import write_file
 from storage.index.transaction import AbortedTxn
 from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RetriableRemoteStorageError
+from storage.tiered.forgetting_storage import ForgettingStorage
 from storage.tiered.index_cache import IndexCache
-from storage.tiered.remote_storage import IndexKind
+from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.storage.tiered.segments import PARTITION
 from tests.support.memory_files import MemoryFileSystem, checked
@@ -223,6 +224,17 @@ class TestRoom:
         stage.cache.forget([segments[0].id.id, Uuid(b"\xaa" * 16)])
         assert stage.names() == files_of(segments[1])
         assert stage.cache.size_bytes == SIZE
+
+    def test_what_is_deleted_from_remote_storage_is_forgotten(self, stage: Stage) -> None:
+        storage: RemoteStorageManager = ForgettingStorage(stage.storage, stage.cache)
+        segment = stage.segment(aborted=True)
+        stage.use(segment)
+        assert len(storage.read_index(segment, IndexKind.TRANSACTION)) == 34
+        assert len(b"".join(storage.read_segment(segment, 0))) == segment.size_bytes
+        storage.delete_segment(segment)
+        assert stage.names() == []
+        with pytest.raises(RemoteResourceNotFound), stage.cache.hold(segment):
+            pass
 
     def test_readers_and_eviction_race_in_peace(self) -> None:
         stage = Stage(max_bytes=SIZE)
