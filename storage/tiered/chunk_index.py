@@ -108,16 +108,18 @@ def _check_sizes(chunk_size: int, file_size: int, stored_sizes: Iterable[int]) -
         raise ValueError("a size below zero")
 
 
-def chunk_index(chunk_size: int, file_size: int, stored_sizes: Sequence[int], *, is_fixed: bool) -> ChunkIndex:
-    """The index of a file that was stored in chunks of `stored_sizes`; `is_fixed` if all but the last must be alike.
+def chunk_index(
+    chunk_size: int, file_size: int, stored_sizes: Sequence[int], stored_chunk_size: int | None
+) -> ChunkIndex:
+    """The index of a file that was stored in chunks of `stored_sizes`.
 
-    Raises ValueError.
+    `stored_chunk_size` is what every whole chunk makes; None where that depends on the chunk. Raises ValueError.
     """
-    if not is_fixed and stored_sizes:
+    if stored_chunk_size is None and stored_sizes:
         return VariableChunkIndex(chunk_size, file_size, tuple(stored_sizes))
-    first, final = (stored_sizes[0], stored_sizes[-1]) if stored_sizes else (chunk_size, 0)
-    index = FixedChunkIndex(chunk_size, file_size, first, final)
-    if index.count != len(stored_sizes) or any(size != first for size in stored_sizes[:-1]):
+    whole = chunk_size if stored_chunk_size is None else stored_chunk_size
+    index = FixedChunkIndex(chunk_size, file_size, whole, stored_sizes[-1] if stored_sizes else 0)
+    if index.count != len(stored_sizes) or any(size != whole for size in stored_sizes[:-1]):
         raise ValueError(f"chunks stored in {len(stored_sizes)} pieces that are not alike, for {file_size} bytes")
     return index
 

@@ -8,7 +8,6 @@ import base64
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
@@ -19,6 +18,7 @@ from storage.tiered.errors import CorruptRemoteData, RemoteStorageError
 from storage.tiered.manifest import SegmentEncryption
 from storage.tiered.oaep import OaepError, decrypt, encrypt
 from storage.tiered.segment_cipher import AAD_BYTES, KEY_BYTES, SegmentCipher
+from storage.tiered.segment_writer import NewKey
 from storage.tiered.settings import KeyPairFiles
 
 _MIN_KEY_BITS = 2048
@@ -29,13 +29,6 @@ _MIN_KEY_BITS = 2048
 class KeyPair:
     public: RSAPublicKey
     private: RSAPrivateKey
-
-
-class NewKey(NamedTuple):
-    """Of a segment about to be stored: what encrypts it, and what its manifest says."""
-
-    cipher: SegmentCipher
-    encryption: SegmentEncryption
 
 
 class DataKeys:

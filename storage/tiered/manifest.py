@@ -4,7 +4,7 @@ JSON, as Aiven's plugin writes it, version 1. It is put last and deleted first: 
 whole segment. From `remoteLogSegmentMetadata` a bucket alone gives back what the metadata topic knew: the state is
 that the copy was finished, the size is that of the chunk index, the transaction index is there or not. That plugin
 never reads this object, nor cares what else is in it, so what it has no place for is kept there: the custom metadata,
-and CRC-32Cs of what was stored, chunk by chunk and index by index.
+CRC-32Cs of what was stored, chunk by chunk and index by index, and one of the manifest itself, at its very end.
 """
 
 import base64
@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
+from protocol.records.compiled import crc32c
 from protocol.records.compression import Codec, compress, decompress
 from protocol.records.errors import MalformedRecords
 from storage.tiered.chunk_index import (
@@ -40,6 +41,10 @@ _VERSION = "1"
 _MAX_SIZES_BYTES = 10 * 1024 * 1024
 """Of the encoded sizes of chunks: the limit of those who read our manifests, too."""
 _CRC = struct.Struct(">I")
+_OWN_CRC = b',"manifestCrc32c":"'
+"""Eight hexadecimal digits follow, always: custom metadata tell how long the manifest is, and it tells them."""
+_END = b"}}"
+"""Of the object with the CRC, and of the document."""
 
 INDEX_NAMES: Mapping[IndexKind, str] = MappingProxyType(
     {
@@ -107,14 +112,25 @@ def encode_manifest(manifest: SegmentManifest) -> bytes:
     }
     if manifest.encryption is not None:
         document["encryption"] = {"dataKey": manifest.encryption.data_key, "aad": _base64(manifest.encryption.aad)}
-    if manifest.segment is not None:
-        document["remoteLogSegmentMetadata"] = _segment_json(manifest.segment) | _crcs_json(manifest)
+    if manifest.segment is None:
+        return _json(document)
+    document["remoteLogSegmentMetadata"] = _segment_json(manifest.segment) | _crcs_json(manifest)
+    content = _json(document).removesuffix(_END)
+    return content + _OWN_CRC + _own_crc(content) + _END
+
+
+def _own_crc(content: bytes) -> bytes:
+    return b'%08x"' % crc32c(content)
+
+
+def _json(document: dict[str, object]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def decode_manifest(content: bytes) -> SegmentManifest:
     """Raises CorruptRemoteData, and RemoteStorageError for a version that is not known here."""
     try:
+        _check_own_crc(content)
         fields = JsonFields.parse(content)
         version = fields.text("version")
         if version == _VERSION:
@@ -122,6 +138,12 @@ def decode_manifest(content: bytes) -> SegmentManifest:
     except (ValueError, MalformedRecords) as error:
         raise CorruptRemoteData(f"not the manifest of a segment: {error}") from error
     raise RemoteStorageError(f"the manifest of a segment has version {version}, which is not known here")
+
+
+def _check_own_crc(content: bytes) -> None:
+    covered, found, crc = content.rpartition(_OWN_CRC)
+    if found and crc.removesuffix(_END) != _own_crc(covered):
+        raise ValueError("its CRC is another")
 
 
 def _decode(fields: JsonFields) -> SegmentManifest:

@@ -23,6 +23,8 @@ OVERHEAD_BYTES = IV_BYTES + TAG_BYTES
 class SegmentCipher:
     """Implements ChunkCipher."""
 
+    overhead_bytes = OVERHEAD_BYTES
+
     def __init__(self, data_key: bytes, aad: bytes) -> None:
         self._aead = AESGCM(data_key)
         self._aad = aad

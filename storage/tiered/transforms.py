@@ -20,9 +20,12 @@ _ZSTD_OVERHEAD_BYTES = 1024
 class ChunkCipher(Protocol):
     """Seals chunks with the key of one segment. Several threads may use it at once."""
 
-    def seal(self, chunk: Buffer) -> Buffer:
-        """The sealed chunk is longer by the same number of bytes, whatever the chunk."""
+    @property
+    def overhead_bytes(self) -> int:
+        """By how much every sealed chunk is longer."""
         ...
+
+    def seal(self, chunk: Buffer) -> Buffer: ...
 
     def open(self, sealed: Buffer) -> Buffer:
         """Raises CorruptRemoteData for anything that was not sealed with this key."""
@@ -35,6 +38,12 @@ class ChunkTransform:
 
     compresses: bool = False
     cipher: ChunkCipher | None = None
+
+    def stored_size(self, size: int) -> int | None:
+        """Of every chunk of `size` bytes; None where it depends on the chunk."""
+        if self.compresses:
+            return None
+        return size if self.cipher is None else size + self.cipher.overhead_bytes
 
     def store(self, chunk: Buffer) -> Buffer:
         if self.compresses:

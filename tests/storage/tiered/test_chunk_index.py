@@ -43,7 +43,7 @@ def test_chunks_cover_file_and_object_without_gap(size: int, total: int, is_fixe
     stored = (
         [size + 28] * count if is_fixed else data.draw(st.lists(st.integers(1, 99), min_size=count, max_size=count))
     )
-    index = chunk_index(size, total, stored, is_fixed=is_fixed)
+    index = chunk_index(size, total, stored, size + 28 if is_fixed else None)
     chunks = [index.chunk(number) for number in range(index.count)]
     assert [chunk.stored_size for chunk in chunks] == stored
     assert sum(chunk.size for chunk in chunks) == total
@@ -63,10 +63,21 @@ def test_the_chunks_of_a_range_are_those_that_share_bytes_with_it(size: int, tot
     assert list(chunks_of(index, first, last)) == expected
 
 
-@pytest.mark.parametrize("sizes", [(100, 110, 30), (110, 30), (110, 110, 110, 30)])
+@pytest.mark.parametrize("sizes", [(100, 110, 30), (100, 100, 30), (110, 30), (110, 110, 110, 30)])
 def test_chunks_that_are_not_alike_are_not_fixed(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="not alike"):
-        chunk_index(100, 250, sizes, is_fixed=True)
+        chunk_index(100, 250, sizes, 110)
+
+
+def test_a_file_of_less_than_a_chunk_still_tells_what_a_whole_one_would_make() -> None:
+    assert chunk_index(100, 30, [58], 128) == FixedChunkIndex(100, 30, 128, 58)
+    assert chunk_index(100, 30, [12], None) == VariableChunkIndex(100, 30, (12,))
+
+
+def test_an_empty_file_has_no_chunks() -> None:
+    for stored_chunk_size in (128, None):
+        index = chunk_index(100, 0, [], stored_chunk_size)
+        assert (index.count, index.stored_size) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The examples in JSON are in the form that Aiven's plugin 1.x writes, without and with what only Ottla adds."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -53,8 +54,10 @@ FIXED_JSON = (
 PLAIN_JSON = f'{{"version":"1",{FIXED_JSON},{INDEXES_JSON},"compression":false,{METADATA_JSON}}}'
 
 
-def test_a_manifest_is_written_as_the_plugin_writes_it() -> None:
-    assert encode_manifest(MANIFEST).decode() == PLAIN_JSON
+def test_a_manifest_is_written_as_the_plugin_writes_it_but_for_its_crc() -> None:
+    content = encode_manifest(MANIFEST).decode()
+    assert re.sub(r',"manifestCrc32c":"[0-9a-f]{8}"', "", content) == PLAIN_JSON
+    assert decode_manifest(content.encode()) == MANIFEST
 
 
 def test_a_manifest_of_the_plugin_is_read() -> None:
@@ -105,6 +108,7 @@ def test_what_ottla_adds_is_hidden_where_the_plugin_does_not_look() -> None:
     assert decode_manifest(encoded) == manifest
     document, plain = json.loads(encoded), json.loads(PLAIN_JSON)
     assert document.pop("remoteLogSegmentMetadata").keys() - plain.pop("remoteLogSegmentMetadata").keys() == {
+        "manifestCrc32c",
         "customMetadata",
         "chunkCrc32cs",
         "indexCrc32cs",
@@ -165,6 +169,16 @@ def test_damaged_sizes_of_chunks_are_named(sizes: str) -> None:
     )
     with pytest.raises(CorruptRemoteData):
         decode_manifest(PLAIN_JSON.replace(FIXED_JSON, variable).encode())
+
+
+@given(st.integers(0, len(encode_manifest(MANIFEST)) - 1), st.integers(0, 7))
+def test_no_flipped_bit_changes_what_a_manifest_says(position: int, bit: int) -> None:
+    content = bytearray(encode_manifest(MANIFEST))
+    content[position] ^= 1 << bit
+    try:
+        assert decode_manifest(bytes(content)) == MANIFEST
+    except RemoteStorageError:
+        return
 
 
 @given(st.integers(0, len(PLAIN_JSON) - 1), st.binary(min_size=1, max_size=3))
