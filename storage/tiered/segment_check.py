@@ -34,16 +34,19 @@ class SegmentCheck:
 
     def faults(self, segment: RemoteSegment, stored: StoredSegment) -> list[str]:
         """`segment` as metadata have it, `stored` as it was listed."""
+        sentences: list[str] = []
         try:
-            manifest = self._reader.manifest(stored)
-            return [
-                *_sizes(manifest, stored),
-                *_metadata(manifest, segment),
-                *self._log(segment),
-                *self._indexes(segment, manifest),
-            ]
+            sentences.extend(self._all(segment, stored))
         except (CorruptRemoteData, RemoteResourceNotFound, ObjectNotFound) as error:
-            return [str(error)]
+            sentences.append(str(error))
+        return sentences
+
+    def _all(self, segment: RemoteSegment, stored: StoredSegment) -> Iterator[str]:
+        manifest = self._reader.manifest(stored)
+        yield from _sizes(manifest, stored)
+        yield from _metadata(manifest, segment)
+        yield from self._log(segment)
+        yield from self._indexes(segment, manifest)
 
     def _log(self, segment: RemoteSegment) -> Iterator[str]:
         """Every batch: its checksum, and that offsets ascend within the segment."""
