@@ -14,7 +14,6 @@ from storage.tiered.segment_metadata import (
     PartitionDeleteState,
     RemoteSegment,
     RemoteSegmentId,
-    SegmentEpoch,
     SegmentState,
     SegmentUpdate,
     TopicIdPartition,
@@ -88,16 +87,15 @@ class MetadataCache:
             raise UnknownSegment(f"{update.id} is not known and cannot become {update.state.name}")
         present = self._table.state(row)
         check_segment(update.id, present, update.state)
-        segment = self._table.segment(row).updated(update)
         if present is SegmentState.COPY_FINISHED and update.state is not present:
-            self._withdraw(row, segment)
+            self._withdraw(row)
         if update.state is SegmentState.DELETE_FINISHED:
             self._unfinished.discard(row)
             self._table.remove(row)
             return
-        self._table.replace(row, segment)
+        self._table.update(row, update)
         if update.state is SegmentState.COPY_FINISHED and update.state is not present:
-            self._offer(row, segment)
+            self._offer(row)
 
     def delete_partition(self, event: PartitionDelete) -> None:
         """An event in the removal of the partition. Raises InvalidSegmentTransition."""
@@ -110,19 +108,20 @@ class MetadataCache:
         else:
             self.deletion = event
 
-    def _offer(self, row: int, segment: RemoteSegment) -> None:
+    def _offer(self, row: int) -> None:
         """A segment can be read from now on."""
         self._unfinished.discard(row)
-        for (epoch, first), last in _ranges(segment):
+        has_aborted = self._table.has_txn_index(row)
+        for epoch, first, last in self._ranges(row):
             intervals = self._epochs.get(epoch)
             if intervals is None:
                 intervals = self._epochs[epoch] = EpochIntervals()
-            intervals.add(first, last, row, not segment.txn_index_empty)
+            intervals.add(first, last, row, has_aborted)
 
-    def _withdraw(self, row: int, segment: RemoteSegment) -> None:
+    def _withdraw(self, row: int) -> None:
         """A segment cannot be read any more."""
         self._unfinished.add(row)
-        for (epoch, first), last in _ranges(segment):
+        for epoch, first, last in self._ranges(row):
             intervals = self._epochs[epoch]
             intervals.remove(first, last, row)
             if not intervals:
@@ -164,19 +163,15 @@ class MetadataCache:
     def _rows_of(self, epoch: int) -> Iterable[int]:
         intervals = self._epochs.get(epoch)
         rows = [] if intervals is None else list(intervals.rows())
-        rows += (row for row in self._unfinished if _holds(self._table.segment(row), epoch))
+        rows += (row for row in self._unfinished if any(one == epoch for one, _, _ in self._ranges(row)))
         return rows
 
-
-def _holds(segment: RemoteSegment, epoch: int) -> bool:
-    return any(candidate == epoch for (candidate, _), _ in _ranges(segment))
-
-
-def _ranges(segment: RemoteSegment) -> Iterator[tuple[SegmentEpoch, int]]:
-    """The epochs that have records in a segment, from where in it, and up to which offset."""
-    epochs = segment.leader_epochs
-    for number, (epoch, offset) in enumerate(epochs, 1):
-        first = max(offset, segment.start_offset)
-        last = epochs[number].start_offset - 1 if number < len(epochs) else segment.end_offset
-        if first <= last:
-            yield SegmentEpoch(epoch, first), last
+    def _ranges(self, row: int) -> Iterator[tuple[int, int, int]]:
+        """The epochs that have records in a segment, each with the first and the last offset of it there."""
+        start, end = self._table.offsets(row)
+        epochs = self._table.epochs(row)
+        for number, (epoch, offset) in enumerate(epochs, 1):
+            first = max(offset, start)
+            last = epochs[number].start_offset - 1 if number < len(epochs) else end
+            if first <= last:
+                yield epoch, first, last

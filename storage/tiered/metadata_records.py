@@ -128,6 +128,20 @@ def decode_event(value: bytes | None) -> MetadataEvent:
 
 
 def _decoded(value: bytes) -> MetadataEvent:
+    kind, position = _frame(value)
+    match kind:
+        case RemoteLogSegmentMetadataRecord.API_KEY:
+            return _segment(decode(RemoteLogSegmentMetadataRecord, value, RECORD_VERSION, position)[0])
+        case RemoteLogSegmentMetadataUpdateRecord.API_KEY:
+            return _update(decode(RemoteLogSegmentMetadataUpdateRecord, value, RECORD_VERSION, position)[0])
+        case RemotePartitionDeleteMetadataRecord.API_KEY:
+            return _delete(decode(RemotePartitionDeleteMetadataRecord, value, RECORD_VERSION, position)[0])
+        case _:
+            raise UndecodableEvent(f"record type {kind} is not known")
+
+
+def _frame(value: bytes) -> tuple[int, int]:
+    """The type of the record, and where it begins."""
     frame_version, position = decode_uvarint(value, 0)
     if frame_version != FRAME_VERSION:
         raise UndecodableEvent(f"frame version {frame_version} is not {FRAME_VERSION}")
@@ -135,15 +149,7 @@ def _decoded(value: bytes) -> MetadataEvent:
     version, position = decode_uvarint(value, position)
     if version != RECORD_VERSION:
         raise UndecodableEvent(f"version {version} of record type {kind} is not known")
-    match kind:
-        case RemoteLogSegmentMetadataRecord.API_KEY:
-            return _segment(decode(RemoteLogSegmentMetadataRecord, value, version, position)[0])
-        case RemoteLogSegmentMetadataUpdateRecord.API_KEY:
-            return _update(decode(RemoteLogSegmentMetadataUpdateRecord, value, version, position)[0])
-        case RemotePartitionDeleteMetadataRecord.API_KEY:
-            return _delete(decode(RemotePartitionDeleteMetadataRecord, value, version, position)[0])
-        case _:
-            raise UndecodableEvent(f"record type {kind} is not known")
+    return kind, position
 
 
 def _segment(record: RemoteLogSegmentMetadataRecord) -> RemoteSegment:

@@ -10,14 +10,27 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from protocol.primitives import Uuid
-from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
+from storage.tiered.segment_metadata import (
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentEpoch,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
 
 _ROW: Final = struct.Struct("<16sqqqqiiiBB")
 """Id, start and end offset, highest timestamp, time of the last event, size, broker, first epoch, state, flags."""
 _ID: Final = struct.Struct("<16s")
 _OFFSETS: Final = struct.Struct("<16xqq")
-_STATE_AT: Final = _ROW.size - 2
-_FLAGS_AT: Final = _ROW.size - 1
+_EVENT_TIME: Final = struct.Struct("<q")
+_EVENT_TIME_AT: Final = 40
+_BROKER: Final = struct.Struct("<i")
+_BROKER_AT: Final = 52
+_PLAIN_EPOCH: Final = struct.Struct("<i")
+_EPOCH_AT: Final = 56
+_STATE_AT: Final = 60
+_FLAGS_AT: Final = 61
 _ID_BYTES: Final = 16
 
 _TXN_INDEX_EMPTY: Final = 1
@@ -102,6 +115,16 @@ class SegmentTable:
         start, end = _OFFSETS.unpack_from(self._rows, row * _ROW.size)
         return start, end
 
+    def epochs(self, row: int) -> tuple[SegmentEpoch, ...]:
+        begin = row * _ROW.size
+        if self._rows[begin + _FLAGS_AT] & _HAS_EPOCHS:
+            return self._epochs[row]
+        epoch, start = _PLAIN_EPOCH.unpack_from(self._rows, begin + _EPOCH_AT)[0], self.offsets(row)[0]
+        return (SegmentEpoch(epoch, start),)
+
+    def has_txn_index(self, row: int) -> bool:
+        return not self._rows[row * _ROW.size + _FLAGS_AT] & _TXN_INDEX_EMPTY
+
     def add(self, segment: RemoteSegment) -> int:
         """The row of a segment that is new. Raises struct.error where a number is beyond what a record can hold."""
         row = self._free[-1] if self._free else len(self._rows) // _ROW.size
@@ -124,6 +147,16 @@ class SegmentTable:
         self._rows[row * _ROW.size : (row + 1) * _ROW.size] = self._pack(segment)
         self._forget_rest(row)
         self._keep_rest(row, segment)
+
+    def update(self, row: int, update: SegmentUpdate) -> None:
+        """As `RemoteSegment.updated`, in place."""
+        begin = row * _ROW.size
+        _EVENT_TIME.pack_into(self._rows, begin + _EVENT_TIME_AT, update.event_timestamp_ms)
+        _BROKER.pack_into(self._rows, begin + _BROKER_AT, update.broker_id)
+        self._rows[begin + _STATE_AT] = update.state
+        if update.custom_metadata is not None:
+            self._rows[begin + _FLAGS_AT] |= _HAS_CUSTOM
+            self._custom[row] = update.custom_metadata
 
     def remove(self, row: int) -> None:
         """Forget a segment."""
