@@ -31,6 +31,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "log-dirs": Command("log_dirs", "log_dirs", "Show log directories and the sizes of their partitions."),
     "delete-records": Command("delete_records", "delete_records", "Delete the oldest records of partitions."),
+    "remote": Command("remote", "remote", "Describe, verify, clean up or recover remote storage."),
     "broker-api-versions": Command("broker_api_versions", "broker_api_versions", "Show which APIs each broker serves."),
     "dump-log": Command("dump_log", "dump_log", "Print the content of log, index and snapshot files."),
     "console-producer": Command("console_producer", "console_producer", "Send lines from standard input."),
@@ -40,7 +41,6 @@ COMMANDS: dict[str, Command] = {
 NOT_LANDED: dict[str, str] = {
     "acls": "Access control lists",
     "transactions": "Transactions",
-    "remote": "Tiered storage",
     "perf-producer": "The producer benchmark",
     "perf-consumer": "The consumer benchmark",
 }

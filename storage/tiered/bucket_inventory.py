@@ -14,7 +14,13 @@ from storage.checkpoints import EpochStart
 from storage.errors import CorruptCheckpoint
 from storage.producer_state import ProducerState
 from storage.tiered.bucket_listing import StoredPartition, StoredSegment, newest_log_start
-from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RemoteStorageError
+from storage.tiered.errors import (
+    CorruptRemoteData,
+    ObjectNotFound,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from storage.tiered.lineage import NO_OFFSET, Lineage, decode_epochs
 from storage.tiered.log_start_object import LogStart, decode_log_start
 from storage.tiered.manifest import SegmentManifest, decode_manifest
@@ -139,8 +145,10 @@ class BucketReader:
     def _segment_or_fault(self, stored: StoredSegment) -> RemoteSegment | str:
         try:
             return self.segment(stored)
-        except (CorruptRemoteData, RemoteResourceNotFound) as error:
-            return str(error)
+        except RetriableRemoteStorageError:
+            raise
+        except (RemoteStorageError, ObjectNotFound) as error:
+            return f"{stored.id} cannot be read: {error}"
 
     def _log_start_or_fault(self, stored: StoredPartition, faults: list[str]) -> LogStart | None:
         try:

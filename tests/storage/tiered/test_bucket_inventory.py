@@ -178,6 +178,15 @@ def test_what_cannot_be_read_is_said(bucket: Bucket) -> None:
     assert (len(found.segments), len(found.faults), found.next_offset) == (1, 1, 10)
 
 
+def test_a_manifest_that_goes_meanwhile_is_said(bucket: Bucket) -> None:
+    kept = bucket.copy(0, 9, [(0, 0)])
+    gone = bucket.copy(10, 19, [(0, 10)], [(0, 0)])
+    [stored] = [each for each in walk(bucket.store, KEYS) if isinstance(each, StoredPartition)]
+    bucket.store.lose(KEYS.key(gone, ObjectSuffix.MANIFEST))
+    found = bucket.reader.inventory(stored)
+    assert (found.segments, len(found.faults)) == ((kept,), 1)
+
+
 def test_a_manifest_under_another_name_is_refused(bucket: Bucket) -> None:
     one = bucket.copy(0, 9, [(0, 0)])
     other = bucket.copy(10, 19, [(0, 10)], [(0, 0)])

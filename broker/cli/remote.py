@@ -1,0 +1,313 @@
+"""`ottla remote`: what is in remote storage, whether it agrees with what is known of it, and how it comes back."""
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import click
+
+from broker.cli.cluster_view import fill_configs, topics_of_metadata
+from broker.cli.failure import CommandFailed
+from broker.cli.options import client_options, json_option, key_value
+from broker.cli.output import print_json
+from broker.cli.session import session
+from broker.cli.tiering.auditing import Auditing
+from broker.cli.tiering.bucket import Bucket, open_bucket
+from broker.cli.tiering.cluster import Cluster
+from broker.cli.tiering.describing import Row, print_rows, row_of_bucket, rows_of_cluster
+from broker.cli.tiering.findings import document, lines, summary_line, verdict_document, verdict_line
+from broker.cli.tiering.metadata_topic import MetadataTopic, refuse_without_metadata
+from broker.cli.tiering.planning import Planning
+from broker.cli.tiering.progress import shown
+from broker.cli.tiering.recovering import Recovery, plan_document, plan_lines
+from broker.client import Client
+from protocol.primitives import Uuid, uuid_from_text
+from storage.tiered.audit import PartitionReport
+from storage.tiered.bucket_listing import StoredPartition, walk
+from storage.tiered.collection import TOOL_BROKER_ID
+from storage.tiered.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, Verdict
+from storage.tiered.recovery_plan import REMOTE_STORAGE, RecoveryOptions
+
+LOOK_UP_PATIENCE_S = 60
+"""For brokers to make logs and elect leaders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What most options of most commands say: which cluster, which bucket, which topic."""
+
+    bootstrap_server: str
+    command_config: str | None
+    config: str | None
+    overrides: tuple[str, ...]
+    topic: str | None
+
+    @contextmanager
+    def cluster(self) -> Iterator[tuple[Client, Cluster, MetadataTopic]]:
+        with session(self.bootstrap_server, self.command_config) as client:
+            yield client, Cluster(client), MetadataTopic(client, now_ms)
+
+    @contextmanager
+    def bucket(self) -> Iterator[Bucket]:
+        with open_bucket(self.config, self.overrides) as bucket:
+            yield bucket
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def where_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that are handed on together, as `where`."""
+
+    @functools.wraps(command)
+    def run(
+        bootstrap_server: str,
+        command_config: str | None,
+        config: str | None,
+        overrides: tuple[str, ...],
+        topic: str | None,
+        **rest: object,
+    ) -> None:
+        command(where=Where(bootstrap_server, command_config, config, overrides, topic), **rest)
+
+    options = (
+        click.option("--topic", metavar="TOPIC", help="Only this topic."),
+        click.option(
+            "--override",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting that beats file and environment.",
+        ),
+        click.option(
+            "--config",
+            metavar="FILE",
+            type=click.Path(),
+            help="A broker's server.properties: remote.log.storage.manager.class.name and rsm.config.* say where the"
+            " bucket is.",
+        ),
+        client_options,
+    )
+    return functools.reduce(lambda done, option: option(done), options, run)
+
+
+grace_option = click.option(
+    "--grace-ms",
+    type=click.IntRange(min=0),
+    default=DEFAULT_GRACE_MS,
+    show_default=True,
+    help=f"How old must be what is left over; a copy may be under way for {COPY_LEASE_MS} ms.",
+)
+
+
+@click.group("remote", short_help="Describe, verify, clean up or recover remote storage.")
+def remote() -> None:
+    """What is in remote storage: describe it, verify it, collect what is left over, and recover topics from it."""
+
+
+# -- describe ----------------------------------------------------------------------------------------------------------
+
+
+@remote.command("describe")
+@where_options
+@click.option("--from-bucket", is_flag=True, help="Read the bucket alone, and ask no cluster.")
+@json_option
+def describe(where: Where, from_bucket: bool, as_json: bool) -> None:
+    """Show what is where, per topic and partition: offsets, bytes and age."""
+    rows = _rows_of_bucket(where) if from_bucket else _rows_of_cluster(where)
+    if as_json:
+        print_json([row.document() for row in rows])
+    else:
+        print_rows(rows, now_ms())
+
+
+def _rows_of_bucket(where: Where) -> list[Row]:
+    with where.bucket() as bucket:
+        found = walk(bucket.store, bucket.keys, where.topic)
+        return [row_of_bucket(bucket.reader.inventory(each)) for each in found if isinstance(each, StoredPartition)]
+
+
+def _rows_of_cluster(where: Where) -> list[Row]:
+    with where.cluster() as (client, cluster, metadata):
+        known = list(metadata.catch_up_all()) if metadata.exists() else []
+        return rows_of_cluster(cluster, known, where.topic, _topics_with_tiering(client))
+
+
+def _topics_with_tiering(client: Client) -> list[str]:
+    topics = topics_of_metadata(client, None)
+    fill_configs(client, topics)
+    return [topic.name for topic in topics if topic.configs.get(REMOTE_STORAGE) == "true"]
+
+
+# -- verify ------------------------------------------------------------------------------------------------------------
+
+
+@remote.command("verify")
+@where_options
+@grace_option
+@click.option("--deep", is_flag=True, help="Read every live segment whole: sizes, checksums, offsets, indexes.")
+@json_option
+def verify(where: Where, grace_ms: int, deep: bool, as_json: bool) -> None:
+    """Reconcile the bucket with metadata and print what is not in order; exit with 1 if anything is."""
+    reports: list[PartitionReport] = []
+    damage: list[str] = []
+    with where.bucket() as bucket, where.cluster() as (_, cluster, metadata):
+        refuse_without_metadata(metadata)
+        auditing = Auditing(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms)
+        for report in shown(auditing.reports(where.topic), "partitions"):
+            reports.append(report)
+            found = auditing.deep_faults(report) if deep else []
+            damage += found
+            if not as_json:
+                _print([*lines(report), *found])
+        strangers = [f"stranger: {info.key} ({info.size} bytes)" for info in auditing.strangers]
+    if as_json:
+        print_json({"partitions": [document(report) for report in reports], "damaged": damage, "strangers": strangers})
+    else:
+        _print([*strangers, summary_line(reports)])
+    count = sum(len(list(lines(report))) for report in reports) + len(damage) + len(strangers)
+    if count:
+        raise CommandFailed(f"{count} finding(s): bucket and metadata do not agree.")
+
+
+def _print(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        click.echo(sentence)
+
+
+# -- collect -----------------------------------------------------------------------------------------------------------
+
+
+@remote.command("collect")
+@where_options
+@grace_option
+@click.option(
+    "--gone-topic",
+    "gone_topics",
+    multiple=True,
+    metavar="ID",
+    help="The id of a topic that the cluster does not have and will not have again: remove all that is left of it.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed.")
+@json_option
+def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Delete what is left over: objects without metadata, abandoned copies, half-deleted segments."""
+    gone = [_topic_id(text, "--gone-topic") for text in gone_topics]
+    removed: list[dict[str, object]] = []
+
+    def note(report: PartitionReport, verdict: Verdict) -> None:
+        removed.append(
+            {"topic": report.partition.topic, "partition": report.partition.partition} | verdict_document(verdict)
+        )
+        if not as_json:
+            click.echo(verdict_line(report, verdict))
+
+    with where.bucket() as bucket, where.cluster() as (_, cluster, metadata):
+        refuse_without_metadata(metadata)
+        if existing := [cluster.topics.names[each] for each in gone if each in cluster.topics.names]:
+            raise CommandFailed(f"--gone-topic is for topics that are gone, and {', '.join(existing)} is there.")
+        auditing = Auditing(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms, gone=gone)
+        objects = _collect(auditing, where.topic, note, dry_run=dry_run)
+    if as_json:
+        print_json({"dryRun": dry_run, "removed": removed, "otherObjects": objects})
+    else:
+        did = "would be removed" if dry_run else "removed"
+        click.echo(f"{len(removed)} segments and {len(objects)} other objects {did}")
+
+
+def _collect(
+    auditing: Auditing, topic: str | None, note: Callable[[PartitionReport, Verdict], None], *, dry_run: bool
+) -> list[str]:
+    """Returns the keys of what was removed beside segments."""
+    objects: list[str] = []
+    for report in shown(auditing.reports(topic), "partitions"):
+        objects += auditing.leftovers(report)
+        if not dry_run:
+            auditing.collect(report, functools.partial(note, report))
+            continue
+        for verdict in auditing.doomed(report):
+            note(report, verdict)
+    objects += auditing.topic_leftovers()
+    if not dry_run:
+        auditing.remove(objects)
+    return objects
+
+
+def _topic_id(text: str, option: str) -> Uuid:
+    try:
+        return uuid_from_text(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {text}: a topic id is 22 characters of base64.") from error
+
+
+# -- recover -----------------------------------------------------------------------------------------------------------
+
+
+@remote.command("recover")
+@where_options
+@click.option("--topic-id", metavar="ID", help="Which incarnation, where the bucket has several of a topic.")
+@click.option("--metadata-only", is_flag=True, help="Leave topics that do not exist alone.")
+@click.option("--all-topics", is_flag=True, help="Also make again every topic that does not exist.")
+@click.option(
+    "--from-cluster",
+    "from_clusters",
+    multiple=True,
+    metavar="CLUSTER_ID",
+    help="A cluster that is lost for good, whose topics are taken over.",
+)
+@click.option("--above-holes", is_flag=True, help="Where segments are lost, give up what lies below them.")
+@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Of topics that are made again.")
+@click.option(
+    "--topic-config", "configs", multiple=True, metavar="NAME=VALUE", help="A config that outranks the bucket's."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@json_option
+def recover(
+    where: Where,
+    topic_id: str | None,
+    metadata_only: bool,
+    all_topics: bool,
+    from_clusters: tuple[str, ...],
+    above_holes: bool,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Rebuild from the bucket alone: metadata that are lost (--metadata-only), a topic (--topic), or every topic of a
+    cluster (--all-topics).
+
+    Do this before anybody produces to the new cluster. It may be repeated, and goes on where it was cut short.
+    """
+    if sum((metadata_only, all_topics, where.topic is not None and not metadata_only)) != 1:
+        raise click.UsageError("Say what is lost: --metadata-only, --topic TOPIC or --all-topics.")
+    wanted_id = None if topic_id is None else _topic_id(topic_id, "--topic-id")
+    with where.bucket() as bucket, where.cluster() as (client, cluster, metadata):
+        options = RecoveryOptions(
+            now_ms=now_ms(),
+            cluster_id=cluster.cluster_id,
+            broker_id=TOOL_BROKER_ID,
+            above_holes=above_holes,
+            from_clusters=frozenset(from_clusters),
+            replication_factor=replication_factor,
+            configs=dict(key_value(text, "--topic-config") for text in configs),
+        )
+        planning = Planning(bucket, cluster, metadata, options)
+        say = functools.partial(click.echo, err=as_json)
+        recovery = Recovery(client, cluster, metadata, bucket, options, say=say, patience_s=LOOK_UP_PATIENCE_S)
+        plans = []
+        for plan in shown(planning.plans(where.topic, wanted_id, may_make=not metadata_only), "topics"):
+            plans.append(plan)
+            for line in plan_lines(plan):
+                say(line)
+            if not dry_run and not plan.refusals:
+                recovery.carry_out(plan)
+    if as_json:
+        print_json({"dryRun": dry_run, "topics": [plan_document(plan) for plan in plans]})
+    if refused := [plan.topic for plan in plans if plan.refusals]:
+        raise CommandFailed(f"not recovered: {', '.join(sorted(set(refused)))}.")
+    if where.topic is not None and not plans:
+        raise CommandFailed(f"the bucket has nothing of topic {where.topic!r} that could be recovered.")

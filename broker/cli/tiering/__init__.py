@@ -1,0 +1,1 @@
+"""What `ottla remote` does: buckets and clusters brought together, and told of."""

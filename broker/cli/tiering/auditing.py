@@ -1,0 +1,137 @@
+"""Bucket, cluster and metadata brought together for `ottla remote verify` and `collect`."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from broker.cli.tiering.bucket import Bucket
+from broker.cli.tiering.cluster import Cluster
+from protocol.primitives import Uuid, uuid_to_text
+from storage.tiered.audit import Audit, AuditContext, PartitionReport
+from storage.tiered.bucket_listing import StoredPartition, StoredTopic, topic_directory
+from storage.tiered.collection import Collection
+from storage.tiered.metadata_journal import MetadataJournal
+from storage.tiered.object_store import ObjectInfo
+from storage.tiered.reconcile import Finding, Verdict
+from storage.tiered.segment_check import SegmentCheck
+from storage.tiered.topic_object import read_topic
+
+Say = Callable[[str], None]
+
+
+class Auditing:
+    """One pass. `gone` are ids of topics that somebody says are gone for good, so that all that is theirs may go."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        cluster: Cluster,
+        journal: MetadataJournal,
+        *,
+        now_ms: Callable[[], int],
+        grace_ms: int,
+        gone: Iterable[Uuid] = (),
+    ) -> None:
+        self._bucket = bucket
+        self._cluster = cluster
+        self._journal = journal
+        self._now_ms = now_ms
+        self._grace_ms = grace_ms
+        self._gone = frozenset(gone)
+        self._owners: dict[Uuid, str | None] = {}
+        context = AuditContext(
+            now_ms=now_ms,
+            grace_ms=grace_ms,
+            log_start_offset=cluster.log_start_offset,
+            end_offset=bucket.reader.end_offset,
+            is_foreign=self._is_foreign,
+        )
+        self._audit = Audit(bucket.store, bucket.keys, journal, context)
+
+    @property
+    def strangers(self) -> list[ObjectInfo]:
+        """Objects in nobody's place; complete when `reports` is at its end."""
+        return self._audit.strangers
+
+    def reports(self, topic: str | None) -> Iterator[PartitionReport]:
+        return self._audit.partitions(topic)
+
+    def _is_foreign(self, stored: StoredPartition) -> bool:
+        """Whether another cluster says that a topic, or a partition, is its own."""
+        owner = self._owner_of(stored) or self._owner_of_topic(stored)
+        return owner not in (None, self._cluster.cluster_id)
+
+    def _owner_of(self, stored: StoredPartition) -> str | None:
+        try:
+            said = self._bucket.reader.log_start(stored)
+        except ValueError:
+            return None
+        return None if said is None else said.cluster_id
+
+    def _owner_of_topic(self, stored: StoredPartition) -> str | None:
+        topic_id, topic = stored.partition.topic_id, stored.partition.topic
+        if topic_id not in self._owners:
+            directory = topic_directory(self._bucket.keys, topic, topic_id)
+            try:
+                described = read_topic(self._bucket.store, directory)
+            except ValueError:
+                described = None
+            self._owners[topic_id] = None if described is None else described.cluster_id
+        return self._owners[topic_id]
+
+    # ---- verify
+
+    def deep_faults(self, report: PartitionReport) -> list[str]:
+        """Reads every live segment whole."""
+        check = SegmentCheck(self._bucket.reader, self._bucket.storage)
+        return [
+            f"{report.partition}: damaged: {verdict.segment.start_offset:020d}-"
+            f"{uuid_to_text(verdict.segment.id.id)}: {fault}"
+            for verdict in report.of(Finding.LIVE)
+            if verdict.segment is not None and verdict.objects is not None
+            for fault in check.faults(verdict.segment, verdict.objects)
+        ]
+
+    # ---- collect
+
+    def doomed(self, report: PartitionReport) -> list[Verdict]:
+        """What `collect` would remove of a partition."""
+        return [*report.collectable, *self._also(report)]
+
+    def collect(self, report: PartitionReport, on_removed: Callable[[Verdict], None]) -> int:
+        """How many segments are gone."""
+        bucket = self._bucket
+        collection = Collection(bucket.store, bucket.keys, self._journal, now_ms=self._now_ms, on_removed=on_removed)
+        return collection.remove(report, self._also(report))
+
+    def remove(self, keys: Sequence[str]) -> None:
+        if keys:
+            self._bucket.store.delete(keys)
+
+    def leftovers(self, report: PartitionReport) -> list[str]:
+        """Keys of what said where the log of a partition began that is gone."""
+        is_gone = report.is_deleted or report.partition.topic_id in self._gone
+        if report.exists or report.is_foreign or not is_gone:
+            return []
+        return [info.key for info in report.log_starts if self._is_old(info)]
+
+    def _also(self, report: PartitionReport) -> list[Verdict]:
+        if report.exists or report.is_foreign or report.partition.topic_id not in self._gone:
+            return []
+        chosen = set(map(id, report.collectable))
+        return [
+            verdict for verdict in report.verdicts if verdict.age_ms >= self._grace_ms and id(verdict) not in chosen
+        ]
+
+    def topic_leftovers(self) -> list[str]:
+        """Keys of what described topics that are gone; complete when `reports` is at its end."""
+        return [info.key for topic in self._audit.topics for info in self._described_in_vain(topic)]
+
+    def _described_in_vain(self, topic: StoredTopic) -> Sequence[ObjectInfo]:
+        owner = self._owners.get(topic.topic_id)
+        if topic.topic_id in self._cluster.topics.names or owner not in (None, self._cluster.cluster_id):
+            return ()
+        known = [each for each in self._journal.catch_up_all() if each.partition.topic_id == topic.topic_id]
+        is_deleted = bool(known) and all(each.is_being_deleted for each in known)
+        return [info for info in topic.objects if (is_deleted or topic.topic_id in self._gone) and self._is_old(info)]
+
+    def _is_old(self, info: ObjectInfo) -> bool:
+        return self._now_ms() - info.modified_ms >= self._grace_ms

@@ -1,0 +1,108 @@
+"""The bucket of a command: found by the settings that brokers have, so that a tool looks where they look."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.cli.failure import CommandFailed
+from broker.config.environment import settings_from_environment
+from broker.config.errors import ConfigError
+from broker.config.load import parse_override, read_properties
+from storage.files import OsFileSystem
+from storage.tiered.bucket_inventory import BucketReader
+from storage.tiered.collection import TOOL_BROKER_ID
+from storage.tiered.errors import ObjectStoreError, RemoteStorageError
+from storage.tiered.loading import CLASS_NAME_KEY, load_remote_storage, open_object_store
+from storage.tiered.object_keys import ObjectKeys
+from storage.tiered.object_store import ObjectStore
+from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
+from storage.tiered.settings import DEFAULT_PREFIX
+
+IMPL_PREFIX = "remote.log.storage.manager.impl.prefix"
+LOCAL = "local"
+LOCAL_ROOT = "storage.root"
+CHUNK_CACHE = "fetch.chunk.cache."
+UNKNOWN_CLUSTER = ""
+"""Of no use to storage that is only read and cleaned."""
+
+READERS = 16
+"""Manifests read at a time: each is a round trip to the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """`storage` reads what is compressed or encrypted; `reader` what recovery and audits need."""
+
+    store: ObjectStore
+    keys: ObjectKeys
+    storage: RemoteStorageManager
+    reader: BucketReader
+
+
+@contextmanager
+def open_bucket(path: str | None, overrides: Sequence[str]) -> Iterator[Bucket]:
+    """The bucket that a properties file, the environment and overrides name.
+
+    What goes wrong with it inside becomes CommandFailed.
+    """
+    settings = read_settings(path, overrides, os.environ)
+    class_name = settings.get(CLASS_NAME_KEY)
+    if class_name is None:
+        raise CommandFailed(f"{CLASS_NAME_KEY} says what remote storage there is: give --config FILE or --override.")
+    prefix = settings.get(IMPL_PREFIX, DEFAULT_PREFIX)
+    below = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+    with plain_store_failures():
+        opened = _open(class_name, below, prefix)
+        try:
+            with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as readers:
+                reader = BucketReader(opened.store, opened.keys, opened.storage, readers.map)
+                yield Bucket(opened.store, opened.keys, opened.storage, reader)
+        finally:
+            opened.storage.close()
+            opened.store.close()
+
+
+def read_settings(path: str | None, overrides: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """As brokers read them: overrides over environment over file. Nothing else in them is looked at."""
+    try:
+        settings = {} if path is None else read_properties(path)
+        settings |= settings_from_environment(environ)
+        return settings | dict(parse_override(override) for override in overrides)
+    except ConfigError as error:
+        raise CommandFailed(error.sentence) from error
+
+
+@contextmanager
+def plain_store_failures() -> Iterator[None]:
+    """Turns the errors of stores, and of settings, into CommandFailed."""
+    try:
+        yield
+    except (ObjectStoreError, RemoteStorageError) as error:
+        raise CommandFailed(f"remote storage: {str(error).rstrip('.')}.") from error
+
+
+class _Opened(NamedTuple):
+    store: ObjectStore
+    keys: ObjectKeys
+    storage: RemoteStorageManager
+
+
+def _open(class_name: str, settings: Mapping[str, str], prefix: str) -> _Opened:
+    """Without the chunk cache of brokers: one on disk may be in use by one of them. Raises CommandFailed."""
+    if class_name == LOCAL and not settings.get(LOCAL_ROOT):
+        raise CommandFailed(f"{prefix}{LOCAL_ROOT} must say in which directory the objects are.")
+    context = RemoteStorageContext(
+        fs=OsFileSystem(), cache_directory="", broker_id=TOOL_BROKER_ID, cluster_id=UNKNOWN_CLUSTER
+    )
+    uncached = {name: value for name, value in settings.items() if not name.startswith(CHUNK_CACHE)}
+    try:
+        opened = open_object_store(class_name, settings, context, local_root="", prefix=prefix)
+        loaded = load_remote_storage(
+            class_name, uncached | {f"{CHUNK_CACHE}class": "none"}, context, local_root="", prefix=prefix
+        )
+    except ValueError as error:
+        raise CommandFailed(str(error)) from error
+    return _Opened(opened.store, opened.keys, loaded.manager)

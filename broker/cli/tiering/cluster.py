@@ -1,0 +1,141 @@
+"""What a cluster says of its topics: ids, leaders, where logs begin and end, how much is on local disks."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.cli.offsets import CONSUMER_REPLICA_ID, EARLIEST, LATEST
+from broker.client import Client, raise_for
+from protocol.api_keys import ApiKey
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import MetadataResponseTopic
+from storage.tiered.recovery_plan import ClusterTopics
+from storage.tiered.segment_metadata import TopicIdPartition
+
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+ASKED_FROM = {EARLIEST: 1, LATEST: 1, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The version of ListOffsets from which on each may be asked for."""
+
+
+class PartitionName(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """Of one partition, as its leader has them: None for what nobody can tell now.
+
+    `local_start` is the first offset on local disks, `remote_end` the last that is known to be remote, -1 for none.
+    """
+
+    start: int | None = None
+    local_start: int | None = None
+    remote_end: int | None = None
+    end: int | None = None
+
+
+class Cluster:
+    """Looked up once and kept, until `refresh`. Raises KafkaError, ClientError."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._topics: dict[str, MetadataResponseTopic] = {}
+        self._bounds: dict[str, dict[int, LogBounds]] = {}
+        self.cluster_id = ""
+        self.refresh()
+
+    def refresh(self) -> None:
+        found = self._client.retrying(self._client.metadata)
+        self.cluster_id = found.cluster_id or ""
+        self._topics = {topic.name: topic for topic in found.topics if topic.name and not topic.error_code}
+        self._bounds = {}
+
+    @property
+    def topics(self) -> ClusterTopics:
+        ids = {name: topic.topic_id for name, topic in self._topics.items()}
+        return ClusterTopics({topic_id: name for name, topic_id in ids.items()}, ids)
+
+    def partition_count(self, topic: str) -> int:
+        """0 for a topic that does not exist."""
+        return len(self._topics[topic].partitions) if topic in self._topics else 0
+
+    def has(self, partition: TopicIdPartition) -> bool:
+        """Whether there is this partition of this incarnation of the topic."""
+        topic = self._topics.get(partition.topic)
+        return (
+            topic is not None and topic.topic_id == partition.topic_id and partition.partition < len(topic.partitions)
+        )
+
+    def log_start_offset(self, partition: TopicIdPartition) -> int | None:
+        """None for a partition that does not exist; 0, below which nothing is, for one whose leader cannot tell."""
+        return (self.bounds(partition.topic)[partition.partition].start or 0) if self.has(partition) else None
+
+    def bounds(self, topic: str) -> Mapping[int, LogBounds]:
+        """Of all partitions of a topic that exists."""
+        if topic not in self._bounds:
+            self._bounds[topic] = self._client.retrying(lambda: self._ask_bounds(self._topics[topic]))
+        return self._bounds[topic]
+
+    def local_bytes(self) -> dict[PartitionName, int]:
+        """What leaders have on local disks. A broker that cannot tell counts for nothing."""
+        return self._client.retrying(self._ask_local_bytes)
+
+    def _ask_bounds(self, topic: MetadataResponseTopic) -> dict[int, LogBounds]:
+        answers: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        by_leader: defaultdict[int, list[int]] = defaultdict(list)
+        for partition in topic.partitions:
+            if partition.leader_id >= 0:
+                by_leader[partition.leader_id].append(partition.partition_index)
+        for leader, numbers in by_leader.items():
+            connection = self._client.node(leader)
+            version = connection.version_of(ApiKey.LIST_OFFSETS)
+            for timestamp in (each for each, since in ASKED_FROM.items() if version >= since):
+                request = self._list_offsets(topic.name or "", numbers, timestamp)
+                for answer in connection.call(request, ListOffsetsResponse).topics[0].partitions:
+                    if not answer.error_code:
+                        answers[answer.partition_index][timestamp] = answer.offset
+        return {p.partition_index: _bounds(answers[p.partition_index]) for p in topic.partitions}
+
+    def _list_offsets(self, topic: str, numbers: list[int], timestamp: int) -> ListOffsetsRequest:
+        asked = [ListOffsetsPartition(number, -1, timestamp) for number in numbers]
+        return ListOffsetsRequest(
+            replica_id=CONSUMER_REPLICA_ID,
+            topics=[ListOffsetsTopic(topic, asked)],
+            timeout_ms=self._client.config.request_timeout_ms,
+        )
+
+    def _ask_local_bytes(self) -> dict[PartitionName, int]:
+        leaders = {
+            PartitionName(name, partition.partition_index): partition.leader_id
+            for name, topic in self._topics.items()
+            for partition in topic.partitions
+        }
+        sizes: dict[PartitionName, int] = {}
+        for broker in {leader for leader in leaders.values() if leader >= 0}:
+            response = self._client.node(broker).call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+            raise_for(response.error_code, f"broker {broker}")
+            for directory in response.results:
+                for topic in directory.topics:
+                    for found in topic.partitions:
+                        name = PartitionName(topic.name, found.partition_index)
+                        if leaders.get(name) == broker and not found.is_future_key:
+                            sizes[name] = found.partition_size
+        return sizes
+
+
+def _bounds(answers: Mapping[int, int]) -> LogBounds:
+    return LogBounds(
+        start=answers.get(EARLIEST),
+        local_start=answers.get(EARLIEST_LOCAL),
+        remote_end=answers.get(LATEST_TIERED),
+        end=answers.get(LATEST),
+    )

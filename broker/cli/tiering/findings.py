@@ -1,0 +1,84 @@
+"""How an audit is told: a line for everything that is not in order, and one that sums up."""
+
+from collections.abc import Iterable, Iterator
+
+from broker.cli.tiering.describing import age
+from protocol.primitives import uuid_to_text
+from storage.tiered.audit import PartitionReport, summary
+from storage.tiered.object_store import ObjectInfo
+from storage.tiered.reconcile import IN_ORDER, Finding, Verdict
+
+
+def lines(report: PartitionReport) -> Iterator[str]:
+    """About one partition; none for one that is in order."""
+    if report.is_foreign:
+        return
+    name = _name(report)
+    if report.is_left_behind:
+        known = "metadata know of it" if report.is_recorded else "metadata do not know of it"
+        yield f"{name}: the cluster has no such partition, and nobody said that it was deleted; {known}"
+    for verdict in report.verdicts:
+        if verdict.finding not in IN_ORDER:
+            yield verdict_line(report, verdict)
+    for info in report.strangers:
+        yield f"{name}: stranger: {info.key} ({info.size} bytes)"
+
+
+def verdict_line(report: PartitionReport, verdict: Verdict) -> str:
+    """About one segment."""
+    known = verdict.segment or verdict.objects
+    assert known is not None, "a verdict is on something"
+    what = f"{verdict.finding.value}: {known.start_offset:020d}-{uuid_to_text(known.id.id)}"
+    if verdict.missing and verdict.finding is Finding.DANGLING:
+        what += f", missing {', '.join(suffix.value for suffix in verdict.missing)}"
+    size = 0 if verdict.objects is None else verdict.objects.size_bytes
+    return f"{_name(report)}: {what} ({size} bytes, {age(0, verdict.age_ms)} old)"
+
+
+def _name(report: PartitionReport) -> str:
+    return f"{report.partition} ({uuid_to_text(report.partition.topic_id)})"
+
+
+def document(report: PartitionReport) -> dict[str, object]:
+    return {
+        "topic": report.partition.topic,
+        "topicId": uuid_to_text(report.partition.topic_id),
+        "partition": report.partition.partition,
+        "exists": report.exists,
+        "recorded": report.is_recorded,
+        "deleted": report.is_deleted,
+        "foreign": report.is_foreign,
+        "inOrder": report.is_in_order,
+        "segments": {finding.value: count for finding, count in summary([report]).items() if count},
+        "findings": [verdict_document(each) for each in report.verdicts if each.finding not in IN_ORDER],
+        "strangers": [_object(info) for info in report.strangers],
+    }
+
+
+def verdict_document(verdict: Verdict) -> dict[str, object]:
+    known = verdict.segment or verdict.objects
+    assert known is not None, "a verdict is on something"
+    return {
+        "finding": verdict.finding.value,
+        "segmentId": uuid_to_text(known.id.id),
+        "startOffset": known.start_offset,
+        "state": None if verdict.segment is None else verdict.segment.state.name,
+        "bytes": 0 if verdict.objects is None else verdict.objects.size_bytes,
+        "ageMs": verdict.age_ms,
+        "missing": [suffix.value for suffix in verdict.missing] if verdict.finding is Finding.DANGLING else [],
+    }
+
+
+def _object(info: ObjectInfo) -> dict[str, object]:
+    return {"key": info.key, "bytes": info.size}
+
+
+def summary_line(reports: Iterable[PartitionReport]) -> str:
+    """Over all partitions; another cluster's count apart."""
+    everything = list(reports)
+    own = [report for report in everything if not report.is_foreign]
+    counts = summary(own)
+    named = [f"{count} {finding.value}" for finding, count in counts.items() if count]
+    text = f"{len(own)} partitions: {', '.join(named) or 'no segments'}"
+    others = len(everything) - len(own)
+    return f"{text}; {others} partitions belong to another cluster" if others else text

@@ -1,0 +1,31 @@
+"""`ottla remote` in this process, against a fake broker and a directory."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.cli.main import run
+from tests.broker.cli.conftest import Outcome
+from tests.broker.cli.tiering.stage import Stage, StageBroker
+
+Remote = Callable[..., Outcome]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    broker = StageBroker()
+    with broker:
+        yield Stage(broker, tmp_path / "bucket")
+
+
+@pytest.fixture
+def remote(stage: Stage, capsys: pytest.CaptureFixture[str]) -> Remote:
+    """Runs `ottla remote SUBCOMMAND …` on the stage."""
+
+    def call(subcommand: str, *arguments: str) -> Outcome:
+        code = run(["remote", subcommand, "--bootstrap-server", stage.broker.address, *stage.arguments, *arguments])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call

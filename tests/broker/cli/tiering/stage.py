@@ -1,0 +1,303 @@
+"""A cluster of one fake broker with a metadata topic, and a bucket in a directory, for `ottla remote`.
+
+The metadata topic is real as far as bytes go: batches that are produced are fetched again. What leaders would do with a
+topic that is made again is played: its logs begin where `bounds` say.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.messages.metadata import MetadataResponseTopic
+from protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.messages.restore_topics import RestoredTopic, RestoreTopicsRequest, RestoreTopicsResponse
+from protocol.primitives import Uuid
+from protocol.records.batch import iter_headers, patch
+from protocol.records.builder import Record, build_batch
+from protocol.records.reader import iter_all_records
+from storage.checkpoints import EpochStart
+from storage.files import OsFileSystem
+from storage.producer_state import ProducerEntry, ProducerState
+from storage.tiered.chunk_cache import Uncached
+from storage.tiered.directory_store import DirectoryStore
+from storage.tiered.lineage import encode_epochs, epochs_of
+from storage.tiered.metadata_journal import Event, KnownPartitions
+from storage.tiered.metadata_partitioner import metadata_partition
+from storage.tiered.metadata_records import decode_event, encode_event, partition_of
+from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.segment_metadata import (
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+from storage.tiered.segment_store import ObjectSegmentStore
+from storage.tiered.settings import parse_settings
+from storage.tiered.topic_object import TopicDescription, TopicWriter
+from tests.storage.tiered.segments import Contents, write_files
+from tests.support.fake_broker import FakeBroker
+from tests.support.memory_files import MemoryFileSystem
+
+METADATA_TOPIC = "__remote_log_metadata"
+METADATA_PARTITIONS = 3
+CLUSTER_ID = "fake"
+PREFIX = "tiered/"
+SEGMENT_TIME_MS = 1_000_000
+FOO_ID = Uuid(bytes(15) + b"\x66")
+
+Bounds = tuple[int, int, int, int]
+"""Log start, local log start, highest remote offset, end."""
+
+
+class StageBroker(FakeBroker):
+    """`ids` are those of topics that do not have the usual one; `bounds` those of partitions, by topic."""
+
+    def __init__(self) -> None:
+        super().__init__({METADATA_TOPIC: METADATA_PARTITIONS})
+        self.ids: dict[str, Uuid] = {}
+        self.bounds: dict[str, list[Bounds]] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        self.log: defaultdict[int, bytearray] = defaultdict(bytearray)
+        self.log_start: defaultdict[int, int] = defaultdict(int)
+        self.ends: defaultdict[int, int] = defaultdict(int)
+        self.removed_meanwhile: defaultdict[int, int] = defaultdict(int)
+        """Where the metadata log of a partition begins as soon as somebody was told where it does."""
+        self.refusal: tuple[ErrorCode, str] | None = None
+        """Of topics that are to be made again."""
+        self.answer(ApiKey.PRODUCE, self._produce)
+        self.answer(ApiKey.FETCH, self._fetch)
+        self.answer(ApiKey.LIST_OFFSETS, self._list_offsets)
+        self.answer(ApiKey.DESCRIBE_LOG_DIRS, lambda _: self._log_dirs())
+        self.answer(ApiKey.DESCRIBE_CONFIGS, self._describe_configs)
+        self.answer(ApiKey.RESTORE_TOPICS, self._restore)
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        topic = super()._topic(name)
+        topic.topic_id = self.ids.get(name, topic.topic_id)
+        return topic
+
+    def append(self, number: int, batch: bytes) -> int:
+        copy = bytearray(batch)
+        [(_, header)] = iter_headers(copy)
+        base = self.ends[number]
+        patch(copy, 0, base, 0)
+        self.log[number] += copy
+        self.ends[number] = base + header.last_offset_delta + 1
+        return base
+
+    def _produce(self, request: ProduceRequest) -> ProduceResponse:
+        [topic] = request.topic_data
+        [data] = topic.partition_data
+        assert (topic.name, request.acks) == (METADATA_TOPIC, -1), "all in-sync replicas must have what is published"
+        base = self.append(data.index, bytes(data.records or b""))
+        return ProduceResponse(
+            [TopicProduceResponse(topic.name, partition_responses=[PartitionProduceResponse(data.index, 0, base)])]
+        )
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse:
+        return FetchResponse(
+            responses=[
+                FetchableTopicResponse(
+                    topic.topic, partitions=[self._read(each.partition, each.fetch_offset) for each in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _read(self, number: int, offset: int) -> PartitionData:
+        if offset < self.log_start[number]:
+            return PartitionData(number, ErrorCode.OFFSET_OUT_OF_RANGE)
+        log = self.log[number]
+        first = next((at for at, header in iter_headers(log) if header.last_offset >= offset), len(log))
+        return PartitionData(number, high_watermark=self.ends[number], records=bytes(log[first:]))
+
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    topic.name,
+                    [
+                        ListOffsetsPartitionResponse(
+                            each.partition_index, offset=self._offset(topic.name, each.partition_index, each.timestamp)
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _offset(self, topic: str, number: int, timestamp: int) -> int:
+        if topic == METADATA_TOPIC:
+            if timestamp == -1:
+                return self.ends[number]
+            said, self.log_start[number] = self.log_start[number], self.removed_meanwhile[number]
+            return said
+        start, local, remote, end = self.bounds[topic][number]
+        return {-2: start, -4: local, -5: remote, -1: end}[timestamp]
+
+    def _log_dirs(self) -> DescribeLogDirsResponse:
+        topics = [
+            DescribeLogDirsTopic(name, [DescribeLogDirsPartition(number, 100 + number) for number in range(count)])
+            for name, count in self.topics.items()
+        ]
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/d", topics=topics)])
+
+    def _describe_configs(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                    configs=[
+                        DescribeConfigsResourceResult(name, value, config_source=1)
+                        for name, value in self.configs.get(each.resource_name, {}).items()
+                    ],
+                )
+                for each in request.resources
+            ]
+        )
+
+    def _restore(self, request: RestoreTopicsRequest) -> RestoreTopicsResponse:
+        if self.refusal:
+            refused = [RestoredTopic(each.name, each.topic_id, *self.refusal) for each in request.topics]
+            return RestoreTopicsResponse(topics=refused)
+        for topic in () if request.validate_only else request.topics:
+            self.topics[topic.name] = len(topic.leader_epochs)
+            self.ids[topic.name] = topic.topic_id
+        return RestoreTopicsResponse(topics=[RestoredTopic(each.name, each.topic_id) for each in request.topics])
+
+
+class Stage:
+    """What brokers would have done before: topics, segments, events."""
+
+    def __init__(self, broker: StageBroker, root: Path) -> None:
+        self.broker = broker
+        self.root = root
+        self.keys = ObjectKeys(PREFIX)
+        self.store = DirectoryStore(OsFileSystem(), str(root))
+        settings = parse_settings({"key.prefix": PREFIX, "chunk.size": "64"}).settings
+        self._storage = ObjectSegmentStore(self.store, settings, Uncached(), monotonic_ms=lambda: 0.0)
+        self._count = 0
+        self.config = root.with_suffix(".properties")
+        self.config.write_text(
+            "remote.log.storage.manager.class.name=local\n"
+            f"rsm.config.storage.root={root}\nrsm.config.key.prefix={PREFIX}\nrsm.config.chunk.size=64\n"
+        )
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--config", str(self.config)]
+
+    def topic(self, name: str, topic_id: Uuid, *bounds: Bounds) -> None:
+        """One that exists, with a partition for each of `bounds`."""
+        self.broker.topics[name] = len(bounds)
+        self.broker.ids[name] = topic_id
+        self.broker.bounds[name] = list(bounds)
+        self.broker.configs[name] = {"remote.storage.enable": "true"}
+
+    def partition(self, number: int = 0, topic: str = "foo", topic_id: Uuid = FOO_ID) -> TopicIdPartition:
+        return TopicIdPartition(topic_id, topic, number)
+
+    def copy(
+        self,
+        partition: TopicIdPartition,
+        start: int,
+        end: int,
+        epochs: list[tuple[int, int]] | None = None,
+        *,
+        producer_id: int | None = None,
+    ) -> RemoteSegment:
+        """A segment as a leader leaves it in the bucket; nothing is said of it. One record per offset."""
+        self._count += 1
+        history = [EpochStart(*each) for each in epochs or [(0, 0)]]
+        records = [Record(SEGMENT_TIME_MS, None, b"%d" % offset, ()) for offset in range(start, end + 1)]
+        log = build_batch(records, base_offset=start)
+        producers = ProducerState()
+        if producer_id is not None:
+            producers.entries[producer_id] = ProducerEntry(producer_id, 0)
+        contents = Contents(
+            log, transaction_index=None, producer_snapshot=producers.encode(), leader_epochs=encode_epochs(history)
+        )
+        segment = RemoteSegment(
+            id=RemoteSegmentId(partition, Uuid(self._count.to_bytes(16, "big"))),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=SEGMENT_TIME_MS,
+            broker_id=1,
+            event_timestamp_ms=SEGMENT_TIME_MS,
+            size_bytes=len(log),
+            leader_epochs=epochs_of(history, start, end),
+            txn_index_empty=True,
+        )
+        custom = self._storage.copy_segment(segment, write_files(MemoryFileSystem(), contents))
+        return replace(segment, custom_metadata=custom)
+
+    def describe(self, topic: str, topic_id: Uuid, partitions: int, cluster_id: str = CLUSTER_ID) -> None:
+        description = TopicDescription(
+            topic=topic,
+            topic_id=topic_id,
+            partition_count=partitions,
+            replication_factor=1,
+            cluster_id=cluster_id,
+            metadata_offset=1,
+            configs={"remote.storage.enable": "true", "retention.ms": "-1"},
+        )
+        directory = self.keys.partition(TopicIdPartition(topic_id, topic, 0)).removesuffix("0/")
+        TopicWriter(self.store, directory, leader_epoch=3).write(description)
+
+    def lose(self, segment: RemoteSegment, *suffixes: ObjectSuffix) -> None:
+        self.store.delete([self.keys.key(segment, suffix) for suffix in suffixes or tuple(ObjectSuffix)])
+
+    def say(self, *events: Event) -> None:
+        """What brokers published."""
+        for event in events:
+            number = metadata_partition(partition_of(event), METADATA_PARTITIONS)
+            self.broker.append(number, build_batch([Record(0, None, encode_event(event), ())]))
+
+    def finished(self, partition: TopicIdPartition, start: int, end: int) -> RemoteSegment:
+        segment = self.copy(partition, start, end)
+        self.say(segment, SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, SEGMENT_TIME_MS, 1))
+        return segment
+
+    def known(self) -> KnownPartitions:
+        """What a broker makes of the metadata topic now."""
+        known = KnownPartitions()
+        for log in self.broker.log.values():
+            for value in _values(log):
+                known.apply(decode_event(value))
+        return known
+
+    def object_keys(self) -> list[str]:
+        return [info.key for info in self.store.list("")]
+
+
+def _values(log: bytearray) -> list[bytes]:
+    return [bytes(record.value) for _, record in iter_all_records(bytes(log)) if record.value is not None]
