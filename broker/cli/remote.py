@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from broker.cli.tiering.auditing import Auditing
 from broker.cli.tiering.bucket import Bucket, open_bucket
 from broker.cli.tiering.cluster import Cluster
 from broker.cli.tiering.describing import Row, print_rows, row_of_bucket, rows_of_cluster
-from broker.cli.tiering.findings import document, lines, summary_line, verdict_document, verdict_line
+from broker.cli.tiering.findings import Tally, document, verdict_document, verdict_line
 from broker.cli.tiering.metadata_topic import MetadataTopic, refuse_without_metadata
 from broker.cli.tiering.planning import Planning
 from broker.cli.tiering.progress import shown
@@ -28,7 +28,7 @@ from storage.tiered.audit import PartitionReport
 from storage.tiered.bucket_listing import StoredPartition, walk
 from storage.tiered.collection import TOOL_BROKER_ID
 from storage.tiered.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, Verdict
-from storage.tiered.recovery_plan import REMOTE_STORAGE, RecoveryOptions
+from storage.tiered.recovery_plan import REMOTE_STORAGE, RecoveryOptions, TopicPlan
 
 LOOK_UP_PATIENCE_S = 60
 """For brokers to make logs and elect leaders."""
@@ -152,24 +152,26 @@ def _topics_with_tiering(client: Client) -> list[str]:
 @json_option
 def verify(where: Where, grace_ms: int, deep: bool, as_json: bool) -> None:
     """Reconcile the bucket with metadata and print what is not in order; exit with 1 if anything is."""
-    reports: list[PartitionReport] = []
+    tally = Tally()
+    documents: list[dict[str, object]] = []
     damage: list[str] = []
     with where.bucket() as bucket, where.cluster() as (_, cluster, metadata):
         refuse_without_metadata(metadata)
         auditing = Auditing(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms)
         for report in shown(auditing.reports(where.topic), "partitions"):
-            reports.append(report)
             found = auditing.deep_faults(report) if deep else []
             damage += found
-            if not as_json:
-                _print([*lines(report), *found])
+            said = tally.take(report)
+            if as_json:
+                documents.append(document(report))
+            else:
+                _print([*said, *found])
         strangers = [f"stranger: {info.key} ({info.size} bytes)" for info in auditing.strangers]
     if as_json:
-        print_json({"partitions": [document(report) for report in reports], "damaged": damage, "strangers": strangers})
+        print_json({"partitions": documents, "damaged": damage, "strangers": strangers})
     else:
-        _print([*strangers, summary_line(reports)])
-    count = sum(len(list(lines(report))) for report in reports) + len(damage) + len(strangers)
-    if count:
+        _print([*strangers, tally.line()])
+    if count := tally.finding_count + len(damage) + len(strangers):
         raise CommandFailed(f"{count} finding(s): bucket and metadata do not agree.")
 
 
@@ -298,16 +300,25 @@ def recover(
         planning = Planning(bucket, cluster, metadata, options)
         say = functools.partial(click.echo, err=as_json)
         recovery = Recovery(client, cluster, metadata, bucket, options, say=say, patience_s=LOOK_UP_PATIENCE_S)
-        plans = []
-        for plan in shown(planning.plans(where.topic, wanted_id, may_make=not metadata_only), "topics"):
-            plans.append(plan)
-            for line in plan_lines(plan):
-                say(line)
-            if not dry_run and not plan.refusals:
-                recovery.carry_out(plan)
+        found = planning.plans(where.topic, wanted_id, may_make=not metadata_only)
+        plans = _carried_out(shown(found, "topics"), recovery, say, dry_run=dry_run)
     if as_json:
         print_json({"dryRun": dry_run, "topics": [plan_document(plan) for plan in plans]})
     if refused := [plan.topic for plan in plans if plan.refusals]:
         raise CommandFailed(f"not recovered: {', '.join(sorted(set(refused)))}.")
     if where.topic is not None and not plans:
         raise CommandFailed(f"the bucket has nothing of topic {where.topic!r} that could be recovered.")
+
+
+def _carried_out(
+    plans: Iterable[TopicPlan], recovery: Recovery, say: Callable[[str], None], *, dry_run: bool
+) -> list[TopicPlan]:
+    """The plans, each carried out before the next is made, unless it is refused."""
+    done = []
+    for plan in plans:
+        done.append(plan)
+        for line in plan_lines(plan):
+            say(line)
+        if not dry_run and not plan.refusals:
+            recovery.carry_out(plan)
+    return done

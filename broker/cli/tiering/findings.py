@@ -1,6 +1,7 @@
 """How an audit is told: a line for everything that is not in order, and one that sums up."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 
 from broker.cli.tiering.describing import age
 from protocol.primitives import uuid_to_text
@@ -73,12 +74,27 @@ def _object(info: ObjectInfo) -> dict[str, object]:
     return {"key": info.key, "bytes": info.size}
 
 
-def summary_line(reports: Iterable[PartitionReport]) -> str:
-    """Over all partitions; another cluster's count apart."""
-    everything = list(reports)
-    own = [report for report in everything if not report.is_foreign]
-    counts = summary(own)
-    named = [f"{count} {finding.value}" for finding, count in counts.items() if count]
-    text = f"{len(own)} partitions: {', '.join(named) or 'no segments'}"
-    others = len(everything) - len(own)
-    return f"{text}; {others} partitions belong to another cluster" if others else text
+class Tally:
+    """Sums up over partitions, which need not be kept for it; another cluster's count apart."""
+
+    def __init__(self) -> None:
+        self.finding_count = 0
+        self._own = 0
+        self._foreign = 0
+        self._segments: Counter[Finding] = Counter()
+
+    def take(self, report: PartitionReport) -> list[str]:
+        """Returns what there is to say of it."""
+        if report.is_foreign:
+            self._foreign += 1
+            return []
+        said = list(lines(report))
+        self._own += 1
+        self._segments.update(verdict.finding for verdict in report.verdicts)
+        self.finding_count += len(said)
+        return said
+
+    def line(self) -> str:
+        named = [f"{self._segments[finding]} {finding.value}" for finding in Finding if self._segments[finding]]
+        text = f"{self._own} partitions: {', '.join(named) or 'no segments'}"
+        return f"{text}; {self._foreign} partitions belong to another cluster" if self._foreign else text
