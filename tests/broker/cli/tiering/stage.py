@@ -5,6 +5,7 @@ topic that is made again is played: its logs begin where `bounds` say.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +52,7 @@ from storage.tiered.metadata_journal import Event, KnownPartitions
 from storage.tiered.metadata_partitioner import metadata_partition
 from storage.tiered.metadata_records import decode_event, encode_event, partition_of
 from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.object_store import ObjectStore
 from storage.tiered.segment_metadata import (
     RemoteSegment,
     RemoteSegmentId,
@@ -198,19 +200,26 @@ class StageBroker(FakeBroker):
 class Stage:
     """What brokers would have done before: topics, segments, events."""
 
-    def __init__(self, broker: StageBroker, root: Path) -> None:
+    def __init__(
+        self, broker: StageBroker, root: Path, remote: tuple[ObjectStore, Mapping[str, str]] | None = None
+    ) -> None:
+        """`remote` is a store of objects and how a configuration names it; a directory unless given."""
         self.broker = broker
         self.root = root
         self.keys = ObjectKeys(PREFIX)
-        self.store = DirectoryStore(OsFileSystem(), str(root))
-        settings = parse_settings({"key.prefix": PREFIX, "chunk.size": "64"}).settings
-        self._storage = ObjectSegmentStore(self.store, settings, Uncached(), monotonic_ms=lambda: 0.0)
+        self.store, named = remote or self._directory()
+        below = {"key.prefix": PREFIX, "chunk.size": "64"}
+        self._storage = ObjectSegmentStore(
+            self.store, parse_settings(below).settings, Uncached(), monotonic_ms=lambda: 0.0
+        )
         self._count = 0
         self.config = root.with_suffix(".properties")
-        self.config.write_text(
-            "remote.log.storage.manager.class.name=local\n"
-            f"rsm.config.storage.root={root}\nrsm.config.key.prefix={PREFIX}\nrsm.config.chunk.size=64\n"
-        )
+        lines = dict(named) | {f"rsm.config.{name}": value for name, value in below.items()}
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+
+    def _directory(self) -> tuple[ObjectStore, Mapping[str, str]]:
+        named = {"remote.log.storage.manager.class.name": "local", "rsm.config.storage.root": str(self.root)}
+        return DirectoryStore(OsFileSystem(), str(self.root)), named
 
     @property
     def arguments(self) -> list[str]:
