@@ -12,6 +12,8 @@ from storage.tiered.s3 import S3Store
 from tests.broker.cli.tiering.stage import FOO_ID, Stage, StageBroker
 from tests.support.s3_server import S3Server, unavailable_reason
 
+pytestmark = pytest.mark.integration
+
 Remote = Callable[..., tuple[int, str]]
 NOW = ("--grace-ms", "0")
 

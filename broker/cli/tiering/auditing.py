@@ -55,7 +55,9 @@ class Auditing:
         return self._audit.partitions(topic)
 
     def _is_foreign(self, stored: StoredPartition) -> bool:
-        """Whether another cluster says that a topic, or a partition, is its own."""
+        """Whether another cluster says that it is its own; not what this one has, perhaps taken over."""
+        if self._cluster.has(stored.partition):
+            return False
         owner = self._owner_of(stored) or self._owner_of_topic(stored)
         return owner not in (None, self._cluster.cluster_id)
 

@@ -50,6 +50,7 @@ class Cluster:
         self._client = client
         self._topics: dict[str, MetadataResponseTopic] = {}
         self._bounds: dict[str, dict[int, LogBounds]] = {}
+        self._absent: set[TopicIdPartition] = set()
         self.cluster_id = ""
         self.refresh()
 
@@ -76,7 +77,13 @@ class Cluster:
         )
 
     def log_start_offset(self, partition: TopicIdPartition) -> int | None:
-        """None for a partition that does not exist; 0, below which nothing is, for one whose leader cannot tell."""
+        """None for a partition that does not exist; 0, below which nothing is, for one whose leader cannot tell.
+
+        One that was not there is looked up once more: it may have been made since.
+        """
+        if not self.has(partition) and partition not in self._absent:
+            self._absent.add(partition)
+            self.refresh()
         return (self.bounds(partition.topic)[partition.partition].start or 0) if self.has(partition) else None
 
     def bounds(self, topic: str) -> Mapping[int, LogBounds]:

@@ -5,7 +5,7 @@ topic that is made again is played: its logs begin where `bounds` say.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.metadata import MetadataResponseTopic
+from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -93,12 +93,20 @@ class StageBroker(FakeBroker):
         """Where the metadata log of a partition begins as soon as somebody was told where it does."""
         self.refusal: tuple[ErrorCode, str] | None = None
         """Of topics that are to be made again."""
+        self.when_asked_again: Callable[[], None] = lambda: None
+        """What happens once all topics were asked for."""
         self.answer(ApiKey.PRODUCE, self._produce)
         self.answer(ApiKey.FETCH, self._fetch)
         self.answer(ApiKey.LIST_OFFSETS, self._list_offsets)
         self.answer(ApiKey.DESCRIBE_LOG_DIRS, lambda _: self._log_dirs())
         self.answer(ApiKey.DESCRIBE_CONFIGS, self._describe_configs)
         self.answer(ApiKey.RESTORE_TOPICS, self._restore)
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        answer = super()._metadata(request)
+        if request.topics is None:
+            self.when_asked_again()
+        return answer
 
     def _topic(self, name: str) -> MetadataResponseTopic:
         topic = super()._topic(name)

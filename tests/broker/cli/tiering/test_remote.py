@@ -246,6 +246,17 @@ class TestCollect:
         assert [key for key in stage.object_keys() if "theirs" in key] == before
         assert "belong to another cluster" in last(remote("verify", *NOW).lines)
 
+    def test_what_was_taken_over_is_ours(self, stage: Stage, remote: Remote) -> None:
+        """Until its new leader says so, the topic's description names the cluster that is lost."""
+        stage.describe("foo", FOO_ID, 1, cluster_id="lost")
+        assert last(remote("collect", *NOW).lines) == "2 segments and 0 other objects removed"
+
+    def test_a_topic_that_was_made_meanwhile_is_there(self, stage: Stage, remote: Remote) -> None:
+        made = stage.partition(topic="new", topic_id=OTHER_ID)
+        stage.finished(made, 0, 9)
+        stage.broker.when_asked_again = lambda: stage.topic("new", OTHER_ID, (0, 0, 9, 20))
+        assert remote("verify", "--topic", "new").lines == ["1 partitions: 1 live"]
+
 
 class TestRecover:
     def test_lost_metadata(self, stage: Stage, remote: Remote) -> None:
