@@ -320,6 +320,16 @@ def test_what_turned_out_wrong_is_not_kept(store: MemoryObjectStore) -> None:
     assert read_all(storage, remote) == LOG
 
 
+def test_a_node_that_knows_an_earlier_copy_finds_its_way_to_the_later_one(store: MemoryObjectStore) -> None:
+    other_node = segment_store(store, ENCRYPTED)
+    remote = copied(segment_store(store, ENCRYPTED), Contents(LOG))
+    assert read_all(other_node, remote) == LOG
+    copied(segment_store(store, ENCRYPTED), Contents(LOG))
+    with pytest.raises(CorruptRemoteData):
+        read_all(other_node, remote)
+    assert read_all(other_node, remote) == LOG
+
+
 def test_the_manifest_of_another_segment_is_not_believed(store: MemoryObjectStore) -> None:
     storage = segment_store(store)
     remote = copied(storage, Contents(LOG))
