@@ -25,6 +25,7 @@ from broker.runtime.remote_metadata_settings import TOPIC, RemoteMetadataSetting
 from broker.runtime.remote_metadata_snapshots import MetadataSnapshots, Restored
 from broker.runtime.remote_metadata_tail import NO_EPOCH, MetadataTail
 from broker.runtime.waiters import Deadlines, Loop
+from protocol.errors import KafkaError
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.materialized_metadata import MaterializedMetadata
 from storage.tiered.metadata_cache import MetadataCache
@@ -32,6 +33,7 @@ from storage.tiered.metadata_partitioner import metadata_partition
 from storage.tiered.metadata_records import MetadataEvent, encode_event, partition_of
 from storage.tiered.segment_metadata import (
     PartitionDelete,
+    PartitionDeleteState,
     RemoteSegment,
     SegmentState,
     SegmentUpdate,
@@ -74,11 +76,13 @@ class TopicRemoteMetadata:
         self._settings = settings
         self._publisher = RemoteMetadataPublisher(client, loop, deadlines, settings)
         self._reader = RemoteMetadataReader(client, loop, deadlines, settings, self)
+        self._led = led
         self._pruning = RemoteMetadataPruning(led, settings, self._tail_of, self._want)
         self._seen: TopicImage | None = None
         self._topic: TopicImage | None = None  # the same, if it can be used
         self._assigned: dict[TopicIdPartition, None] = {}  # in order, so that a seed is one history
         self._wanted: set[int] = set()  # to be pruned
+        self._held: set[int] = set()  # asked about, because they are led here
         self._tails: dict[int, MetadataTail] = {}
         self._until_ready: dict[TopicIdPartition, list[asyncio.Future[None]]] = {}
         self._is_closed = False
@@ -143,6 +147,28 @@ class TopicRemoteMetadata:
         """The removals of partitions that are under way, as far as what is read here tells of them."""
         caches = [cache for tail in self._tails.values() for cache in tail.metadata]
         return [cache.deletion for cache in caches if cache.deletion is not None]
+
+    def held(self) -> list[tuple[TopicIdPartition, PartitionDeleteState | None]]:
+        """Of what the partitions of the topic tell that this broker leads: every partition with anything left, and how
+        far its removal is. Those that are not read yet tell nothing, and are read from now on.
+        """
+        led = set(self._led.led())
+        for number in self._held - led:
+            self._held.discard(number)
+            self._maybe_close(number)
+        self._held |= led
+        if self._topic is None:
+            return []
+        tails = [self._open(number) for number in sorted(led)]
+        caches = [cache for tail in tails if self._is_read_whole(tail) for cache in tail.metadata]
+        return [(cache.partition, None if cache.deletion is None else cache.deletion.state) for cache in caches]
+
+    def _is_read_whole(self, tail: MetadataTail) -> bool:
+        log = self._led.log(tail.partition)
+        try:
+            return log is not None and tail.is_open and tail.next_offset >= log.end_offset
+        except KafkaError:  # led no more
+            return False
 
     def _cache(self, partition: TopicIdPartition) -> MetadataCache:
         if not self.is_ready(partition):
@@ -210,7 +236,7 @@ class TopicRemoteMetadata:
 
     def _maybe_close(self, number: int) -> None:
         tail = self._tails.get(number)
-        if tail is not None and not tail.is_needed and number not in self._wanted:
+        if tail is not None and not tail.is_needed and number not in self._wanted | self._held:
             self._save(tail)
             del self._tails[number]
             self._reader.remove(number)
@@ -246,7 +272,7 @@ class TopicRemoteMetadata:
         if is_new:
             for partition in self._assigned:
                 self._open(self._number(partition)).assign(partition)
-            for number in self._wanted:
+            for number in self._wanted | self._held:
                 self._open(number)
         self._reader.set_leaders(leaders)
         self._publisher.set_leaders(leaders)

@@ -351,6 +351,19 @@ def test_a_partition_that_is_removed_is_forgotten() -> None:
 PRUNING = {"ottla.prune.min.records": "50", "ottla.prune.interval.ms": "1000"}
 
 
+def test_the_leader_tells_of_all_that_anybody_has_left() -> None:
+    cluster = Cluster()
+    leader, other = (cluster.here, cluster.there) if cluster.log.leader == 1 else (cluster.there, cluster.here)
+    cluster.assign(other)
+    cluster.publish(other, segment(1))
+    assert leader.manager.held() == [], "it begins to read"
+    cluster.loop.advance(2)
+    assert leader.manager.held() == [(PARTITION, None)]
+    assert other.manager.held() == [], "it leads something else"
+    cluster.publish(other, PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 2))
+    assert leader.manager.held() == [(PARTITION, PartitionDeleteState.MARKED)]
+
+
 def test_the_leader_prunes_what_is_of_the_past() -> None:
     """An empty disk, and a reader that was far behind, still learn everything from what is left."""
     cluster = Cluster(PRUNING)
