@@ -89,8 +89,8 @@ class _Download:
 
     source: ChunkSource
     promises: dict[int, Future[Buffer]]
-    keep: Callable[[ChunkKey, Buffer], None]
-    drop: Callable[[ChunkKey], None]
+    arrive: Callable[["_Download", int, Buffer | None], None]
+    """Is told of each chunk, with None if it does not come, before its promise is kept or broken."""
     _came: int = field(default=0, init=False)
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class _Download:
         try:
             chunks = self.source.download(range(numbers[0], numbers[-1] + 1))
             for number, chunk in zip(numbers, chunks, strict=True):
-                self.keep(ChunkKey(self.source.object_key, number), chunk)
+                self.arrive(self, number, chunk)
                 self.promises[number].set_result(chunk)
                 self._came += 1
         except Exception as error:  # noqa: BLE001  it is for those who wait, whatever it is
@@ -109,7 +109,7 @@ class _Download:
 
     def _fail(self, error: Exception) -> None:
         for number in list(self.promises)[self._came :]:
-            self.drop(ChunkKey(self.source.object_key, number))
+            self.arrive(self, number, None)
             self.promises[number].set_exception(error)
 
 
@@ -144,6 +144,8 @@ class ChunkCache:
     def forget(self, object_key: str) -> None:
         with self._lock:
             self._read_last.pop(object_key)
+            for key in [key for key in self._on_the_way if key.object_key == object_key]:
+                del self._on_the_way[key]
         self._shelf.forget(object_key)
 
     def close(self) -> None:
@@ -215,7 +217,7 @@ class ChunkCache:
 
     def _start(self, source: ChunkSource, numbers: range, *, is_ahead: bool) -> _Download | None:
         """None where the pool is full. Called under the lock."""
-        download = _Download(source, {number: Future() for number in numbers}, self._keep, self._drop)
+        download = _Download(source, {number: Future() for number in numbers}, self._arrive)
         keys = [ChunkKey(source.object_key, number) for number in numbers]
         self._on_the_way.update(dict.fromkeys(keys, download))
         if self._pool.submit(download, is_ahead=is_ahead):
@@ -224,10 +226,14 @@ class ChunkCache:
             del self._on_the_way[key]
         return None
 
-    def _keep(self, key: ChunkKey, chunk: Buffer) -> None:
-        self._shelf.put(key, chunk)
-        self._drop(key)
-
-    def _drop(self, key: ChunkKey) -> None:
+    def _arrive(self, download: _Download, number: int, chunk: Buffer | None) -> None:
+        """What was forgotten on its way is for those who waited, and nobody after."""
+        key = ChunkKey(download.source.object_key, number)
+        if chunk is not None:
+            self._shelf.put(key, chunk)
         with self._lock:
-            del self._on_the_way[key]
+            is_wanted = self._on_the_way.get(key) is download
+            if is_wanted:
+                del self._on_the_way[key]
+        if not is_wanted:
+            self._shelf.forget(key.object_key)

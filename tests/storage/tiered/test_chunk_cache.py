@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.primitives import Buffer
@@ -108,6 +108,7 @@ def read(reader: ChunkReader, source: Source, first: int, last: int, *, is_open_
     return b"".join(reader.read(source, first, last, is_open_ended=is_open_ended))
 
 
+@settings(deadline=None)  # threads take the time that others leave them
 @given(st.integers(0, 99), st.integers(0, 99), st.booleans(), st.booleans(), st.sampled_from([0, 15, 1000]))
 def test_what_is_read_are_the_bytes_of_the_log(
     one: int, other: int, is_open_ended: bool, is_cached: bool, size: int
@@ -264,6 +265,19 @@ def test_what_is_forgotten_is_downloaded_again() -> None:
     read(chunks, source, 0, 9)
     read(chunks, other, 0, 9)
     assert (len(source.requests), len(other.requests)) == (2, 1)
+
+
+def test_what_is_forgotten_on_its_way_is_for_those_who_wait_and_nobody_after() -> None:
+    chunks, source = cache(), Source()
+    source.gate.clear()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(read, chunks, source, 0, 9)
+        assert source.began.wait(10)
+        chunks.forget("log")
+        source.gate.set()
+        assert waiting.result() == CONTENT[:10]
+    assert read(chunks, source, 0, 9) == CONTENT[:10]
+    assert len(source.requests) == 2
 
 
 def test_who_waits_when_the_cache_is_closed_is_told() -> None:

@@ -23,7 +23,7 @@ def test_what_java_encrypted_is_decrypted() -> None:
     assert decrypt(private_key("written"), base64.b64decode(BY_JAVA)) == MESSAGE
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=MAX_BYTES))
 def test_what_is_encrypted_is_decrypted(message: bytes) -> None:
     key = private_key("written")
@@ -42,7 +42,7 @@ def test_a_message_that_does_not_fit_is_refused() -> None:
         encrypt(private_key("written").public_key(), bytes(MAX_BYTES + 1))
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 255), st.integers(1, 255))
 def test_damage_anywhere_is_refused(position: int, difference: int) -> None:
     ciphertext = bytearray(base64.b64decode(BY_JAVA))
