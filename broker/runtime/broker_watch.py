@@ -7,9 +7,9 @@ may have been one of them. That is only ever sooner than the end of the session,
 was wrong: the next heartbeat unfences the broker.
 
 An address says something by refusing only if it has answered since the broker was unfenced: what a broker advertises
-may be out of this controller's reach, or behind something that answers for it. It is asked more than once: a broker
-listens a moment after it is unfenced, and a link may just be broken. A machine that is gone refuses nothing, nor does
-one behind a broken link: those are left to the session.
+may be out of this controller's reach, or behind something that answers for it. It is asked more than once, since a link
+may just be broken. A machine that is gone refuses nothing, nor does one behind a broken link: those are left to the
+session.
 """
 
 import asyncio
@@ -26,8 +26,11 @@ from broker.runtime.controller_driver import Command
 from protocol.errors import KafkaError
 
 CHECKS: Final = 2
-"""Refusals in a row that are believed: the sockets of a process that ends do not close in one moment."""
+"""Refusals in a row that are believed."""
 CHECK_INTERVAL_S: Final = 0.05
+MOST_CHECKS: Final = 8
+"""The sockets of a process that ends do not close in one moment, and Linux closes those first that were opened last: on
+a busy machine it still accepts for a while after its connections are gone."""
 INTRODUCTIONS: Final = 8
 """How often an address may fail to answer before it is taken for one that never will."""
 INTRODUCTION_PAUSE_S: Final = 0.1
@@ -134,16 +137,28 @@ class BrokerWatch:
 
     async def _examine(self, broker_id: int, watched: _Watched) -> None:
         try:
-            for check in range(CHECKS):
-                if check:
-                    await asyncio.sleep(CHECK_INTERVAL_S)
-                async with self._slots:
-                    if await self._knock(watched.endpoint) is not Answer.REFUSED:
-                        return
-            if self._watched.get(broker_id) is watched and watched.connection is None:
+            if await self._is_gone(broker_id, watched):
                 await self._fence(broker_id, watched.epoch)
         finally:
             watched.is_suspected = False
+
+    async def _is_gone(self, broker_id: int, watched: _Watched) -> bool:
+        """Whether nobody listens any more, found out before it says anything again."""
+        refusals = 0
+        for _ in range(MOST_CHECKS):
+            async with self._slots:
+                answer = await self._knock(watched.endpoint)
+            if (
+                answer is Answer.UNKNOWN
+                or watched.connection is not None
+                or self._watched.get(broker_id) is not watched
+            ):
+                return False
+            refusals = refusals + 1 if answer is Answer.REFUSED else 0
+            if refusals == CHECKS:
+                return True
+            await asyncio.sleep(CHECK_INTERVAL_S)
+        return False
 
     async def _fence(self, broker_id: int, epoch: int) -> None:
         _log.info("The process of a broker has ended", broker=broker_id, epoch=epoch)

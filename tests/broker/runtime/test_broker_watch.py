@@ -105,6 +105,13 @@ async def test_a_broker_whose_connection_ends_and_whose_address_refuses_is_fence
     assert await scene.settle() == [(2, EPOCH)]
 
 
+async def test_a_process_that_ends_may_listen_for_a_moment_after_its_connections_are_gone() -> None:
+    scene = Scene(Answer.LISTENS, Answer.LISTENS, Answer.REFUSED, Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    assert await scene.settle() == [(2, EPOCH)]
+
+
 @pytest.mark.parametrize("answers", [(Answer.LISTENS,), (Answer.UNKNOWN,), (Answer.REFUSED, Answer.LISTENS)])
 async def test_a_broker_that_may_be_there_is_not(answers: tuple[Answer, ...]) -> None:
     scene = Scene(Answer.LISTENS, *answers)
