@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
@@ -49,6 +49,9 @@ from storage.files import OsFileSystem
 from storage.formatting import random_id
 from storage.log import Log
 from storage.log_dirs import LogDir, LogDirs
+
+if TYPE_CHECKING:
+    from broker.node.tiered import RemotePart
 
 DRAIN_TIMEOUT_S = 10.0
 
@@ -212,17 +215,23 @@ class Node:
         self._not_ready = "the cluster's metadata is not known yet"
         await self._unless_ended(metadata.first_image.wait())
         data, lifecycle = await self._load_data(directories, metadata, server)
-        self._register(directories, metadata, data, lifecycle)
+        remote = await self._build_remote(directories, metadata, data)
+        self._register(directories, metadata, data, lifecycle, remote)
         await self._unless_ended(lifecycle.wait_caught_up())
-        self._take_up_roles(directories, metadata, data, lifecycle)
+        self._take_up_roles(directories, metadata, data, lifecycle, remote)
         self._exposition = Exposition(
-            node_families([server, controllers], metadata, data, lifecycle, self._requests, self._lag, self._clock)
+            [
+                *node_families(
+                    [server, controllers], metadata, data, lifecycle, self._requests, self._lag, self._clock
+                ),
+                *([] if remote is None else remote.families()),
+            ]
         )
         lifecycle.become_ready()
         await self._unless_ended(lifecycle.wait_unfenced())
         server.start()
         self._undo.push_async_callback(server.drain, DRAIN_TIMEOUT_S)
-        self._undo.push_async_callback(self._withdraw, data, lifecycle)
+        self._undo.push_async_callback(self._withdraw, data, lifecycle, remote)
         self._undo.callback(data.store.stop_creating)
 
     async def _load_data(
@@ -261,8 +270,25 @@ class Node:
             ),
         )
 
+    async def _build_remote(
+        self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart
+    ) -> "RemotePart | None":
+        if not self._config.remote_log_storage_system_enable:
+            return None
+        # Here, because whoever has no remote storage need not load it.
+        from broker.node.tiered import build_remote, open_remote_stores
+
+        self._not_ready = "remote storage is being opened"
+        stores = await asyncio.to_thread(open_remote_stores, self._fs, self._config, directories)
+        return build_remote(self._fs, stores, metadata, data, self._clock, self._io, self._loop, self._spawn)
+
     def _register(
-        self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
+        self,
+        directories: NodeDirectories,
+        metadata: MetadataPart,
+        data: DataPart,
+        lifecycle: BrokerLifecycle,
+        remote: "RemotePart | None",
     ) -> None:
         self._not_ready = "the broker is not registered yet"
         metadata.driver.add_publisher(lifecycle)
@@ -274,10 +300,15 @@ class Node:
         data.partitions.add_listener(assignments)
         self._undo.callback(assignments.close)
         self._spawn(lifecycle.run())
-        self._undo.push_async_callback(self._leave, data, lifecycle)
+        self._undo.push_async_callback(self._leave, data, lifecycle, remote)
 
     def _take_up_roles(
-        self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart, lifecycle: BrokerLifecycle
+        self,
+        directories: NodeDirectories,
+        metadata: MetadataPart,
+        data: DataPart,
+        lifecycle: BrokerLifecycle,
+        remote: "RemotePart | None",
     ) -> None:
         """Once the metadata holds the own registration. What this node knew before may be of another time, in which it
         led what others lead now."""
@@ -285,6 +316,10 @@ class Node:
         set_aside_strays(data.store, directories.log_dirs, metadata.cache.image, config.node_id)
         for publisher in (data.throttles, data.fetchers, data.partitions, data.groups):
             metadata.driver.add_publisher(publisher)
+        if remote is not None:
+            for follower in (remote.metadata, remote.manager, remote):
+                metadata.driver.add_publisher(follower)
+            self._spawn(remote.manager.run())
         data.fetchers.begin()
         self._spawn(data.tasks.run())
         self._spawn(data.groups.run())
@@ -300,6 +335,7 @@ class Node:
             self._io,
             self._loop,
             self._requests,
+            remote,
         )
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
@@ -407,18 +443,22 @@ class Node:
 
     # ---- stopping
 
-    async def _withdraw(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:
+    async def _withdraw(self, data: DataPart, lifecycle: BrokerLifecycle, remote: "RemotePart | None") -> None:
         """Take leave of the controller; a node that failed goes at once, since the controller may be what failed."""
         controlled = self._config.controlled_shutdown_enable and not self._failure.done()
+        if controlled and remote is not None:
+            await remote.finish()
         if controlled:
             data.partitions.begin_leaving()
         await lifecycle.shut_down(controlled=controlled)
 
-    async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle) -> None:
+    async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle, remote: "RemotePart | None") -> None:
         """End what lives on the logs, then flush and close them, with the marker of a clean shutdown."""
         data.groups.close()
         data.close_replication()
         await self._end_background()
+        if remote is not None:
+            await remote.close()
         data.deadlines.close()
         await self._io.submit(_nothing)  # whatever the IO thread still does to a log is over then
         await asyncio.to_thread(data.log_dirs.close, broker_epoch=lifecycle.epoch)

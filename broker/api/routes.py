@@ -29,6 +29,7 @@ from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
 from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from broker.api.fetch import FetchHandler
 from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
+from broker.api.fetch_remote import RemoteReading
 from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
 from broker.api.forwardable_routes import forwardable_routes
 from broker.api.forwarded import Forwarding, forwarded
@@ -40,7 +41,7 @@ from broker.api.join_group import JoinGroupHandler
 from broker.api.leave_group import LeaveGroupHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
 from broker.api.list_groups import ListGroupsHandler
-from broker.api.list_offsets import ListOffsetsHandler
+from broker.api.list_offsets import ListOffsetsHandler, RemoteLookups
 from broker.api.metadata import MetadataHandler, TopicCreator
 from broker.api.metadata_source import ControllerSource, MetadataSource
 from broker.api.offset_commit import OffsetCommitHandler
@@ -75,7 +76,7 @@ class Services:
 
     `config` gives the configuration with its dynamic layers as they are now. `controller` is this node's, active or
     not; `forwarding` finds the active one. `metadata_topic` is None where clients may not read `__cluster_metadata`.
-    Without `kraft_upgrade` kraft.version is fixed.
+    Without `kraft_upgrade` kraft.version is fixed, without the last two there is no remote storage.
     """
 
     cluster_id: str
@@ -105,6 +106,8 @@ class Services:
     snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None
     quorum: QuorumPeer | None = None
+    remote_reads: RemoteReading | None = None
+    remote_offsets: RemoteLookups | None = None
 
 
 def broker_routes(services: Services) -> tuple[Route, ...]:
@@ -134,6 +137,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         metadata_topic=s.metadata_topic,
         nearby=NearbyReads(image, s.clock) if config.replica_selector_class == RACK_AWARE_SELECTOR else None,
         quota=s.throttles.leader,
+        remote=s.remote_reads,
     )
     describe_configs = DescribeConfigsHandler(
         metadata,
@@ -156,7 +160,7 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         # Old librdkafka decides by the mere presence of version 0 which codecs a broker knows; Kafka says so too.
         route(ApiKey.PRODUCE, ProduceHandler(partitions, s.deadlines, s.loop), advertised_min_version=0),
         route(ApiKey.FETCH, fetch),
-        route(ApiKey.LIST_OFFSETS, ListOffsetsHandler(partitions, s.metadata_topic)),
+        route(ApiKey.LIST_OFFSETS, ListOffsetsHandler(partitions, s.metadata_topic, s.remote_offsets)),
         route(ApiKey.METADATA, metadata_handler),
         route(ApiKey.OFFSET_COMMIT, OffsetCommitHandler(groups, image, s.metadata_topic)),
         route(ApiKey.OFFSET_FETCH, OffsetFetchHandler(groups, image, s.metadata_topic)),

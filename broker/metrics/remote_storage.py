@@ -1,17 +1,22 @@
 """What tiering adds to BrokerTopicMetrics (KIP-405, KIP-930), by topic and in total.
 
+Reads, and replicas that begin behind what is remote, are among the traffic of a topic (`topics.py`).
+
 Counters are integers that whoever does the work adds to. Gauges are sums over partitions, moved with every change and
 not counted when somebody asks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from broker.metrics.family import Family, Kind, Sample
+from broker.metrics.family import Family, Kind, Sample, counter, gauge
 
 _PREFIX = "kafka_server_brokertopicmetrics_"
+_MANAGER = "kafka_log_remote_remotelogmanager_"
+_POOL = "org_apache_kafka_storage_internals_log_remotestoragethreadpool_"
+_QUOTAS = "kafka_server_remotelogmanager_"
 
 
 class PartitionTier(NamedTuple):
@@ -36,13 +41,8 @@ class RemoteMeters:
     copy_bytes: int = 0
     copy_requests: int = 0
     copy_errors: int = 0
-    fetch_bytes: int = 0
-    fetch_requests: int = 0
-    fetch_errors: int = 0
     delete_requests: int = 0
     delete_errors: int = 0
-    build_aux_state_requests: int = 0
-    build_aux_state_errors: int = 0
     tier: PartitionTier = field(default=NOTHING)
 
     def move(self, before: PartitionTier, now: PartitionTier) -> None:
@@ -54,13 +54,8 @@ _COUNTERS = {
     "copy_bytes": ("remotecopybytes", "Bytes of segments copied to remote storage"),
     "copy_requests": ("remotecopyrequests", "Copies of segments to remote storage that were begun"),
     "copy_errors": ("remotecopyerrors", "Copies of segments to remote storage that failed"),
-    "fetch_bytes": ("remotefetchbytes", "Bytes read from remote storage"),
-    "fetch_requests": ("remotefetchrequests", "Reads from remote storage"),
-    "fetch_errors": ("remotefetcherrors", "Reads from remote storage that failed"),
     "delete_requests": ("remotedeleterequests", "Deletions of segments in remote storage that were begun"),
     "delete_errors": ("remotedeleteerrors", "Deletions of segments in remote storage that failed"),
-    "build_aux_state_requests": ("buildremotelogauxstaterequests", "Replicas begun from remote storage"),
-    "build_aux_state_errors": ("buildremotelogauxstateerrors", "Replicas that could not begin from remote storage"),
 }
 _GAUGES = {
     "copy_lag_bytes": ("remotecopylagbytes", "Bytes of closed segments that are not in remote storage yet"),
@@ -124,3 +119,75 @@ class RemoteStorageMetrics:
 
 assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "tier"}
 assert set(PartitionTier._fields) == set(_GAUGES)
+
+
+class ReadFigures(Protocol):
+    """Counts since the start; see `broker.runtime.remote_reads`."""
+
+    @property
+    def requests(self) -> int: ...
+
+    @property
+    def expired(self) -> int: ...
+
+    @property
+    def read_ms(self) -> float: ...
+
+
+def remote_families(
+    reads: ReadFigures,
+    *,
+    throttled: Callable[[], int],
+    throttled_ms: Callable[[], float],
+    copies: RemoteStorageMetrics,
+    offsets_expired: Callable[[], int],
+    copier_idle: Callable[[], float],
+    reader_idle: Callable[[], float],
+    reader_queue: Callable[[], int],
+    index_cache_bytes: Callable[[], int],
+) -> list[Family]:
+    """What there is to see of a node's own work, under Kafka's names (KIP-405, KIP-956, KIP-1018)."""
+
+    def read_times() -> Iterable[Sample]:
+        yield Sample(reads.requests, suffix="_count")
+        yield Sample(reads.read_ms, suffix="_sum")
+
+    def average(total: float, count: int) -> float:
+        return total / count if count else 0.0
+
+    return [
+        gauge(f"{_MANAGER}remotelogmanagertasksavgidlepercent", "Idle part of the threads that copy", copier_idle),
+        Family(
+            f"{_MANAGER}remotelogreaderfetchrateandtimems",
+            "Milliseconds of a read from remote storage",
+            "summary",
+            read_times,
+        ),
+        gauge(f"{_POOL}remotelogreaderavgidlepercent", "Idle part of the threads that read", reader_idle),
+        gauge(f"{_POOL}remotelogreadertaskqueuesize", "Reads that wait for a thread", reader_queue),
+        counter(
+            "kafka_server_delayedremotefetchmetrics_expires_total",
+            "Fetches whose time was over before remote storage had answered",
+            lambda: reads.expired,
+        ),
+        counter(
+            "kafka_server_delayedremotelistoffsetsmetrics_expires_total",
+            "Lookups by timestamp whose time was over before remote storage had answered",
+            offsets_expired,
+        ),
+        gauge(
+            f"{_QUOTAS}remote_copy_throttle_time_avg",
+            "Milliseconds that a copy waited for its quota",
+            lambda: average(copies.copy_throttle_ms, copies.copy_throttled),
+        ),
+        gauge(
+            f"{_QUOTAS}remote_fetch_throttle_time_avg",
+            "Milliseconds that a read waited for its quota",
+            lambda: average(throttled_ms(), throttled()),
+        ),
+        gauge(
+            "ottla_remote_index_cache_bytes",
+            "Disk space that cached indexes of remote segments take",
+            index_cache_bytes,
+        ),
+    ]

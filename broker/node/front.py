@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.api.dispatch import Dispatcher
 from broker.api.routes import Services, broker_routes
@@ -28,6 +28,9 @@ from broker.runtime.kraft_upgrade import KraftUpgrade
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.producer_ids import ControllerBlocks, ProducerIds
 from storage.files import FileSystem
+
+if TYPE_CHECKING:
+    from broker.node.tiered import RemotePart
 
 # An ordinary topic is in service within this time, so that whoever is told of it can use it. One of a thousand
 # partitions is not: its creator is told of the commit alone, as by Kafka, and clients retry as they do there.
@@ -81,6 +84,7 @@ def build_dispatcher(
     io: BlockingIo,
     loop: asyncio.AbstractEventLoop,
     requests: RequestMetrics,
+    remote: "RemotePart | None",
 ) -> Dispatcher:
     """The handlers of a client listener over the parts of the node."""
     hosting = HostingWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
@@ -114,6 +118,8 @@ def build_dispatcher(
         snapshots=metadata.snapshots,
         kraft_upgrade=KraftUpgrade(quorum),
         quorum=quorum,
+        remote_reads=None if remote is None else remote.reads,
+        remote_offsets=None if remote is None else remote.offsets,
     )
     return Dispatcher(broker_routes(services), clock, requests)
 

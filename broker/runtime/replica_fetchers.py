@@ -45,7 +45,7 @@ class ReplicaFetchers:
     `listener` is the name of the listener between brokers, `broker_epoch` that of this node's registration now,
     `fetcher_count` the present `num.replica.fetchers`. Install it as a metadata publisher too, after the configuration
     and the `ReplicationThrottles` that keep `quota`, or changes of either are not noticed. `tier` is None where remote
-    storage is off: replicas whose leader has what they need there alone then ask again and again.
+    storage is off (`use_tier`): replicas whose leader has what they need there alone then ask again and again.
     """
 
     def __init__(
@@ -82,6 +82,11 @@ class ReplicaFetchers:
         self._held: dict[PartitionKey, FollowedPartition] | None = {}
 
     # ---- following
+
+    def use_tier(self, tier: TierSource) -> None:
+        """Begin replicas behind what is in remote storage, from now on. Before the first fetch."""
+        assert not self._fetchers, "fetchers that fetch already know of no remote storage"
+        self._tier = tier
 
     def follow(self, partition: FollowedPartition) -> None:
         """Fetch for a replica from the leader, and in the epoch, that it names now. Being told twice does no harm."""

@@ -73,7 +73,7 @@ def load_remote_storage(
 
     Raises ValueError with one sentence that names the key.
     """
-    if not _is_ours(name):
+    if not is_object_store(name):
         return LoadedRemoteStorage(_imported(name)(settings, context), ())
     parsed = parse_settings(settings, prefix)
     store, warnings = _open_store(name, parsed, context, local_root, prefix)
@@ -97,7 +97,7 @@ def open_object_store(
     prefix: str = DEFAULT_PREFIX,
 ) -> OpenedStore:
     """The store that `load_remote_storage` would use. Raises ValueError, also for a storage of another kind."""
-    if not _is_ours(name):
+    if not is_object_store(name):
         raise ValueError(f"{CLASS_NAME_KEY} is {name!r}, which is not known to keep segments in a store of objects.")
     parsed = parse_settings(settings, prefix)
     store, warnings = _open_store(name, parsed, context, local_root, prefix)
@@ -112,7 +112,8 @@ def _monotonic_ms() -> float:
 # -- which -------------------------------------------------------------------------------------------------------------
 
 
-def _is_ours(name: str) -> bool:
+def is_object_store(name: str) -> bool:
+    """Whether a storage of that name keeps segments in a store of objects (`open_object_store`)."""
     return name in ("s3", "local", _PLUGIN)
 
 

@@ -1,0 +1,336 @@
+"""The remote part of a node's logs: remote storage, what is known of it, and who copies, reads and deletes there.
+
+Imported only where `remote.log.storage.system.enable` is on: a node without it pays nothing for it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.clock import Clock
+from broker.config.broker_config import BrokerConfig
+from broker.config.errors import ConfigError
+from broker.logs import EventLog
+from broker.metadata.delta import MetadataDelta
+from broker.metadata.image import MetadataImage
+from broker.metrics.family import Family
+from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families
+from broker.net.peer import TcpConnect
+from broker.node.data import DataPart
+from broker.node.directories import NodeDirectories
+from broker.node.metadata import MetadataPart, Spawn
+from broker.runtime.dynamic_config import DynamicConfig
+from broker.runtime.io_thread import BlockingIo
+from broker.runtime.log_starts import LogStarts, NoLogStarts
+from broker.runtime.remote_copying import CopyQuota, CopyTools
+from broker.runtime.remote_expiration import ExpirationTools
+from broker.runtime.remote_log_manager import HostedPartitions, RemoteLogManager, RemotePools
+from broker.runtime.remote_metadata_client import NetworkMetadataClient
+from broker.runtime.remote_metadata_creation import MetadataTopicCreation
+from broker.runtime.remote_metadata_log import HostedMetadataLogs
+from broker.runtime.remote_metadata_settings import parse_remote_metadata_settings
+from broker.runtime.remote_metadata_snapshots import MetadataSnapshots
+from broker.runtime.remote_metadata_topic import TopicRemoteMetadata
+from broker.runtime.remote_offsets import RemoteOffsets
+from broker.runtime.remote_reads import RemoteReads, RemoteReadSettings
+from broker.runtime.remote_segments import RemoteSegments
+from broker.runtime.remote_settings import RemoteLogSettings
+from broker.runtime.remote_tier_source import RemoteTierSource
+from broker.runtime.thread_pool import ThreadPool
+from storage.files import FileSystem, join
+from storage.formatting import random_id
+from storage.log import Log
+from storage.tiered import metadata_snapshot
+from storage.tiered.backoff import Backoff
+from storage.tiered.forgetting_storage import ForgettingStorage
+from storage.tiered.index_cache import DIRECTORY_NAME as INDEX_CACHE
+from storage.tiered.index_cache import IndexCache
+from storage.tiered.loading import is_object_store, load_remote_storage, open_object_store
+from storage.tiered.object_store import ObjectStore
+from storage.tiered.partition_objects import PartitionObjects
+from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
+from storage.tiered.segment_reading import SegmentReader
+
+CACHE_DIRECTORY = "remote-log-cache"
+"""In the first log directory: what remote storage keeps on this disk for itself."""
+_FINISH_TIMEOUT_S = 5.0
+"""How long a node that stops waits for copies and deletions under way; what is cut off is collected later."""
+
+_log = EventLog("broker.tiered")
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePart:
+    """Built, not started. `metadata` and `manager` want to be published to after the partitions, in this order."""
+
+    config: DynamicConfig
+    storage: RemoteStorageManager
+    objects: ObjectStore | None
+    cache: IndexCache
+    metadata: TopicRemoteMetadata
+    manager: RemoteLogManager
+    pools: RemotePools
+    reader_pool: ThreadPool
+    follower_pool: ThreadPool
+    reads: RemoteReads
+    offsets: RemoteOffsets
+
+    def on_metadata(self, _delta: MetadataDelta, _image: MetadataImage) -> None:
+        """Sizes may have changed."""
+        config = self.config.current
+        self.pools.resize(log_settings(config))
+        self.reader_pool.resize(config.remote_log_reader_threads, config.remote_log_reader_max_pending_tasks)
+        followers = config.remote_log_manager_follower_thread_pool_size
+        self.follower_pool.resize(followers, config.remote_log_reader_max_pending_tasks)
+        self.cache.resize(config.remote_log_index_file_cache_total_size_bytes)
+
+    def families(self) -> list[Family]:
+        """What there is to see."""
+        return [
+            *self.manager.metrics.families(),
+            *remote_families(
+                self.reads.figures,
+                throttled=lambda: self.reads.quota.waited,
+                throttled_ms=lambda: self.reads.quota.waited_ms,
+                copies=self.manager.metrics,
+                offsets_expired=lambda: self.offsets.expired,
+                copier_idle=lambda: self.pools.copier.idle_ratio(),
+                reader_idle=lambda: self.reader_pool.idle_ratio(),
+                reader_queue=lambda: self.reader_pool.pending,
+                index_cache_bytes=lambda: self.cache.size_bytes,
+            ),
+        ]
+
+    async def finish(self) -> None:
+        """Before this node gives up what it leads: let what is under way come to its end, if that is soon."""
+        try:
+            await asyncio.wait_for(self.manager.finish(), _FINISH_TIMEOUT_S)
+        except TimeoutError:
+            _log.info("What is under way in remote storage is left to be collected")
+
+    async def close(self) -> None:
+        """Read, copy and delete nothing any more. After the tasks of the manager have ended."""
+        self.reads.close()
+        await self.metadata.close()
+        await asyncio.gather(
+            self.pools.stop(), self.reader_pool.stop(drop_waiting=True), self.follower_pool.stop(drop_waiting=True)
+        )
+        await asyncio.to_thread(self.storage.close)
+        if self.objects is not None:
+            await asyncio.to_thread(self.objects.close)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStores:
+    """Open. `objects` and `log_starts` are for storages that keep segments in a store of objects."""
+
+    storage: RemoteStorageManager
+    objects: ObjectStore | None
+    log_starts: LogStarts
+
+
+def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDirectories) -> RemoteStores:
+    """Blocks. Raises ConfigError."""
+    name, prefix = config.remote_log_storage_manager_class_name, config.remote_log_storage_manager_impl_prefix
+    assert name is not None, "checked with the configuration"
+    first = config.log_dirs[0]
+    context = RemoteStorageContext(
+        fs=fs,
+        cache_directory=join(first, CACHE_DIRECTORY),
+        broker_id=config.node_id,
+        cluster_id=directories.cluster_id,
+    )
+    settings = config.settings_below(prefix)
+    try:
+        loaded = load_remote_storage(name, settings, context, local_root="", prefix=prefix)
+        for warning in loaded.warnings:
+            _log.warning(warning)
+        if not is_object_store(name):
+            return RemoteStores(loaded.manager, None, NoLogStarts())
+        opened = open_object_store(name, settings, context, local_root="", prefix=prefix)
+    except ValueError as error:
+        raise ConfigError("remote.log.storage.manager.class.name", str(error)) from error
+    kept = PartitionObjects(opened.store, opened.keys, cluster_id=directories.cluster_id, broker_id=config.node_id)
+    return RemoteStores(loaded.manager, opened.store, kept)
+
+
+def build_remote(
+    fs: FileSystem,
+    stores: RemoteStores,
+    metadata: MetadataPart,
+    data: DataPart,
+    clock: Clock,
+    io: BlockingIo,
+    loop: asyncio.AbstractEventLoop,
+    spawn: Spawn,
+) -> RemotePart:
+    """Join the parts, and have followers begin behind what is remote. Raises ConfigError."""
+    dynamic = metadata.config
+    static = dynamic.current
+    first = static.log_dirs[0]
+
+    def settings() -> RemoteLogSettings:
+        return log_settings(dynamic.current)
+
+    cache = IndexCache(
+        fs, join(first, INDEX_CACHE), stores.storage, static.remote_log_index_file_cache_total_size_bytes
+    )
+    storage = ForgettingStorage(stores.storage, cache)
+    topic_metadata = _build_metadata(fs, metadata, data, clock, io, loop, spawn)
+    metrics = RemoteStorageMetrics()
+    pools = RemotePools.open(settings())
+    reader_pool = ThreadPool(
+        static.remote_log_reader_threads, static.remote_log_reader_max_pending_tasks, "remote-read", clock=clock
+    )
+    follower_pool = ThreadPool(
+        static.remote_log_manager_follower_thread_pool_size,
+        static.remote_log_reader_max_pending_tasks,
+        "remote-follow",
+        clock=clock,
+    )
+    copying = RemoteSegments(static.node_id, topic_metadata, storage, pools.copier, clock, metrics)
+    expiring = RemoteSegments(static.node_id, topic_metadata, storage, pools.expiration, clock, metrics)
+    copy_tools = CopyTools(
+        fs=fs,
+        segments=copying,
+        quota=CopyQuota(clock, settings, metrics),
+        clock=clock,
+        settings=settings,
+        new_id=random_id,
+        random=random.random,
+    )
+    expiration_tools = ExpirationTools(
+        segments=expiring,
+        pool=pools.expiration,
+        log_starts=stores.log_starts,
+        remember_start=_remembers(data, io),
+        clock=clock,
+        settings=settings,
+        random=random.random,
+        copying=copy_tools.copying.values,
+    )
+    manager = RemoteLogManager(
+        HostedPartitions(data.partitions), topic_metadata, topic_metadata, copy_tools, expiration_tools, metrics, loop
+    )
+    data.partitions.add_listener(manager)
+    reader = SegmentReader(stores.storage, cache)
+    data.fetchers.use_tier(
+        RemoteTierSource(
+            topic_metadata,
+            stores.storage,
+            follower_pool,
+            loop,
+            skips_remote=lambda: dynamic.current.follower_fetch_last_tiered_offset_enable,
+        )
+    )
+    reads = RemoteReads(
+        reader,
+        topic_metadata,
+        reader_pool,
+        loop,
+        data.deadlines,
+        clock,
+        lambda: read_settings(dynamic.current),
+        quota_window_ms=static.remote_log_manager_fetch_quota_window_num
+        * static.remote_log_manager_fetch_quota_window_size_seconds
+        * 1000,
+    )
+    offsets = RemoteOffsets(
+        reader,
+        topic_metadata,
+        reader_pool,
+        loop,
+        data.deadlines,
+        lambda: dynamic.current.remote_list_offsets_request_timeout_ms,
+    )
+    return RemotePart(
+        dynamic,
+        stores.storage,
+        stores.objects,
+        cache,
+        topic_metadata,
+        manager,
+        pools,
+        reader_pool,
+        follower_pool,
+        reads,
+        offsets,
+    )
+
+
+def _remembers(data: DataPart, io: BlockingIo) -> Callable[[Log], "asyncio.Future[None]"]:
+    return lambda _log: io.submit(data.log_dirs.write_log_starts)
+
+
+def _build_metadata(
+    fs: FileSystem,
+    metadata: MetadataPart,
+    data: DataPart,
+    clock: Clock,
+    io: BlockingIo,
+    loop: asyncio.AbstractEventLoop,
+    spawn: Spawn,
+) -> TopicRemoteMetadata:
+    config = metadata.config.current
+    try:
+        settings = parse_remote_metadata_settings(config.settings_below(config.remote_log_metadata_manager_impl_prefix))
+    except ValueError as error:
+        raise ConfigError("remote.log.metadata.manager.impl.prefix", str(error)) from error
+    for key in settings.unknown:
+        _log.warning("a setting of the keeper of remote metadata is not known", key=key)
+    client = NetworkMetadataClient(
+        config.node_id,
+        metadata.cache,
+        settings,
+        clock,
+        loop,
+        TcpConnect(loop),
+        listener=config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name,
+    )
+    creation = MetadataTopicCreation(
+        metadata.errand_channel,
+        metadata.cache,
+        settings,
+        loop,
+        data.deadlines,
+        voter_count=lambda: len(metadata.quorum.driver.core.voters.ids),
+        spawn=spawn,
+    )
+    return TopicRemoteMetadata(
+        client,
+        creation,
+        MetadataSnapshots(fs, join(config.log_dirs[0], metadata_snapshot.DIRECTORY), io),
+        HostedMetadataLogs(data.partitions, clock),
+        loop,
+        data.deadlines,
+        settings,
+    )
+
+
+def log_settings(config: BrokerConfig) -> RemoteLogSettings:
+    """For what copies and deletes."""
+    window = config.remote_log_manager_copy_quota_window_num * config.remote_log_manager_copy_quota_window_size_seconds
+    return RemoteLogSettings(
+        copier_threads=config.remote_log_manager_copier_thread_pool_size,
+        expiration_threads=config.remote_log_manager_expiration_thread_pool_size,
+        follower_threads=config.remote_log_manager_follower_thread_pool_size,
+        task_interval_ms=config.remote_log_manager_task_interval_ms,
+        backoff=Backoff(
+            config.remote_log_manager_task_retry_backoff_ms,
+            config.remote_log_manager_task_retry_backoff_max_ms,
+            config.remote_log_manager_task_retry_jitter,
+        ),
+        custom_metadata_max_bytes=config.remote_log_metadata_custom_metadata_max_bytes,
+        copy_bytes_per_second=config.remote_log_manager_copy_max_bytes_per_second,
+        copy_quota_window_ms=window * 1000,
+    )
+
+
+def read_settings(config: BrokerConfig) -> RemoteReadSettings:
+    """For what consumers read."""
+    return RemoteReadSettings(
+        wait_max_ms=config.remote_fetch_max_wait_ms,
+        reads_max=config.remote_log_reader_threads + config.remote_log_reader_max_pending_tasks,
+        bytes_per_second=config.remote_log_manager_fetch_max_bytes_per_second,
+    )
