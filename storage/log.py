@@ -784,6 +784,8 @@ class Log:
         stays: roll before.
         """
         with self._flushing:
+            if self.is_tiered:
+                self.epochs.save()  # they will not be learnt again from batches that are remote alone
             for segment in segments:
                 if segment is self._active:
                     raise AssertionError(f"{self.name}: the active segment cannot be detached")

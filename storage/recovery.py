@@ -102,6 +102,9 @@ class LogLoader:
     def load(self) -> LoadedLog:
         files = self._settled_files()
         epochs = self._load_epochs()
+        if self._may_start_below and epochs.entries:
+            # A newer word than the checkpoint's: without the epochs of what is before, nobody finds it remotely.
+            self._log_start_offset = max(self._log_start_offset, epochs.entries[0].start_offset)
         snapshots = ProducerSnapshots(self._fs, self._directory)
         bases = sorted(base for base, suffix in files if suffix == LOG_SUFFIX)
         if not self._clean:

@@ -156,6 +156,28 @@ class TestRestart:
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
 
+    def test_the_start_is_not_older_than_the_epochs_on_the_disk(self) -> None:
+        """They are saved before segments leave the disk, the checkpoint is written now and then."""
+        node = Node()
+        log = node.fill(3, epoch=3)
+        log.highest_remote_offset = 19
+        node.dirs.write_log_starts()
+        log.maybe_increment_log_start_offset(5)
+        node.retain(KEEP_NOTHING_HERE)
+        log = node.restart(clean=False)
+        assert (log.log_start_offset, log.local_log_start_offset) == (5, 20)
+        assert log.epochs.entries == [EpochStart(3, 5)]
+
+    def test_the_epochs_of_what_leaves_the_disk_are_on_the_disk_though_nothing_was_ever_flushed(self) -> None:
+        node = Node()
+        node.fill(2, epoch=3)
+        log = node.fill(1, epoch=5)
+        log.highest_remote_offset = 29
+        node.retain(KEEP_NOTHING_HERE)
+        log = node.restart(clean=False)
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
+        assert log.epochs.entries == [EpochStart(3, 0), EpochStart(5, 20)]
+
     def test_a_log_that_becomes_tiered_begins_where_its_segments_do(self) -> None:
         node = Node(replace(TIERED, remote_storage_enable=False))
         log = node.fill(2)
