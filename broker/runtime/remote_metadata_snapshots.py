@@ -41,8 +41,9 @@ class MetadataSnapshots:
         return self._io.submit(partial(self._read, partition, topic_id))
 
     def save(self, tail: MetadataTail, topic_id: Uuid) -> "asyncio.Future[bool] | None":
-        """Write one unless it is there already; whether it is written. None where there is nothing to do now."""
-        if not tail.is_open or tail.is_applying or tail.next_offset == tail.saved_offset:
+        """Write one unless it is there already; whether it is written. None where there is nothing to do now, such as
+        for a partition that nothing was ever written to."""
+        if not tail.is_open or tail.is_applying or tail.next_offset in (0, tail.saved_offset):
             return None
         position = SnapshotPosition(topic_id, tail.partition, tail.next_offset, tail.last_epoch)
         body = pack_snapshot(position, tail.metadata)

@@ -10,6 +10,10 @@ PORT_STEP = 10
 """Between the client listeners of neighbours; the controller listener is the port after the client's."""
 
 
+REMOTE = "remote"
+"""In the cluster's directory: what its nodes together keep of tiered topics, as a bucket would."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """What sets one node apart. `index` counts from 0, ids from 1; `http_port` is the node's own.
@@ -33,6 +37,9 @@ class Place:
             f"controller.quorum.bootstrap.servers={','.join(self.controllers)}",
             *(["controller.quorum.auto.join.enable=true"] if len(self.controllers) > 1 else []),
             f"log.dirs={self.directory / 'data'}",
+            "remote.log.storage.system.enable=true",
+            "remote.log.storage.manager.class.name=local",
+            f"rsm.config.storage.root={self.directory.parent / REMOTE}",
             f"ottla.http.listener={HOST}:{self.http_port}",
             *overrides,
         ]
