@@ -1,7 +1,7 @@
 """Removes from remote storage what of a partition has outlived its use, some segments a turn (KIP-405).
 
-    decide, off the loop -> raise the log start, so that followers learn of it -> have it remembered here and beside the
-    segments -> delete, each with its events
+    decide, off the loop -> raise the log start -> have it remembered here and beside the segments -> wait until live
+    followers know of it, lest one of them leads and believes in what is gone -> delete, each with its events
 
 What is decided is carried out over as many turns as it takes; a failure leaves the rest to later turns.
 """
@@ -26,6 +26,8 @@ from storage.tiered.errors import RemoteMetadataNotReady
 from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, decide
 
 DELETIONS_A_TURN = 10
+FOLLOWER_PATIENCE_MS = 30_000
+"""So long a deletion waits for live followers to hear of the log start. They fetch twice a second at least."""
 REST_FACTOR = 100
 """A partition with so many segments that a look takes long rests longer: a hundredth of the time goes to that."""
 
@@ -56,6 +58,7 @@ class SegmentExpiration:
         self._tools = tools
         self._failures = Failures()
         self._took_ms = 0.0
+        self._decided_ms = 0.0
 
     async def take(self) -> float | None:
         """See Turn: decides what goes, or deletes some of it."""
@@ -65,6 +68,8 @@ class SegmentExpiration:
         try:
             if not self._reign.pending:
                 await self._look()
+            if self._must_wait_for_followers():
+                return float(settings.backoff.initial_ms)
             await self._delete_some()
         except PASSING_ERRORS as error:
             if not isinstance(error, RemoteMetadataNotReady):
@@ -94,6 +99,7 @@ class SegmentExpiration:
         )
         if await self._start_is_kept(at_once=bool(expiry.deletions)) and not reign.is_over():
             reign.pending.extend(expiry.deletions)
+            self._decided_ms = tools.clock.monotonic_ms()
 
     def _tier(self) -> Tier:
         """Raises RemoteMetadataNotReady."""
@@ -150,6 +156,14 @@ class SegmentExpiration:
         return await keep_log_start(
             tools.log_starts, tools.pool, reign.id, reign.epoch, log.log_start_offset, at_once=at_once
         )
+
+    def _must_wait_for_followers(self) -> bool:
+        """Whether one of them does not know yet where the log begins; they are not waited for for long."""
+        partition = self._reign.partition
+        if not self._reign.pending or not partition.is_leader:
+            return False
+        waited_ms = self._tools.clock.monotonic_ms() - self._decided_ms
+        return waited_ms < FOLLOWER_PATIENCE_MS and partition.low_watermark() < partition.log.log_start_offset
 
     # ---- deleting
 

@@ -40,6 +40,10 @@ class Replica(Protocol):
 
     def on_log_start_moved(self) -> None: ...
 
+    def low_watermark(self) -> int:
+        """Where the logs of all live replicas begin, or later. KafkaError if another broker leads."""
+        ...
+
 
 class TierRole(Enum):
     LEADER = auto()

@@ -65,6 +65,10 @@ class StagedReplica:
     def on_log_start_moved(self) -> None:
         self.starts.append(self.log.log_start_offset)
 
+    def low_watermark(self) -> int:
+        """Followers know at once, unless a test says otherwise."""
+        return self.log.log_start_offset
+
     @property
     def id(self) -> TopicIdPartition:
         return TopicIdPartition(self.topic_id, self.topic, self.index)
@@ -204,6 +208,11 @@ class Broker:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its manager is not at work."""
+        return self._running is None or self._running.done()
 
     async def crash(self) -> None:
         """Nothing more comes of what was under way; what was written stays."""
