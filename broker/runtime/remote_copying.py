@@ -238,11 +238,13 @@ class SegmentCopying:
 
     async def _leave(self, attempt: Attempt) -> None:
         """Nothing of it is to remain, unless all but the last word is said. What fails here is collected later."""
-        self._let_go()
-        if attempt.is_uploaded:
-            await self._tools.segments.finish(attempt.segment, attempt.custom_metadata)
-        else:
-            await self._tools.segments.delete(attempt.segment)
+        try:
+            if attempt.is_uploaded:
+                await self._tools.segments.finish(attempt.segment, attempt.custom_metadata)
+            else:
+                await self._tools.segments.delete(attempt.segment)
+        finally:
+            self._let_go()
 
     def _let_go(self) -> None:
         """The attempt is over, or nobody goes on with it: from now on it may be collected."""

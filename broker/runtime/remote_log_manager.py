@@ -165,10 +165,14 @@ class RemoteLogManager:
                 followers=(*gone, *(partition for partition in changed if not partition.is_leader)),
             )
             if delta.topics.deleted:
-                self._remover.on_deleted(delta.topics.deleted)
+                self.on_topics_deleted(delta.topics.deleted)
         if delta.configs is not None:
             for partition in self._hosting.all():
                 self.on_role(partition)
+
+    def on_topics_deleted(self, topic_ids: Iterable[Uuid]) -> None:
+        """These are no more: what is remote of them is to be removed, by whoever leads their metadata."""
+        self._remover.on_deleted(topic_ids)
 
     def _of_topic(self, topic_id: Uuid) -> list[Replica]:
         """The partitions of a topic that are hosted here, and those that were until now."""

@@ -70,6 +70,7 @@ class Reign:
     )
 
     def __init__(self, id: TopicIdPartition, partition: Replica, role: TierRole, metrics: RemoteStorageMetrics) -> None:
+        partition.log.highest_remote_offset = NO_REMOTE_OFFSET
         self.id = id
         self.partition = partition
         self.role = role

@@ -128,7 +128,9 @@ def _reason(
     expired: Mapping[Uuid, Reason],
     outside_since_ms: Mapping[Uuid, int],
 ) -> Reason | None:
-    """Why a segment goes; None if it stays."""
+    """Why a segment goes; None if it stays, or if this broker is at work on it already."""
+    if segment.id.id in tier.copying:
+        return None
     if segment.state is SegmentState.DELETE_STARTED:
         return Reason.INTERRUPTED
     if segment.state is SegmentState.COPY_STARTED:
@@ -144,8 +146,6 @@ def _reason(
 
 def _is_abandoned(tier: Tier, segment: RemoteSegment) -> bool:
     """A process that was this broker before is no more; of another one may still come the end of its copy."""
-    if segment.id.id in tier.copying:
-        return False
     return segment.broker_id == tier.broker_id or tier.now_ms - segment.event_timestamp_ms >= tier.grace_ms
 
 

@@ -220,6 +220,12 @@ class Broker:
         self.is_up = False
         await self._end()
 
+    async def give_up(self) -> None:
+        """The test is over, however it went."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
     async def _end(self) -> None:
         assert self._running is not None
         self._running.cancel()

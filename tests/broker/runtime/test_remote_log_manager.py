@@ -573,7 +573,7 @@ async def test_a_deleted_topic_leaves_nothing_though_its_leader_was_down() -> No
     await a_while(60)
     await leader.crash()
     bucket.topics.clear()
-    other.manager._remover.on_deleted([TOPIC_ID])
+    other.manager.on_topics_deleted([TOPIC_ID])
     await a_while()
     assert bucket.segments() == []
     assert bucket.storage.stored == {}
@@ -594,7 +594,7 @@ async def test_the_removal_survives_restarts_and_outages() -> None:
     await a_while(60)
     bucket.topics.clear()
     broker.unhost()
-    broker.manager._remover.on_deleted([TOPIC_ID])
+    broker.manager.on_topics_deleted([TOPIC_ID])
     faults.left = [("delete", Fault(RemoteStorageError("no")))] * 3
     await a_while(0.3)
     faults.down = True
@@ -636,7 +636,7 @@ async def test_a_copy_under_way_of_a_deleted_topic_leaves_nothing() -> None:
     await a_while(1)
     bucket.topics.clear()
     slow.unhost()
-    other.manager._remover.on_deleted([TOPIC_ID])
+    other.manager.on_topics_deleted([TOPIC_ID])
     await a_while(400)
     assert bucket.segments() == []
     assert bucket.storage.stored == {}

@@ -141,6 +141,13 @@ class Cluster:
             Broker(self.bucket, number, upload_s=lambda: self.random.uniform(0.0, self.uploads_s))
             for number in range(1, BROKERS + 1)
         ]
+        try:
+            await self._live()
+        finally:
+            for broker in self.brokers:
+                await broker.give_up()
+
+    async def _live(self) -> None:
         for broker in self.brokers:
             broker.config = self.config
             broker.start()
@@ -408,8 +415,6 @@ class Cluster:
             await asyncio.sleep(1)
             self.check()
         self._check_nothing_left_over()
-        for broker in self.brokers:
-            await broker.crash()
 
     # ---- what must hold
 

@@ -1,0 +1,263 @@
+"""Transcripts of what becomes of segments: copied, taken off the disk, expired, collected, by leaders that change.
+
+A transcript is blocks separated by blank lines: command lines, `----`, and what happens, each line with the time in
+milliseconds since the first command. Lines that begin with `#` are for people. `python -m
+tests.scenarios.remote_log.transcript --rewrite` writes the present output into the files; review the diff.
+
+There is one partition, t-0. An upload takes 500 ms, any other call of the store 10 ms; tasks come round every second,
+and what nobody holds any more is collected after a minute. A segment has ten records.
+
+    broker 1 [upload=500]           a node starts, with an empty disk the first time; an upload takes so long
+    lead 1 epoch=0                  follow 2 epoch=0
+    fill 1 3 [records=5]            the leader closes three segments, and commits them
+    append 1 5                      records that stay in the open segment, not committed
+    commit 1 45                     up to there (`end`: all)
+    replicate 1 2 [roll=yes]        the follower fetches everything; it closes its segments where it will, or now
+    config KEY VALUE                of the topic, on every broker
+    trim 1 15                       records are deleted
+    retain 1                        local retention
+    store down|up                   store fail copy|delete [lost]   (the next call; lost: the answer is)
+    advance 5                       seconds pass; with `quiet`, as any command, nothing is told of what happens
+    crash 1                         stop 1
+    delete-topic                    and every broker hears of it
+    status 1                        what the broker's log knows
+    bucket                          what metadata and store have
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from protocol.records.builder import Record, build_batch
+from storage.log import Log
+from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
+from storage.tiered.segment_metadata import PartitionDelete, RemoteSegment, SegmentUpdate
+from tests.support.fast_forward_loop import run_fast
+from tests.support.remote_stage import TOPIC_ID, Broker, Bucket, replicate
+from tests.support.shared_remote_storage import Fault, Operation
+
+HERE = Path(__file__).parent
+SEPARATOR = "----"
+
+Words = list[str]
+Named = dict[str, str]
+
+
+class Stage:
+    """Runs the commands of one transcript."""
+
+    def __init__(self) -> None:
+        self.output: list[str] = []
+        self.begun_s = 0.0
+        self.is_quiet = False
+        self.bucket = Bucket()
+        self.brokers: dict[int, Broker] = {}
+        self.is_down = False
+        self.faults: list[tuple[str, bool]] = []
+        self.names: dict[bytes, str] = {}
+        self.bucket.storage.fault = self._on_call
+        self._tell_of_events()
+        self.commands: Mapping[str, Callable[[Words, Named], Awaitable[None]]] = {
+            "broker": self.broker,
+            "lead": self.lead,
+            "follow": self.follow,
+            "fill": self.fill,
+            "append": self.append,
+            "commit": self.commit,
+            "replicate": self.replicate,
+            "config": self.config,
+            "trim": self.trim,
+            "retain": self.retain,
+            "store": self.store,
+            "advance": self.advance,
+            "crash": self.crash,
+            "stop": self.stop,
+            "delete-topic": self.delete_topic,
+            "status": self.status,
+            "bucket": self.show_bucket,
+        }
+
+    async def run(self, line: str) -> None:
+        words = line.split()
+        self.is_quiet = words[-1] == "quiet"
+        words = words[:-1] if self.is_quiet else words
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        await self.commands[words[0]]([word for word in words[1:] if "=" not in word], named)
+
+    def begin_block(self) -> None:
+        self.output = []
+        self.begun_s = asyncio.get_running_loop().time()
+
+    def say(self, text: str, *, timed: bool = True) -> None:
+        if not self.is_quiet:
+            elapsed = round((asyncio.get_running_loop().time() - self.begun_s) * 1000)
+            self.output.append(f"{elapsed:5} {text}" if timed else text)
+
+    # ---- what is seen
+
+    def _tell_of_events(self) -> None:
+        metadata = self.bucket.metadata
+        apply = metadata._apply
+
+        def told(event: RemoteSegment | SegmentUpdate | PartitionDelete) -> None:
+            apply(event)
+            if isinstance(event, PartitionDelete):
+                self.say(f"{event.broker_id} says DELETE_PARTITION_{event.state.name}")
+                return
+            if isinstance(event, RemoteSegment):
+                epochs = " ".join(f"{epoch}@{offset}" for epoch, offset in event.leader_epochs)
+                name = f"s{len(self.names) + 1}"
+                self.names[event.id.id] = f"{name}[{event.start_offset}-{event.end_offset}]"
+                self.say(f"{event.broker_id} says {event.state.name} {self._name(event.id.id)} {{{epochs}}}")
+            else:
+                self.say(f"{event.broker_id} says {event.state.name} {self._name(event.id.id)}")
+
+        metadata._apply = told  # type: ignore[method-assign]
+
+    def _name(self, segment: bytes) -> str:
+        return self.names.get(segment, "unknown")
+
+    def _on_call(self, operation: Operation, segment: RemoteSegment) -> Fault | None:
+        fault: Fault | None = None
+        if self.is_down:
+            fault = Fault(RetriableRemoteStorageError("the store is down"))
+        elif self.faults and self.faults[0][0] == operation:
+            fault = Fault(RemoteStorageError("it failed"), applies=self.faults.pop(0)[1])
+        outcome = "" if fault is None else f": {fault.error}" + (", though it was done" if fault.applies else "")
+        self.say(f"  store: {operation} {self._name(segment.id.id)}{outcome}")
+        return fault
+
+    # ---- commands
+
+    async def broker(self, words: Words, named: Named) -> None:
+        number, upload_s = int(words[0]), float(named.get("upload", "500")) / 1000
+        if number not in self.brokers:
+            self.brokers[number] = Broker(self.bucket, number, upload_s=lambda: upload_s)
+        broker = self.brokers[number].start()
+        replica = broker.replica()
+
+        def moved() -> None:
+            self.say(f"{number} begins its log at {replica.log.log_start_offset}")
+
+        replica.on_log_start_moved = moved  # type: ignore[method-assign]
+
+    async def lead(self, words: Words, named: Named) -> None:
+        self.brokers[int(words[0])].lead(int(named["epoch"]))
+
+    async def follow(self, words: Words, named: Named) -> None:
+        self.brokers[int(words[0])].follow(int(named["epoch"]))
+
+    async def fill(self, words: Words, named: Named) -> None:
+        self.brokers[int(words[0])].fill(int(words[1]), records=int(named.get("records", "10")))
+
+    async def append(self, words: Words, _: Named) -> None:
+        broker = self.brokers[int(words[0])]
+        replica, now_ms = broker.replica(), broker.clock.now_ms()
+        data = build_batch([Record(now_ms, b"k", b"v")] * int(words[1]))
+        replica.log.append_as_leader(bytearray(data), replica.leader_epoch, now_ms=now_ms)
+
+    async def commit(self, words: Words, _: Named) -> None:
+        log = self._log(words[0])
+        log.advance_high_watermark(log.log_end_offset if words[1] == "end" else int(words[1]))
+
+    async def replicate(self, words: Words, named: Named) -> None:
+        now_ms = self.brokers[int(words[0])].clock.now_ms()
+        replicate(self._log(words[0]), self._log(words[1]), now_ms)
+        if named.get("roll") == "yes":
+            self._log(words[1]).roll(now_ms)
+
+    async def config(self, words: Words, _: Named) -> None:
+        value: object = {"true": True, "false": False}.get(words[1])
+        for broker in self.brokers.values():
+            broker.configure(**{words[0].replace(".", "_"): int(words[1]) if value is None else value})
+
+    async def trim(self, words: Words, _: Named) -> None:
+        self._log(words[0]).maybe_increment_log_start_offset(int(words[1]))
+
+    async def retain(self, words: Words, _: Named) -> None:
+        for expired in self.brokers[int(words[0])].retain():
+            for segment in expired.segments:
+                self.say(f"{words[0]} has {segment.base_offset}- off its disk: {expired.reason.value}")
+
+    async def store(self, words: Words, _: Named) -> None:
+        if words[0] == "fail":
+            self.faults.append((words[1], words[-1] == "lost"))
+        else:
+            self.is_down = words[0] == "down"
+
+    async def advance(self, words: Words, _: Named) -> None:
+        await asyncio.sleep(float(words[0]))
+
+    async def crash(self, words: Words, _: Named) -> None:
+        await self.brokers[int(words[0])].crash()
+
+    async def stop(self, words: Words, _: Named) -> None:
+        await self.brokers[int(words[0])].stop()
+        self.say(f"{words[0]} has stopped")
+
+    async def delete_topic(self, _: Words, __: Named) -> None:
+        self.bucket.topics.clear()
+        for broker in self.brokers.values():
+            if broker.is_up:
+                broker.unhost()
+                broker.manager.on_topics_deleted([TOPIC_ID])
+
+    async def status(self, words: Words, _: Named) -> None:
+        broker, log = self.brokers[int(words[0])], self._log(words[0])
+        bases = " ".join(str(segment.base_offset) for segment in log.segments)
+        self.say(
+            f"{words[0]}: log from {log.log_start_offset} to {log.log_end_offset}, on its disk {bases}, "
+            f"remote up to {log.highest_remote_offset}, lag {broker.metrics.topic('t').tier.copy_lag_segments}",
+            timed=False,
+        )
+
+    async def show_bucket(self, _: Words, __: Named) -> None:
+        known = self.bucket.segments()
+        for segment in known:
+            stored = "stored" if segment.id.id in self.bucket.storage.stored else "nothing stored"
+            self.say(f"{self._name(segment.id.id)} {segment.state.name}, {stored}", timed=False)
+        for orphan in sorted(self.bucket.orphans()):
+            self.say(f"{self._name(orphan)} stored, and nobody knows of it", timed=False)
+        if not known and not self.bucket.storage.stored:
+            self.say("nothing", timed=False)
+
+    def _log(self, number: str) -> Log:
+        return self.brokers[int(number)].replica().log
+
+
+def transcripts() -> list[Path]:
+    return sorted(HERE.glob("*.txt"))
+
+
+def replay(text: str) -> str:
+    """The transcript with the output that its commands have now."""
+    return run_fast(_replay(text))
+
+
+async def _replay(text: str) -> str:
+    stage = Stage()
+    blocks = []
+    for block in text.strip("\n").split("\n\n"):
+        lines = block.split("\n")
+        heading = lines[: lines.index(SEPARATOR)] if SEPARATOR in lines else lines
+        commands = [line for line in heading if not line.startswith("#")]
+        stage.begin_block()
+        for line in commands:
+            await stage.run(line)
+        blocks.append("\n".join([*heading, SEPARATOR, *stage.output] if commands else heading))
+    for broker in stage.brokers.values():
+        if broker.is_up:
+            await broker.crash()
+    return "\n\n".join(blocks) + "\n"
+
+
+def main() -> None:
+    if sys.argv[1:] != ["--rewrite"]:
+        raise SystemExit("python -m tests.scenarios.remote_log.transcript --rewrite")
+    for path in transcripts():
+        path.write_text(replay(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
