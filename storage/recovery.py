@@ -98,15 +98,17 @@ class LogLoader:
         self._now_ms = now_ms
         self._draw_jitter = draw_jitter
         self._recovery = Recovery()
+        self._epochs_are_lost = False
 
     def load(self) -> LoadedLog:
         files = self._settled_files()
         epochs = self._load_epochs()
-        if self._may_start_below and epochs.entries:
-            # A newer word than the checkpoint's: without the epochs of what is before, nobody finds it remotely.
-            self._log_start_offset = max(self._log_start_offset, epochs.entries[0].start_offset)
         snapshots = ProducerSnapshots(self._fs, self._directory)
         bases = sorted(base for base, suffix in files if suffix == LOG_SUFFIX)
+        if self._may_start_below and not self._epochs_are_lost:
+            # A newer word than the checkpoint's: without the epochs of what is before, nobody finds it remotely.
+            known_from = epochs.entries[0].start_offset if epochs.entries else min(bases, default=0)
+            self._log_start_offset = max(self._log_start_offset, known_from)
         if not self._clean:
             # What lies below the first segment is not here to be read again, nor could a crash change it.
             snapshots.remove_above(self._recovery_point, but=bases[0] if bases else None)
@@ -146,6 +148,7 @@ class LogLoader:
         try:
             return LeaderEpochs.load(self._fs, path)
         except CorruptCheckpoint:
+            self._epochs_are_lost = True
             self._clean = False
             self._recovery_point = 0
             return LeaderEpochs(self._fs, path, [])

@@ -9,7 +9,7 @@ from protocol.records.builder import Record, build_batch
 from storage.checkpoints import LOG_START_OFFSET_FILE, EpochStart, TopicPartition, read_offsets
 from storage.config import LogConfig
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
-from storage.files import join
+from storage.files import join, write_file
 from storage.log import Log
 from storage.log_dirs import LogDirs
 from storage.retention import Reason, delete_old_segments
@@ -177,6 +177,27 @@ class TestRestart:
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
         assert log.epochs.entries == [EpochStart(3, 0), EpochStart(5, 20)]
+
+    def test_a_start_before_anything_that_epochs_tell_of_is_not_believed(self) -> None:
+        """The log was emptied, and forgot the epochs that ended there; the checkpoint is from before."""
+        node = Node()
+        log = node.fill(2, epoch=3)
+        node.dirs.write_log_starts()
+        log.maybe_increment_log_start_offset(20)
+        log.truncate_to(20, now_ms=NOW_MS)
+        node.retain()
+        node.fill(1, epoch=3)
+        log = node.restart(clean=False)
+        assert (log.log_start_offset, log.local_log_start_offset) == (20, 20)
+
+    def test_epochs_that_cannot_be_read_are_no_reason_to_forget_remote_records(self) -> None:
+        node = Node()
+        log = node.fill(2, epoch=3)
+        log.highest_remote_offset = 19
+        node.retain(KEEP_NOTHING_HERE)
+        write_file(node.fs, "d/t-0/leader-epoch-checkpoint", b"garbage", sync=True)
+        log = node.restart(clean=False)
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
 
     def test_a_log_that_becomes_tiered_begins_where_its_segments_do(self) -> None:
         node = Node(replace(TIERED, remote_storage_enable=False))
