@@ -22,17 +22,19 @@ from collections import Counter
 from pathlib import Path
 
 from tests.chaos import network
-from tests.chaos.availability import by_fault, percentile
+from tests.chaos.availability import by_fault, percentile, told
 from tests.chaos.checker import Anomaly, Rules
 from tests.chaos.faults import Faults
 from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import Client
-from tests.chaos.run import Load, Outcome, Run, RunFailed
+from tests.chaos.run import TOPIC, Load, Outcome, Run, RunFailed
+from tests.chaos.timeline import Timeline
 from tests.support.apache_kafka import REPOSITORY, unavailable_reason
 from tests.support.kraft_nodes import Make
 
 RATE_MAX_BYTES = 5_000_000
 NODES = 3
+LONGEST_TOLD = 3
 BUILD = REPOSITORY / "build" / "chaos"
 
 
@@ -52,6 +54,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--min-acknowledged", type=int, help="fewer are a failure (100,000 a minute)")
     parser.add_argument("--min-faults", type=int, help="fewer are a failure (6 a minute)")
+    parser.add_argument(
+        "--max-gap", type=float, default=30, help="seconds in which a partition takes nothing; longer is a failure"
+    )
     parser.add_argument("--directory", type=Path, help="of the nodes' files; emptied first (build/chaos/MAKE-SEED)")
     parser.add_argument("--keep", action="store_true", help="keep the nodes' files even if all is well")
     arguments = parser.parse_args()
@@ -126,8 +131,10 @@ def carry_out(arguments: argparse.Namespace, load: Load) -> Outcome:
         if net.refusal is not None:
             print(f"skipped: partitions: {net.refusal}", flush=True)
         with ChaosCluster(arguments.directory, arguments.make, NODES, net) as cluster:
-            faults = Faults(cluster, net, random.Random(arguments.seed), load.unclean)
-            return Run(cluster, net, load, faults).carry_out(arguments.minutes * 60)
+            timeline = Timeline(arguments.directory / "timeline.log", cluster, TOPIC)
+            faults = Faults(cluster, net, random.Random(arguments.seed), load.unclean, timeline.on_fault)
+            with timeline.watching():
+                return Run(cluster, net, load, faults).carry_out(arguments.minutes * 60)
 
 
 def shortfalls(arguments: argparse.Namespace, outcome: Outcome) -> list[str]:
@@ -140,7 +147,9 @@ def shortfalls(arguments: argparse.Namespace, outcome: Outcome) -> list[str]:
         what: (had, int(per * arguments.minutes) if asked is None else asked)
         for what, (had, asked, per) in wanted.items()
     }
-    return [f"only {had:,} {what}, not {least:,}" for what, (had, least) in least.items() if had < least]
+    short = [f"only {had:,} {what}, not {least:,}" for what, (had, least) in least.items() if had < least]
+    longest = max((gap.duration_ms for gap in outcome.availability.gaps), default=0)
+    return short + [f"a partition took nothing for {longest} ms"] * (longest > arguments.max_gap * 1000)
 
 
 def report(arguments: argparse.Namespace, load: Load, outcome: Outcome, failures: list[str]) -> None:
@@ -161,6 +170,11 @@ def report(arguments: argparse.Namespace, load: Load, outcome: Outcome, failures
     print(f"availability: {share:.1%} of the time; gaps: {len(gaps)}, p50 {p50:.0f} ms, max {worst} ms")
     for kind, each in sorted(by_fault(gaps, faults).items()):
         print(f"  after {kind}: {len(each)}, p50 {percentile(each, 0.5):.0f} ms, max {max(each)} ms")
+    for gap in sorted(gaps, key=lambda gap: -gap.duration_ms)[:LONGEST_TOLD]:
+        print(f"  longest: {told(gap, faults)}")
+    for client, own in zip(load.clients, outcome.by_client, strict=True):
+        silence = max(own.gaps, key=lambda gap: gap.duration_ms, default=None)
+        print(f"  longest silence of {client}: {'none' if silence is None else told(silence, faults)}")
     if load.rules.lossy:
         print(f"{findings.permitted_losses:,} acknowledged records lost as permitted, in {findings.loss_windows} cuts")
         print(f"{findings.permitted_repeats:,} repeated or out of order by clients without idempotence")

@@ -31,15 +31,19 @@ class Gap(NamedTuple):
 
 
 class Availability:
-    """Feed it every acknowledgement between `begun_ms` and `end`."""
+    """Feed it every acknowledgement from `begun_ms` on. Those that come after `end` say nothing: no records are offered
+    then, and a client may be a long time about the last of its own."""
 
     def __init__(self, partitions: int, begun_ms: int) -> None:
         self.begun_ms = begun_ms
         self.gaps: list[Gap] = []
         self._last_ms = [begun_ms] * partitions
+        self._is_over = False
 
     def acked(self, partition: int, time_ms: int) -> None:
         """Clients tell in turn, each a little late, so that times may step back a little."""
+        if self._is_over:
+            return
         last = self._last_ms[partition]
         if time_ms - last >= GAP_MS:
             self.gaps.append(Gap(partition, last, time_ms))
@@ -49,6 +53,7 @@ class Availability:
         """From now on nothing is offered; what is open is closed."""
         for partition in range(len(self._last_ms)):
             self.acked(partition, time_ms)
+        self._is_over = True
 
     def share(self, time_ms: int) -> float:
         """Of the time of all partitions up to now, the part outside of gaps."""
@@ -64,6 +69,16 @@ def by_fault(gaps: Iterable[Gap], faults: Sequence[Fault]) -> dict[str, list[int
         kind = max(begun, key=lambda fault: fault.begun_ms).kind if begun else "none"
         found[kind].append(gap.duration_ms)
     return dict(found)
+
+
+def told(gap: Gap, faults: Sequence[Fault]) -> str:
+    """Which partition took nothing for how long, and from which fault on until after which, by their numbers."""
+    first = max(1, sum(fault.begun_ms <= gap.begun_ms + EARLY_MS for fault in faults))
+    last = sum(fault.begun_ms <= gap.ended_ms for fault in faults)
+    where = (
+        "before all faults" if last < 1 else f"in fault {first}" if first >= last else f"in faults {first} to {last}"
+    )
+    return f"partition {gap.partition}, {gap.duration_ms} ms from {gap.begun_ms} on, {where}"
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -26,6 +26,7 @@ class Faults:
     network: Network
     random: random.Random
     unclean: bool
+    on_done: Callable[[Fault], None] = lambda _fault: None
     done: list[Fault] = field(default_factory=list)
     forced: int = 0  # how many nodes did not stop when they were asked to
 
@@ -39,6 +40,7 @@ class Faults:
             act(victim)
             fault = Fault(name, victim, begun_ms, _now_ms())
             self.done.append(fault)
+            self.on_done(fault)
             print(f"{len(self.done):4} node {victim} {name}, {(fault.ended_ms - begun_ms) / 1000:.1f} s", flush=True)
             time.sleep(self.random.uniform(*REST_S))
 

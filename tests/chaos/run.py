@@ -50,6 +50,7 @@ class Outcome:
     findings: Findings
     availability: Availability
     faults: Faults
+    by_client: list[Availability]  # each as if there were no others
     errors: list[str] = field(default_factory=list)
     ended_ms: int = 0
     records: int = 0
@@ -67,7 +68,7 @@ class Run:
         self._notes = 0
         self._started: set[int] = set()
         self._programs: list[Program] = []
-        self.outcome = Outcome(self._checker.findings, Availability(load.partitions, _now_ms()), faults)
+        self.outcome = Outcome(self._checker.findings, self._availability(), faults, [])
 
     def carry_out(self, seconds: float) -> Outcome:
         """Raises RunFailed where there is nothing to judge."""
@@ -76,7 +77,9 @@ class Run:
             consumers = [self._start_consumer(number) for number in range(len(self._load.clients))]
             producers = [self._start_producer(number) for number in range(len(self._load.clients))]
             self._wait_for_first_acks()
-            self.outcome.availability = Availability(self._load.partitions, _now_ms())
+            with self._lock:
+                self.outcome.availability = self._availability()
+                self.outcome.by_client = [self._availability() for _ in self._load.clients]
             self.outcome.faults.run(time.monotonic() + seconds)
             self._settle(producers)
             self._read_all()
@@ -86,6 +89,9 @@ class Run:
                 program.kill()
         self._finish(producers, consumers)
         return self.outcome
+
+    def _availability(self) -> Availability:
+        return Availability(self._load.partitions, _now_ms())
 
     # Beginning
 
@@ -132,6 +138,8 @@ class Run:
                 self._started.add(number)
                 self._checker.acked(number, event)
                 self.outcome.availability.acked(event.partition, event.time_ms)
+                for each in self.outcome.by_client[number : number + 1]:
+                    each.acked(event.partition, event.time_ms)
             case Failed():
                 self._checker.failed(number, event)
             case _:
@@ -170,7 +178,8 @@ class Run:
         time.sleep(AFTERMATH_S)
         self.outcome.ended_ms = _now_ms()
         with self._lock:
-            self.outcome.availability.end(self.outcome.ended_ms)
+            for each in (self.outcome.availability, *self.outcome.by_client):
+                each.end(self.outcome.ended_ms)
         for producer in producers:
             producer.ask_to_finish()
         for producer in producers:

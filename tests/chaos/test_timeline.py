@@ -1,0 +1,37 @@
+"""What a timeline writes down."""
+
+from protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.chaos.timeline import changed, view_of
+
+ANSWER = MetadataResponse(
+    brokers=[MetadataResponseBroker(3), MetadataResponseBroker(1)],
+    topics=[
+        MetadataResponseTopic(
+            name="chaos",
+            partitions=[
+                MetadataResponsePartition(partition_index=4, leader_id=3, leader_epoch=7, isr_nodes=[3, 1]),
+                MetadataResponsePartition(partition_index=5, leader_id=-1, leader_epoch=8, isr_nodes=[2]),
+            ],
+        )
+    ],
+)
+
+
+def test_a_view() -> None:
+    assert view_of(ANSWER) == {
+        "brokers": "[1, 3]",
+        "leader of 4": "3 in epoch 7, isr [1, 3]",
+        "leader of 5": "-1 in epoch 8, isr [2]",
+    }
+
+
+def test_only_news_is_told() -> None:
+    before = view_of(ANSWER)
+    assert changed(before, before) == ""
+    assert changed({}, {"nothing": "TimedOut"}) == "nothing: TimedOut"
+    assert changed(before, {**before, "brokers": "[1]"}) == "brokers: [1]"
