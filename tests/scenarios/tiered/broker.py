@@ -33,6 +33,7 @@ TOPIC_ID = Uuid(b"t" * 16)
 NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(remote_storage_enable=True, index_interval_bytes=0)
 MAX_BYTES = 1_000_000
+PRODUCER = 7
 
 _ROOT = "logs"
 _NAME = TopicPartition(TOPIC, 0)
@@ -119,9 +120,18 @@ class Broker:
     def follow(self, leader: "Broker") -> None:
         self.is_leading, self.leader, self.leader_epoch = False, leader, leader.leader_epoch
 
-    def write(self, value: str) -> None:
-        batch = bytearray(build_batch([Record(NOW_MS, None, value.encode())]))
+    def write(self, value: str, producer_id: int = PRODUCER) -> None:
+        """As a producer that goes on where this log has heard of it last."""
+        known = self.log.producers.entries.get(producer_id)
+        sequence = 0 if known is None else known.last_sequence + 1
+        record = Record(NOW_MS, None, value.encode())
+        batch = bytearray(build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
         self.log.append_as_leader(batch, self.leader_epoch, now_ms=NOW_MS)
+
+    def delete_records(self, offset: int) -> None:
+        """The log starts there, and a restart knows."""
+        if self.log.maybe_increment_log_start_offset(offset):
+            self._write_log_start(self.log)
 
     # ---- as a leader
 
@@ -198,7 +208,7 @@ class Broker:
         if len(records):
             self.log.append_as_follower(records, now_ms=NOW_MS)
         self.log.follow_high_watermark(leader_high_watermark)
-        self.log.maybe_increment_log_start_offset(min(leader_log_start_offset, self.log.high_watermark))
+        self.delete_records(min(leader_log_start_offset, self.log.high_watermark))
         return True
 
     def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":

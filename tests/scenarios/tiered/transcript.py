@@ -71,7 +71,7 @@ class Stage:
         self.world.upload(words[0])
 
     def delete(self, words: list[str]) -> None:
-        self.world.brokers[words[0]].log.maybe_increment_log_start_offset(int(words[1]))
+        self.world.brokers[words[0]].delete_records(int(words[1]))
 
     def read(self, words: list[str]) -> str:
         epoch = int(words[2].removeprefix("LE-")) if len(words) > 2 else -1

@@ -7,6 +7,7 @@ fetchers, and how followers begin behind what is remote. Disks, remote storage a
 from asyncio import Future
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from broker.net.peer import Endpoint
@@ -32,7 +33,7 @@ from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.log import Log
 from storage.retention import delete_old_segments
 from storage.tiered.copying import CopyLag, backlog_of, closed, describe, files_of, lineage_of, may_be_copied
-from storage.tiered.lineage import claimed_remote_offset, decode_epochs
+from storage.tiered.lineage import claimed_remote_offset, covered_remote_offset, decode_epochs
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import (
     RemoteSegment,
@@ -41,13 +42,15 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, TOPIC, TOPIC_ID, Broker
+from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, PRODUCER, TOPIC, TOPIC_ID, Broker
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
 from tests.support.memory_remote_storage import MemoryRemoteStorage
 
 PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 ONE_WAY_S = 0.001
+NEWS_WITHIN_S = 0.02
+"""So long a leader waits for something to answer with."""
 SETTLED_MS = 100
 """A follower that is behind has caught up by then; one that is not asks every few milliseconds, in vain."""
 AT_ONCE = CopyLag(0, 0)
@@ -88,13 +91,13 @@ class World:
         """Elected, cleanly or not; whoever led before does not any more."""
         for broker in self.brokers.values():
             broker.is_leading = False
-        self._unfollow(name)
+        self.unfollow(name)
         self.brokers[name].lead(epoch)
         self._commit()
 
     def follow(self, name: str) -> None:
         """Follow the leader, and catch up with it as far as that goes."""
-        self._unfollow(name)
+        self.unfollow(name)
         broker, leader = self.brokers[name], self.leader
         broker.follow(leader)
         core: FetcherCore[FollowedPartition] = FetcherCore(FetcherSettings())
@@ -114,19 +117,20 @@ class World:
         fetcher.add(broker)
         self.settle()
 
-    def _unfollow(self, name: str) -> None:
+    def unfollow(self, name: str) -> None:
+        """Fetch no more."""
         fetcher = self._fetchers.pop(name, None)
         if fetcher is not None:
             fetcher.close()
         self.brokers[name].leader = None
 
     def stop(self, name: str) -> None:
-        self._unfollow(name)
+        self.unfollow(name)
         self.brokers[name].stop()
 
     def crash(self, name: str, seed: int = 1) -> None:
         """The power fails."""
-        self._unfollow(name)
+        self.unfollow(name)
         self.brokers[name].lose_unflushed(seed)
 
     def settle(self) -> None:
@@ -145,9 +149,9 @@ class World:
             ends = [broker.log.log_end_offset for broker in (leader, *followers)]
             leader.log.advance_high_watermark(min(ends))
 
-    def write(self, values: Iterable[str]) -> None:
+    def write(self, values: Iterable[str], producer_id: int = PRODUCER) -> None:
         for value in values:
-            self.leader.write(value)
+            self.leader.write(value, producer_id)
         self._commit()
 
     # ---- transport
@@ -158,8 +162,11 @@ class World:
     # ---- the tier
 
     def copied(self, log: Log) -> int:
-        """The highest offset of a log's history in remote storage."""
-        return claimed_remote_offset(lineage_of(log), lambda epoch: self.metadata.highest_offset(PARTITION, epoch))
+        """The offset of a log's history up to which remote storage has all that is not on the log's disk any more."""
+        lineage = lineage_of(log)
+        claimed = claimed_remote_offset(lineage, lambda epoch: self.metadata.highest_offset(PARTITION, epoch))
+        segment_for = partial(self.metadata.segment_for, PARTITION)
+        return covered_remote_offset(lineage, log.local_log_start_offset, claimed, segment_for)
 
     def upload(self, name: str) -> list[RemoteSegment]:
         """What a leader's task does: copy all that may be copied."""
@@ -185,7 +192,11 @@ class World:
             done.append(segment)
 
     def expire(self, name: str, offset: int) -> None:
-        """The disk of a broker is to hold no more than from `offset` on: what retention does then."""
+        """The disk of a broker is to hold no more than from `offset` on: what retention does then.
+
+        A partition flushes when it rolls, long before.
+        """
+        self.brokers[name].flush()
         log = self.brokers[name].log
         log.highest_remote_offset = self.copied(log)
         kept = sum(segment.size for segment in log.segments if segment.base_offset >= offset)
@@ -283,11 +294,22 @@ class Wire:
         self._is_closed = True
 
     def _send(self, ask: Callable[[], T], done: Callable[[T | Unanswered], None]) -> None:
+        def answer() -> T | Unanswered:
+            return Unanswered("gone") if self._is_closed or not self._leader.is_running else ask()
+
         def arrive() -> None:
-            answer = Unanswered("gone") if self._is_closed or not self._leader.is_running else ask()
-            self._world.loop.call_later(ONE_WAY_S, lambda: done(answer))
+            found = answer()
+            if isinstance(found, FetchResponse) and _is_idle(found):
+                self._world.loop.call_later(NEWS_WITHIN_S, lambda: done(answer()))
+            else:
+                self._world.loop.call_later(ONE_WAY_S, lambda: done(found))
 
         self._world.loop.call_later(ONE_WAY_S, arrive)
+
+
+def _is_idle(response: FetchResponse) -> bool:
+    found = [each for topic in response.responses for each in topic.partitions]
+    return not any(each.error_code or each.records or each.diverging_epoch.epoch >= 0 for each in found)
 
 
 def name_of(segment: RemoteSegment) -> str:

@@ -1,0 +1,183 @@
+"""Brokers that do anything in any order, elections without regard to who has what among it. In the end all are alike.
+
+Each seed is one story. What is compared are whole logs: what consumers read, on whatever broker, from whatever tier.
+"""
+
+from random import Random
+
+import pytest
+
+from tests.scenarios.tiered.broker import NOW_MS, Broker
+from tests.scenarios.tiered.world import World
+
+NAMES = ("A", "B", "C")
+STEPS = 60
+PRODUCERS = 6
+"""So many that not all of them write after a follower has begun behind what is remote."""
+
+
+class Story:
+    """One world, and what happens in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.world = World(NAMES)
+        self.told: list[str] = []
+        self.epoch = 0
+        self.written = 0
+        self.world.lead("A", 0)
+        self.deeds = [
+            *[self.write] * 6,
+            *[self.roll] * 2,
+            *[self.copy] * 2,
+            *[self.expire] * 2,
+            *[self.leave_to_tier] * 4,
+            *[self.follow] * 5,
+            self.delete,
+            *[self.stop] * 2,
+            self.crash,
+            *[self.wipe] * 3,
+            *[self.elect] * 3,
+        ]
+
+    @property
+    def leader(self) -> Broker:
+        return self.world.leader
+
+    def others(self) -> list[Broker]:
+        return [broker for broker in self.world.brokers.values() if not broker.is_leading]
+
+    def tell(self, *words: object) -> None:
+        self.told.append(" ".join(map(str, words)))
+
+    # ---- deeds
+
+    def write(self) -> None:
+        values = [f"m{self.written + each}" for each in range(self.random.randint(1, 4))]
+        self.written += len(values)
+        self.tell("write", *values)
+        self.world.write(values, self.random.randint(1, PRODUCERS))
+        self.world.settle()
+
+    def roll(self) -> None:
+        broker = self.random.choice([broker for broker in self.world.brokers.values() if broker.is_running])
+        self.tell("roll", broker.name)
+        broker.log.roll(NOW_MS)
+
+    def copy(self) -> None:
+        self.tell("copy", self.leader.name)
+        self.world.upload(self.leader.name)
+
+    def expire(self) -> None:
+        broker = self.random.choice([broker for broker in self.world.brokers.values() if broker.is_running])
+        offset = self.random.randint(0, broker.log.log_end_offset)
+        self.tell("expire", broker.name, offset)
+        self.world.expire(broker.name, offset)
+
+    def leave_to_tier(self) -> None:
+        """All that may go from the leader's disk."""
+        leader = self.leader
+        self.tell("copy and expire", leader.name)
+        leader.log.roll(NOW_MS)
+        self.world.upload(leader.name)
+        self.world.expire(leader.name, leader.log.log_end_offset)
+
+    def follow(self) -> None:
+        broker = self.random.choice(self.others())
+        if not broker.is_running:
+            broker.start()
+        self.tell("follow", broker.name)
+        self.world.follow(broker.name)
+
+    def delete(self) -> None:
+        """With everybody there: a leader that is elected uncleanly and has not heard of it would undo it."""
+        log = self.leader.log
+        if log.high_watermark and all(broker.leader is self.leader for broker in self.others()):
+            offset = self.random.randint(0, log.high_watermark - 1)
+            self.tell("delete", self.leader.name, offset)
+            self.leader.delete_records(offset)
+            self.world.settle()
+
+    def stop(self) -> None:
+        broker = self.random.choice(self.others())
+        if broker.is_running:
+            self.tell("stop", broker.name)
+            self.world.stop(broker.name)
+
+    def crash(self) -> None:
+        broker = self.random.choice(self.others())
+        if broker.is_running:
+            self.tell("crash", broker.name)
+            self.world.crash(broker.name, self.random.randrange(1000))
+
+    def wipe(self) -> None:
+        broker = self.random.choice(self.others())
+        if not broker.is_running:
+            self.tell("wipe", broker.name)
+            broker.wipe()
+
+    def elect(self) -> None:
+        """Anybody who has anything; whoever followed has to be told again."""
+        candidates = [broker for broker in self.others() if broker.is_running and broker.log.log_end_offset]
+        if not candidates:
+            return
+        broker = self.random.choice(candidates)
+        self.epoch += self.random.randint(1, 2)
+        self.tell("lead", broker.name, self.epoch)
+        for other in NAMES:
+            self.world.unfollow(other)
+        self.world.lead(broker.name, self.epoch)
+
+    # ---- the end
+
+    def play(self) -> None:
+        for _ in range(STEPS):
+            self.random.choice(self.deeds)()
+        for broker in self.others():
+            if not broker.is_running:
+                broker.start()
+            self.tell("follow", broker.name)
+            self.world.follow(broker.name)
+        self.world.settle()
+
+    def check(self) -> None:
+        leader = self.leader
+        for broker in self.others():
+            assert _outline(broker) == _outline(leader), self.told
+            assert _producers(broker) == _producers(leader), self.told
+        for offset in range(leader.log.log_start_offset, leader.log.high_watermark):
+            found = {self.world.read(name, offset).partition(" from ")[0] for name in NAMES}
+            assert len(found) == 1, (offset, found, self.told)
+            assert " of LE-" in found.pop(), (offset, self.told)
+
+
+def _outline(broker: Broker) -> tuple[object, ...]:
+    """A follower does not hear of an epoch before its first record."""
+    log = broker.log
+    epochs = [entry for entry in log.epochs.entries if entry.start_offset < log.log_end_offset]
+    return log.log_start_offset, log.log_end_offset, log.high_watermark, epochs
+
+
+def _producers(broker: Broker) -> dict[int, tuple[int, int]]:
+    """Last sequences and where they are. Of who wrote only what was deleted since, not everybody has heard."""
+    entries = broker.log.producers.entries.values()
+    known = {entry.producer_id: (entry.last_sequence, entry.last_data_offset) for entry in entries}
+    return {name: last for name, last in known.items() if last[1] >= broker.log.log_start_offset}
+
+
+def play(seed: int) -> None:
+    story = Story(seed)
+    story.play()
+    story.check()
+
+
+@pytest.mark.parametrize("seed", [*range(20), 41, 78, 86, 90, 91])
+def test_in_the_end_all_have_the_same(seed: int) -> None:
+    """Among them those that noticed faults that were put in on purpose."""
+    play(seed)
+
+
+@pytest.mark.slow
+def test_in_the_end_all_have_the_same_in_many_stories() -> None:
+    for seed in range(1000, 1500):
+        play(seed)
