@@ -317,9 +317,9 @@ class Node:
         for publisher in (data.throttles, data.fetchers, data.partitions, data.groups):
             metadata.driver.add_publisher(publisher)
         if remote is not None:
-            for follower in (remote.metadata, remote.manager, remote):
+            for follower in remote.publishers:
                 metadata.driver.add_publisher(follower)
-            self._spawn(remote.manager.run())
+            self._spawn(remote.run())
         data.fetchers.begin()
         self._spawn(data.tasks.run())
         self._spawn(data.groups.run())

@@ -20,8 +20,10 @@ from broker.net.peer import TcpConnect
 from broker.node.data import DataPart
 from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart, Spawn
+from broker.runtime.controller_driver import MetadataPublisher
 from broker.runtime.dynamic_config import DynamicConfig
 from broker.runtime.io_thread import BlockingIo
+from broker.runtime.leader_starts import LeaderStarts, ReadLogStart
 from broker.runtime.log_starts import LogStarts, NoLogStarts
 from broker.runtime.remote_copying import CopyQuota, CopyTools
 from broker.runtime.remote_expiration import ExpirationTools
@@ -38,6 +40,7 @@ from broker.runtime.remote_segments import RemoteSegments
 from broker.runtime.remote_settings import RemoteLogSettings
 from broker.runtime.remote_tier_source import RemoteTierSource
 from broker.runtime.thread_pool import ThreadPool
+from broker.runtime.topic_descriptions import TopicDescriptions
 from storage.files import FileSystem, join
 from storage.formatting import random_id
 from storage.log import Log
@@ -47,6 +50,7 @@ from storage.tiered.forgetting_storage import ForgettingStorage
 from storage.tiered.index_cache import DIRECTORY_NAME as INDEX_CACHE
 from storage.tiered.index_cache import IndexCache
 from storage.tiered.loading import is_object_store, load_remote_storage, open_object_store
+from storage.tiered.log_start_object import read_log_start
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.partition_objects import PartitionObjects
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
@@ -62,7 +66,7 @@ _log = EventLog("broker.tiered")
 
 @dataclass(frozen=True, slots=True)
 class RemotePart:
-    """Built, not started. `metadata` and `manager` want to be published to after the partitions, in this order."""
+    """Built, not started. `publishers` want to be published to after the partitions, in this order."""
 
     config: DynamicConfig
     storage: RemoteStorageManager
@@ -75,6 +79,21 @@ class RemotePart:
     follower_pool: ThreadPool
     reads: RemoteReads
     offsets: RemoteOffsets
+    leader_starts: LeaderStarts
+    descriptions: TopicDescriptions | None
+
+    @property
+    def publishers(self) -> tuple[MetadataPublisher, ...]:
+        first: tuple[MetadataPublisher, ...] = (self.metadata, self.manager, self)
+        return first if self.descriptions is None else (*first, self.descriptions)
+
+    async def run(self) -> None:
+        """Copy, delete and find out, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.manager.run())
+            group.create_task(self.leader_starts.run())
+            if self.descriptions is not None:
+                group.create_task(self.descriptions.run())
 
     def on_metadata(self, _delta: MetadataDelta, _image: MetadataImage) -> None:
         """Sizes may have changed."""
@@ -123,11 +142,17 @@ class RemotePart:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStores:
-    """Open. `objects` and `log_starts` are for storages that keep segments in a store of objects."""
+    """Open. `objects`, `beside` and what is read are for storages that keep segments in a store of objects."""
 
     storage: RemoteStorageManager
     objects: ObjectStore | None
-    log_starts: LogStarts
+    beside: PartitionObjects | None
+    cluster_id: str
+    read_log_start: ReadLogStart
+
+    @property
+    def log_starts(self) -> LogStarts:
+        return NoLogStarts() if self.beside is None else self.beside
 
 
 def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDirectories) -> RemoteStores:
@@ -147,12 +172,19 @@ def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDi
         for warning in loaded.warnings:
             _log.warning(warning)
         if not is_object_store(name):
-            return RemoteStores(loaded.manager, None, NoLogStarts())
+            return RemoteStores(loaded.manager, None, None, directories.cluster_id, lambda _: None)
         opened = open_object_store(name, settings, context, local_root="", prefix=prefix)
     except ValueError as error:
         raise ConfigError("remote.log.storage.manager.class.name", str(error)) from error
     kept = PartitionObjects(opened.store, opened.keys, cluster_id=directories.cluster_id, broker_id=config.node_id)
-    return RemoteStores(loaded.manager, opened.store, kept)
+    store, keys = opened.store, opened.keys
+    return RemoteStores(
+        loaded.manager,
+        store,
+        kept,
+        directories.cluster_id,
+        lambda partition: read_log_start(store, keys.partition(partition)),
+    )
 
 
 def build_remote(
@@ -214,6 +246,16 @@ def build_remote(
         HostedPartitions(data.partitions), topic_metadata, topic_metadata, copy_tools, expiration_tools, metrics, loop
     )
     data.partitions.add_listener(manager)
+    leader_starts = LeaderStarts(
+        topic_metadata, stores.storage, stores.read_log_start, follower_pool, loop, settings, random.random
+    )
+    data.partitions.use_tier(leader_starts)
+    descriptions = None
+    if stores.beside is not None:
+        descriptions = TopicDescriptions(
+            stores.beside, data.partitions, stores.cluster_id, pools.expiration, loop, settings, random.random
+        )
+        data.partitions.add_listener(descriptions)
     reader = SegmentReader(stores.storage, cache)
     data.fetchers.use_tier(
         RemoteTierSource(
@@ -256,6 +298,8 @@ def build_remote(
         follower_pool,
         reads,
         offsets,
+        leader_starts,
+        descriptions,
     )
 
 

@@ -54,12 +54,21 @@ class RoleChange:
 
 
 def next_role(
-    present: Role | None, assignment: Assignment, *, broker_id: int, log_end_offset: int, now_ms: int
+    present: Role | None,
+    assignment: Assignment,
+    *,
+    broker_id: int,
+    log_end_offset: int,
+    now_ms: int,
+    may_lead: bool = True,
 ) -> RoleChange | None:
-    """Apply metadata; None if it is older than what is known."""
+    """Apply metadata; None if it is older than what is known.
+
+    A replica that may not lead yet, because its log is not what it must be, follows nobody until it may.
+    """
     if present is not None and assignment.partition_epoch < present.partition_epoch:
         return None
-    if assignment.leader == broker_id:
+    if assignment.leader == broker_id and may_lead:
         return _lead(present, assignment, broker_id, log_end_offset, now_ms)
     return _follow(present, assignment, broker_id)
 
@@ -118,7 +127,7 @@ def _followers(
 
 
 def _follow(present: Role | None, assignment: Assignment, broker_id: int) -> RoleChange:
-    leader_id = None if assignment.leader == NO_LEADER else assignment.leader
+    leader_id = None if assignment.leader in (NO_LEADER, broker_id) else assignment.leader
     follower = Follower(broker_id, leader_id, assignment.leader_epoch, assignment.partition_epoch, assignment.replicas)
     is_new_reign = not isinstance(present, Follower) or assignment.leader_epoch > present.epoch
     return RoleChange(follower, is_new_reign)

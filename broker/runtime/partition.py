@@ -9,6 +9,10 @@ partitions, and the client is told KAFKA_STORAGE_ERROR.
 
 While the log is being cut (`log_cut.py`), nobody appends, readers find what they knew before, below the cut, and a new
 role waits. So a reign begins with the log that it will have.
+
+For the same reason a replica with an empty log does not lead a topic with remote storage that had leaders before, until
+it is known where the log goes on (`leader_starts.py`): it follows nobody meanwhile, and clients are told
+NOT_LEADER_OR_FOLLOWER, after which all of them come again.
 """
 
 import asyncio
@@ -121,6 +125,13 @@ class Host(Protocol):
         """The partition has taken up the role that it has now, or kept it with other members; `was_deferred`: some time
         after the metadata said so."""
 
+    @property
+    def knows_tier(self) -> bool:
+        """Whether there is remote storage, in which logs may go on that are empty here."""
+
+    def seek_start(self, partition: "Partition") -> None:
+        """Find out, later, where the log of a partition goes on that waits for it, and call `begin_to_lead`."""
+
     def unsettled(self) -> "asyncio.Future[bool]":
         """A new future."""
 
@@ -150,6 +161,7 @@ class Partition:
         "_is_closed",
         "_standing",
         "_trimmed",
+        "_withheld",
         "consumer_bounds",
         "follower_bounds",
         "index",
@@ -179,6 +191,7 @@ class Partition:
         self._hold = FlushHold(log, partial(host.flush, self), partial(host.flush_within, self))
         self._cut = LogCut()
         self._is_closed = False
+        self._withheld: Assignment | None = None
         self._standing = NOT_HOSTED
         self.log_end = Watches()
         self.marks = Watches()
@@ -197,13 +210,20 @@ class Partition:
         traffic: TopicMeters,
     ) -> "Partition":
         """Take up the role that the metadata assigns."""
+        lacks_start = _lacks_start(log, assignment, host)
         change = next_role(
-            None, assignment, broker_id=host.broker_id, log_end_offset=log.log_end_offset, now_ms=host.monotonic_ms()
+            None,
+            assignment,
+            broker_id=host.broker_id,
+            log_end_offset=log.log_end_offset,
+            now_ms=host.monotonic_ms(),
+            may_lead=not lacks_start,
         )
         assert change is not None
         partition = cls(topic, topic_id, index, log, change.role, host, traffic)
         partition._begin_reign()
         partition._note_standing()
+        partition._withhold(assignment if lacks_start else None)
         return partition
 
     def __str__(self) -> str:
@@ -259,13 +279,15 @@ class Partition:
         look again."""
         self.when_settled(partial(self._take_role, assignment, was_deferred=self.is_being_cut))
 
-    def _take_role(self, assignment: Assignment, *, was_deferred: bool) -> None:
+    def _take_role(self, assignment: Assignment, *, was_deferred: bool, knows_start: bool = False) -> None:
+        lacks_start = not (knows_start or self.is_leader) and _lacks_start(self.log, assignment, self._host)
         change = next_role(
             self.role,
             assignment,
             broker_id=self._host.broker_id,
             log_end_offset=self.log.log_end_offset,
             now_ms=self._host.monotonic_ms(),
+            may_lead=not lacks_start,
         )
         if change is None:
             return
@@ -278,7 +300,24 @@ class Partition:
             self._move_high_watermark()
             self._wake_followers()
         self._note_standing()
+        self._withhold(assignment if lacks_start else None)
         self._host.on_role(self, is_new_reign=change.is_new_reign, was_deferred=was_deferred)
+
+    @property
+    def awaits_start(self) -> bool:
+        """Whether this replica is to lead and does not yet, because nobody knows where its log goes on."""
+        return self._withheld is not None
+
+    def _withhold(self, assignment: Assignment | None) -> None:
+        self._withheld = assignment
+        if assignment is not None:
+            self._host.seek_start(self)
+
+    def begin_to_lead(self, leader_epoch: int) -> None:
+        """The log is what a leader's must be: take up the role that waits for that, unless another epoch has come."""
+        withheld = self._withheld
+        if withheld is not None and withheld.leader_epoch == leader_epoch:
+            self._take_role(withheld, was_deferred=True, knows_start=True)
 
     def _leave_behind(self, before: Leader) -> None:
         """What was under way on behalf of a state that is no more."""
@@ -294,6 +333,7 @@ class Partition:
     def close(self, error: ErrorCode) -> None:
         """This replica is hosted no longer: who waits is told `error`, readers look again and find it gone."""
         self._is_closed = True
+        self._withheld = None
         self._cut.forget_waiting()
         self._host.withdraw_isr(self)
         self._stand(NOT_HOSTED)
@@ -671,3 +711,15 @@ class Partition:
         if self.is_leader and len(self._trimmed):
             self._trimmed.reached(self.low_watermark())
         self.marks.fire()
+
+
+def _lacks_start(log: Log, assignment: Assignment, host: Host) -> bool:
+    """Whether a log that is about to be a leader's is empty, though there may have been records under a leader before:
+    remote storage may have them. Nobody wrote before the first leader."""
+    return (
+        assignment.leader == host.broker_id
+        and assignment.leader_epoch > 0
+        and log.is_tiered
+        and log.log_end_offset == log.log_start_offset
+        and host.knows_tier
+    )

@@ -112,7 +112,7 @@ def check_epoch(partition: Partition, current_leader_epoch: int, *, needs_leader
     error = check_leader_epoch(current_leader_epoch, role.epoch)
     if error is not ErrorCode.NONE:
         raise KafkaError(error)
-    if needs_leader and not isinstance(role, Leader):
+    if not isinstance(role, Leader) and (needs_leader or partition.awaits_start):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 

@@ -60,6 +60,13 @@ class PartitionListener(Protocol):
         """A partition is in service, in the role that it has now. It may come later than the metadata of it."""
 
 
+class StartSeeker(Protocol):
+    """Finds out where empty logs go on that are about to be led."""
+
+    def seek(self, partition: Partition) -> None:
+        """Later, and as long as the partition waits for it."""
+
+
 class IsrProposals(Protocol):
     """The way of proposed in-sync sets to the controller; what becomes of one, the partition is told."""
 
@@ -108,6 +115,7 @@ class Partitions:
         self._all_created: asyncio.Future[None] | None = None
         self._offline: set[PartitionKey] = set()
         self._listeners: list[PartitionListener] = []
+        self._seeker: StartSeeker | None = None
         self.by_name: dict[str, HostedTopic] = {}
         self.by_id: dict[Uuid, HostedTopic] = {}
 
@@ -155,6 +163,10 @@ class Partitions:
 
     def add_listener(self, listener: PartitionListener) -> None:
         self._listeners.append(listener)
+
+    def use_tier(self, seeker: StartSeeker) -> None:
+        """There is remote storage. To be said before the metadata assigns anything."""
+        self._seeker = seeker
 
     def begin_leaving(self) -> None:
         """This node is on its way out: where the controller takes it from an in-sync set, it stops to follow."""
@@ -361,6 +373,14 @@ class Partitions:
 
     def withdraw_isr(self, partition: Partition) -> None:
         self._isr.withdraw(partition)
+
+    @property
+    def knows_tier(self) -> bool:
+        return self._seeker is not None
+
+    def seek_start(self, partition: Partition) -> None:
+        assert self._seeker is not None
+        self._seeker.seek(partition)
 
     def unsettled(self) -> "asyncio.Future[bool]":
         return self._loop.create_future()

@@ -32,8 +32,9 @@ def leader_start(
 ) -> LeaderStart:
     """None where the log may begin at 0. `segments` are all that metadata know, `log_start` what was kept beside them.
 
-    Where remote storage lacks something in between, the log begins above. Blocks. Raises RetriableRemoteStorageError,
-    and RemoteStorageError where the latest segment does not tell the history: then nobody may write.
+    Where remote storage lacks something in between, the log has a hole: to begin above it would delete what lies below,
+    and that is for an operator to say. Blocks. Raises RetriableRemoteStorageError, and RemoteStorageError where the
+    latest segment does not tell the history: then nobody may write.
     """
     finished = [segment for segment in segments if segment.state is SegmentState.COPY_FINISHED]
     latest = latest_history(finished, indexes)
@@ -42,11 +43,22 @@ def leader_start(
     found = inventory_of(partition, finished, latest, log_start)
     if found.next_offset == 0:
         return None
-    if found.above_holes >= latest.lineage.end_offset:
+    if found.log_start_offset >= latest.lineage.end_offset:
         return EmptyStart(found.next_offset)
     return TierStart(
         next_offset=found.next_offset,
-        log_start_offset=found.above_holes,
+        log_start_offset=found.log_start_offset,
         epochs=latest.lineage.entries,
         producers=latest.producers,
     )
+
+
+def is_ahead(start: TierStart | EmptyStart, log_end_offset: int, latest_epoch: int) -> bool:
+    """Whether remote storage knows more of a history than an empty log that ends at `log_end_offset`.
+
+    An empty log need not have lost anything: all may have been deleted, and what is still remote is on its way out, or
+    was written by a leader that the log's own (`latest_epoch`, -1 if it knows none) made void.
+    """
+    if isinstance(start, EmptyStart):
+        return start.offset > log_end_offset
+    return start.next_offset > log_end_offset and start.epochs[-1].epoch >= latest_epoch

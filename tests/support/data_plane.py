@@ -167,8 +167,9 @@ class DataPlane:
         fs: MemoryFileSystem | None = None,
         files: FileSystem | None = None,
         slots: int = 10,
+        loop: ManualLoop | None = None,
     ) -> None:
-        self.loop = ManualLoop()
+        self.loop = loop or ManualLoop()
         self.clock = ManualClock()
         self.memory = fs or MemoryFileSystem()
         self.fs: FileSystem = checked(self.memory) if files is None else files

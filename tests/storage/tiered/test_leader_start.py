@@ -8,7 +8,7 @@ from storage.checkpoints import EpochStart
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tier_start import TierStart
 from storage.tiered.errors import RemoteStorageError
-from storage.tiered.leader_start import EmptyStart, LeaderStart, leader_start
+from storage.tiered.leader_start import EmptyStart, LeaderStart, is_ahead, leader_start
 from storage.tiered.log_start_object import LogStart
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
@@ -61,10 +61,21 @@ def test_only_finished_segments_count(bucket: Bucket) -> None:
     assert found.next_offset == 10
 
 
-def test_a_log_begins_above_what_is_lost(bucket: Bucket) -> None:
+def test_what_lies_below_a_hole_is_kept(bucket: Bucket) -> None:
     found = start(bucket, bucket.copy(0, 9, [(0, 0)]), bucket.copy(20, 29, [(0, 20)], [(0, 0)]))
     assert isinstance(found, TierStart)
-    assert (found.log_start_offset, found.next_offset) == (20, 30)
+    assert (found.log_start_offset, found.next_offset) == (0, 30)
+
+
+def test_an_empty_log_that_lost_nothing_stays_as_it_is(bucket: Bucket) -> None:
+    found = start(bucket, bucket.copy(0, 9, [(2, 0)]))
+    assert found is not None
+    assert is_ahead(found, 0, -1)
+    assert is_ahead(found, 4, 2)
+    assert not is_ahead(found, 10, 2)
+    assert not is_ahead(found, 4, 3), "a later leader made void what is remote"
+    assert is_ahead(EmptyStart(5), 4, 3)
+    assert not is_ahead(EmptyStart(5), 5, 3)
 
 
 def test_a_log_start_without_segments_is_honoured(bucket: Bucket) -> None:
