@@ -82,6 +82,8 @@ class LogStore:
         self._clock = clock
         self._delete_delay_ms = delete_delay_ms
         self._is_stopping = False
+        self._leaving: set[Log] = set()
+        """Logs that the IO thread has yet to take away. A replica that comes back before that begins anew."""
 
     def discard_leftovers(self) -> None:
         """Have the directories removed that were on their way out when the node stopped."""
@@ -91,7 +93,8 @@ class LogStore:
 
     def find(self, topic: str, index: int) -> Log | None:
         """The log, if it is there, with the high watermark of its checkpoint."""
-        return self._log_dirs.get(TopicPartition(topic, index))
+        log = self._log_dirs.get(TopicPartition(topic, index))
+        return None if log is None or log in self._leaving else log
 
     def may_create(self, directory_id: Uuid) -> bool:
         """Whether a log that is not here can be new. With a directory offline it may be there, and then another one
@@ -121,14 +124,18 @@ class LogStore:
 
     def delete(self, log: Log) -> None:
         """Take a log out of service; its files go in a while."""
-        self._io.submit(partial(self._retire, log, self._log_dirs.delete)).add_done_callback(self._on_deleted)
+        self._take_away(log, self._log_dirs.delete).add_done_callback(self._on_deleted)
 
     def set_aside(self, log: Log) -> None:
         """Take a log out of service that the metadata does not know, and keep its files."""
         _log.warning("set aside a log that is not assigned here", log=log.name)
-        self._io.submit(partial(self._retire, log, self._log_dirs.set_aside_as_stray)).add_done_callback(
-            _raise_unless_told
-        )
+        self._take_away(log, self._log_dirs.set_aside_as_stray).add_done_callback(_raise_unless_told)
+
+    def _take_away(self, log: Log, retire: Callable[[TopicPartition], str | None]) -> "asyncio.Future[str | None]":
+        self._leaving.add(log)
+        gone = self._io.submit(partial(self._retire, log, retire))
+        gone.add_done_callback(lambda _: self._leaving.discard(log))
+        return gone
 
     def truncate(self, log: Log, offset: int) -> "asyncio.Future[bool]":
         """Cut a log; the result says whether there was anything to cut. The caller keeps everybody else from the log

@@ -98,6 +98,24 @@ def test_a_topic_that_comes_again_while_its_predecessors_log_is_deleted(node: Da
     assert node.partition().log.topic_id == identity
 
 
+def test_a_replica_that_comes_back_while_its_log_is_deleted_begins_anew(node: DataPlane) -> None:
+    """The log that is on its way out must not be used again: its files go."""
+    identity = node.create_topic(replicas=(1, 2))
+    node.produce(b"a")
+    former = node.partition().log
+    node.io.is_held = True
+    node.apply(PartitionChangeRecord(topic_id=identity, partition_id=0, replicas=[2, 3], isr=[2], leader=2))
+    node.apply(PartitionChangeRecord(topic_id=identity, partition_id=0, replicas=[1, 2, 3]))
+    assert absence(node) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    node.io.release()
+    node.loop.run_soon()
+    assert node.loop.failures == []
+    assert node.partition().log is not former
+    assert node.partition().log.log_end_offset == 0
+    node.elect(identity, 1)
+    node.produce(b"b")
+
+
 def test_deleting_a_topic_takes_its_logs_away_and_tells_who_waits(node: DataPlane) -> None:
     identity = node.create_topic("t", 2, replicas=(1, 2))
     node.produce(b"a")
