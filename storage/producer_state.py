@@ -22,8 +22,11 @@ from protocol.records.compiled import crc32c
 from protocol.records.control import ControlType
 from storage.errors import CorruptCheckpoint, InvalidRecords, Rejection
 
-CACHED_BATCHES = 5
-"""As many requests as an idempotent producer may have in flight."""
+CACHED_BATCHES = 10
+"""Twice as many as an idempotent producer may have in flight at a broker. Kafka remembers five; but when a partition
+moves, its producer may have five unanswered at the last leader, which it sends again, behind five that the new leader
+took meanwhile: a Java producer whose older ones are not recognised stops for two minutes, and then writes them twice.
+"""
 NO_COORDINATOR_EPOCH = -1
 NO_OFFSET = -1
 

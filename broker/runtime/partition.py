@@ -612,10 +612,11 @@ class Partition:
         return isinstance(self.role, Leader) and broker_id in self.role.isr.committed
 
     def shrink_isr(self) -> None:
-        """Propose to drop the members that have lagged for too long."""
+        """Propose to drop the members that have lagged for too long, and wait no more for who might have become one."""
         if isinstance(self.role, Leader):
             host = self._host
             self._propose(self.role.propose_shrink(self.log.log_end_offset, host.monotonic_ms(), host.lag_time_max_ms))
+            self._move_high_watermark()
 
     def _propose(self, pending: PendingIsr | None) -> None:
         if pending is None:

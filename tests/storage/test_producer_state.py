@@ -77,15 +77,15 @@ def test_sequences_wrap() -> None:
     assert over.check(data(2), Origin.CLIENT) is None
 
 
-def test_each_of_the_last_five_batches_is_recognised_when_it_comes_again() -> None:
-    batches = [data(n * 2, 2, at=100 + n * 2) for n in range(6)]
+def test_each_of_the_last_ten_batches_is_recognised_when_it_comes_again() -> None:
+    batches = [data(n * 2, 2, at=100 + n * 2) for n in range(11)]
     state = state_after(*batches)
     for batch in batches[1:]:
         duplicate = state.check(batch, Origin.CLIENT)
         assert duplicate is not None
         assert duplicate.first_offset == batch.base_offset
     assert refusal(state, batches[0]) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refusal(state, data(10, 1)) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(state, data(20, 1)) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_lower_epoch_is_fenced_and_a_higher_one_begins_at_zero() -> None:
