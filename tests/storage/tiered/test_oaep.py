@@ -38,7 +38,7 @@ def test_the_same_message_is_never_encrypted_alike() -> None:
 
 
 def test_a_message_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="127 bytes are too many for a key of 2048 bits"):
+    with pytest.raises(ValueError, match="too long"):
         encrypt(private_key("written").public_key(), bytes(MAX_BYTES + 1))
 
 
