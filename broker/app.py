@@ -280,7 +280,9 @@ class Node:
 
         self._not_ready = "remote storage is being opened"
         stores = await asyncio.to_thread(open_remote_stores, self._fs, self._config, directories)
-        return build_remote(self._fs, stores, metadata, data, self._clock, self._io, self._loop, self._spawn)
+        remote = build_remote(self._fs, stores, metadata, data, self._clock, self._io, self._loop, self._spawn)
+        self._failures.listen(remote.manager.on_directory_failed)
+        return remote
 
     def _register(
         self,
