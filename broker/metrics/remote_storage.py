@@ -29,6 +29,7 @@ class PartitionTier(NamedTuple):
     log_metadata_count: int = 0
     log_size_bytes: int = 0
     log_size_computation_ms: int = 0
+    missing_offsets: int = 0
 
 
 NOTHING = PartitionTier()
@@ -65,6 +66,7 @@ _GAUGES = {
     "log_metadata_count": ("remotelogmetadatacount", "Remote segments that are known of"),
     "log_size_bytes": ("remotelogsizebytes", "Bytes in remote storage"),
     "log_size_computation_ms": ("remotelogsizecomputationtime", "Milliseconds that it took to find that out"),
+    "missing_offsets": ("remotelogmissingoffsets", "Offsets at the beginning of logs that are neither here nor there"),
 }
 
 

@@ -368,6 +368,7 @@ def log_settings(config: BrokerConfig) -> RemoteLogSettings:
         custom_metadata_max_bytes=config.remote_log_metadata_custom_metadata_max_bytes,
         copy_bytes_per_second=config.remote_log_manager_copy_max_bytes_per_second,
         copy_quota_window_ms=window * 1000,
+        unknown_topic_retention_ms=config.ottla_remote_log_unknown_topic_retention_ms,
     )
 
 

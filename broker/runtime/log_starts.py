@@ -11,10 +11,14 @@ T = TypeVar("T")
 
 
 class LogStarts(Protocol):
-    """Both block, are called on a pool, and may raise what their store raises."""
+    """All block, are called on a pool, and may raise what their store raises."""
 
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
         """Keep it, at once or when it is convenient. False: a later leader has spoken, nothing may be deleted."""
+        ...
+
+    def kept(self, partition: TopicIdPartition) -> int | None:
+        """What the last leader that spoke has said; None where none has."""
         ...
 
     def forget(self, partition: TopicIdPartition) -> None:
@@ -27,6 +31,9 @@ class NoLogStarts:
 
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
         return True
+
+    def kept(self, partition: TopicIdPartition) -> int | None:
+        return None
 
     def forget(self, partition: TopicIdPartition) -> None:
         return
@@ -43,6 +50,11 @@ async def keep_log_start(
     return await _tell(pool, partial(log_starts.on_log_start, partition, leader_epoch, offset, at_once=at_once))
 
 
+async def kept_log_start(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition) -> int | None:
+    """`kept` on the pool. Raises LogStartNotKept, PoolFull."""
+    return await _tell(pool, partial(log_starts.kept, partition))
+
+
 async def forget_log_start(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition) -> None:
     """`forget` on the pool. Raises LogStartNotKept, PoolFull."""
     await _tell(pool, partial(log_starts.forget, partition))
@@ -55,4 +67,4 @@ async def _tell(pool: WorkPool, work: Callable[[], T]) -> T:
         raise
     except Exception as error:
         # What keeps them is remote storage, which may raise anything.
-        raise LogStartNotKept(f"the log start could not be kept: {error!r}") from error
+        raise LogStartNotKept(f"the place where log starts are kept failed: {error!r}") from error

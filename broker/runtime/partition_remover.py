@@ -8,12 +8,16 @@ partition goes through
 
 and whatever fails is done again, for ever and with longer and longer waits, here or by the next leader.
 
-That a topic is gone is believed where it was seen to go, or where it was marked by somebody. Metadata that knows a
-topic which this node does not may also be ahead of this node: then it must have been so for a while.
+That a topic is gone is believed where it was seen to go, or where it was marked by somebody. Every broker that had a
+replica and sees it go marks it at once, whoever led: from then on the removal outlives all of them. A topic that is
+merely unknown may be one that is being recovered, or the cluster's metadata were lost or come from an older backup.
+What is remote of it may be all there is, so it is kept for `ottla.remote.log.unknown.topic.retention.ms`, and the log
+says so.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from broker.clock import Clock
@@ -23,9 +27,9 @@ from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_settings import RemoteLogSettings
 from broker.runtime.thread_pool import WorkPool
 from broker.runtime.turns import Turns
-from protocol.primitives import Uuid
+from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.backoff import Failures
-from storage.tiered.errors import RemoteMetadataNotReady
+from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
@@ -35,6 +39,7 @@ from storage.tiered.segment_metadata import (
 )
 
 DELETIONS_A_TURN = 10
+UNKNOWN_TOPIC_RETENTION = "ottla.remote.log.unknown.topic.retention.ms"
 
 _log = EventLog("broker.remote")
 
@@ -72,8 +77,9 @@ class PartitionRemover:
         self._tools = tools
         self._turns = turns
         self._removals: dict[TopicIdPartition, Removal] = {}
-        self._seen_deleted: set[Uuid] = set()
-        self._unknown_since_ms: dict[TopicIdPartition, int] = {}
+        self._markings: dict[TopicIdPartition, Marking] = {}
+        self._seen_deleted_ms: dict[Uuid, int] = {}
+        self._unknown_since_ms: dict[Uuid, int] = {}
 
     @property
     def under_way(self) -> int:
@@ -82,11 +88,15 @@ class PartitionRemover:
 
     def is_removing(self, partition: TopicIdPartition) -> bool:
         """Whether the metadata of a partition is needed here although it is not hosted."""
-        return partition in self._removals
+        return partition in self._removals or partition in self._markings
 
-    def on_deleted(self, topic_ids: Iterable[Uuid]) -> None:
-        """Topics were seen to be deleted."""
-        self._seen_deleted.update(topic_ids)
+    def on_deleted(self, topic_ids: Iterable[Uuid], hosted: Iterable[TopicIdPartition]) -> None:
+        """Topics were seen to be deleted; `hosted` of their partitions had a replica here, and remote storage."""
+        self._seen_deleted_ms |= dict.fromkeys(topic_ids, self._tools.clock.now_ms())
+        for partition in hosted:
+            if not self.is_removing(partition):
+                marking = self._markings[partition] = Marking(partition, self._tools, self._end_marking)
+                self._turns.call(marking)
         self._turns.call(self)
 
     async def take(self) -> float | None:
@@ -94,23 +104,45 @@ class PartitionRemover:
         now_ms, held = self._tools.clock.now_ms(), dict(self._tools.catalog.held())
         for partition in [partition for partition in self._removals if partition not in held]:
             self._end(partition)  # done, or another broker's now
-        self._unknown_since_ms = {
-            partition: self._unknown_since_ms.get(partition, now_ms)
-            for partition in held
-            if not self._tools.is_known(partition.topic_id)
-        }
+        self._note_unknown({partition for partition, state in held.items() if state is None}, now_ms)
         for partition, state in held.items():
             if partition not in self._removals and self._is_due(partition, state, now_ms):
                 self._begin(partition, state)
-        self._seen_deleted &= {partition.topic_id for partition in held}
-        return float(self._tools.settings().remover_interval_ms)
+        settings = self._tools.settings()
+        self._seen_deleted_ms = {
+            topic_id: seen_ms
+            for topic_id, seen_ms in self._seen_deleted_ms.items()
+            if now_ms - seen_ms < settings.grace_ms
+        }
+        return float(settings.remover_interval_ms)
+
+    def _note_unknown(self, unmarked: Iterable[TopicIdPartition], now_ms: int) -> None:
+        """Since when each topic is unknown of which nobody says that it was deleted, and a line when that begins."""
+        names = {partition.topic_id: partition.topic for partition in unmarked}
+        unknown = [each for each in names if not self._tools.is_known(each) and each not in self._seen_deleted_ms]
+        for topic_id in unknown:
+            if topic_id not in self._unknown_since_ms:
+                self._warn(names[topic_id], topic_id, now_ms)
+        self._unknown_since_ms = {each: self._unknown_since_ms.get(each, now_ms) for each in unknown}
+
+    def _warn(self, topic: str, topic_id: Uuid, now_ms: int) -> None:
+        retention_ms = self._tools.settings().unknown_topic_retention_ms
+        goes = "never" if retention_ms < 0 else datetime.fromtimestamp((now_ms + retention_ms) / 1000, UTC).isoformat()
+        _log.warning(
+            "remote storage has data of a topic that the cluster does not know; `ottla remote recover` brings it back, "
+            f"{UNKNOWN_TOPIC_RETENTION}=-1 keeps it, `ottla remote collect --gone-topic` removes it now",
+            topic=topic,
+            topic_id=uuid_to_text(topic_id),
+            will_be_removed=goes,
+        )
 
     def _is_due(self, partition: TopicIdPartition, state: PartitionDeleteState | None, now_ms: int) -> bool:
         if self._tools.is_known(partition.topic_id):
             return False
-        if state is not None or partition.topic_id in self._seen_deleted:
+        if state is not None or partition.topic_id in self._seen_deleted_ms:
             return True
-        return now_ms - self._unknown_since_ms[partition] >= self._tools.settings().grace_ms
+        retention_ms = self._tools.settings().unknown_topic_retention_ms
+        return 0 <= retention_ms <= now_ms - self._unknown_since_ms[partition.topic_id]
 
     def _begin(self, partition: TopicIdPartition, state: PartitionDeleteState | None) -> None:
         removal = self._removals[partition] = Removal(partition, state, self._tools, self._end)
@@ -122,8 +154,46 @@ class PartitionRemover:
         if removal is not None:
             removal.is_over = True
             self._turns.forget(removal)
-            if not self._tools.is_hosted(partition):
-                self._tools.segments.metadata.unassign([partition])
+            self._unassign_unless_needed(partition)
+
+    def _end_marking(self, partition: TopicIdPartition) -> None:
+        del self._markings[partition]
+        self._unassign_unless_needed(partition)
+        self._turns.call(self)  # it may be for this broker to go on
+
+    def _unassign_unless_needed(self, partition: TopicIdPartition) -> None:
+        if not self._tools.is_hosted(partition) and not self.is_removing(partition):
+            self._tools.segments.metadata.unassign([partition])
+
+
+class Marking:
+    """The turns in which one partition is said to be deleted, so that whoever sees to its removal need not have seen
+    that. Its metadata stays assigned until then."""
+
+    def __init__(
+        self, partition: TopicIdPartition, tools: RemoverTools, on_end: Callable[[TopicIdPartition], None]
+    ) -> None:
+        self._partition = partition
+        self._tools = tools
+        self._on_end = on_end
+        self._failures = Failures()
+
+    async def take(self) -> float | None:
+        """See Turn."""
+        tools = self._tools
+        event = PartitionDelete(
+            self._partition, PartitionDeleteState.MARKED, tools.clock.now_ms(), tools.segments.broker_id
+        )
+        try:
+            await tools.segments.metadata.delete_partition(event)
+        except InvalidSegmentTransition:
+            pass  # somebody has marked it, and the removal is on its way
+        except PASSING_ERRORS as error:
+            if not isinstance(error, RemoteMetadataNotReady):
+                _log.warning("could not mark a partition as deleted", partition=self._partition, reason=error)
+            return self._failures.next_delay_ms(tools.settings().backoff, tools.random)
+        self._on_end(self._partition)
+        return None
 
 
 class Removal:

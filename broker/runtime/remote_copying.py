@@ -3,10 +3,11 @@
     COPY_STARTED, waited for -> the upload -> COPY_FINISHED, waited for -> the segment may leave this disk
 
 An attempt has an id of its own. If its upload or an event fails in a way that may pass, the same attempt goes on later
-where it stood: an outage of hours leaves one record behind and not one a minute. If the upload fails for good, what it
-left is deleted and the next attempt begins anew. A copy that is under way when leadership is lost is finished: what it
-copied is committed, so it holds for the next leader too. If the process ends, what was begun is found by its age, or by
-this broker when it leads again (`storage.tiered.expiry`).
+where it stood: an outage leaves one record behind and not one a minute. If the upload fails for good, or the attempt is
+not over within `COPY_LEASE_MS`, after which others may collect it, what it left is deleted and the next attempt begins
+anew. A copy that is under way when leadership is lost is finished: what it copied is committed, so it holds for the
+next leader too. If the process ends, what was begun is found by its age, or by this broker when it leads again
+(`storage.tiered.expiry`).
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from storage.tiered.errors import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
+from storage.tiered.reconcile import COPY_LEASE_MS
 from storage.tiered.remote_storage import SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
 
@@ -71,9 +73,14 @@ class Attempt:
     local: LogSegment
     segment: RemoteSegment
     files: SegmentFiles
+    began_ms: float
     is_announced: bool = False
     is_uploaded: bool = False
     custom_metadata: bytes | None = None
+
+
+class CopyTooOld(RemoteStorageError):
+    """An attempt was begun so long ago that others may take it for abandoned, and collect what it uploaded."""
 
 
 class CustomMetadataTooLarge(RemoteStorageError):
@@ -189,7 +196,9 @@ class SegmentCopying:
         )
         tools.quota.take(facts.size_bytes)
         tools.copying[reign.id] = segment.id.id
-        self._attempt = Attempt(local, segment, files_of(tools.fs, reign.partition.log, local, facts))
+        self._attempt = Attempt(
+            local, segment, files_of(tools.fs, reign.partition.log, local, facts), tools.clock.monotonic_ms()
+        )
 
     def _is_there(self, attempt: Attempt) -> bool:
         """Whether the segment is still on this disk: deleted records may have taken it along."""
@@ -217,6 +226,7 @@ class SegmentCopying:
 
     async def _advance(self, attempt: Attempt) -> None:
         segments = self._tools.segments
+        self._check_age(attempt)
         if not attempt.is_announced:
             await segments.announce(attempt.segment)
             attempt.is_announced = True
@@ -224,7 +234,18 @@ class SegmentCopying:
             attempt.custom_metadata = await segments.upload(attempt.segment, attempt.files)
             self._check_size(attempt.custom_metadata or b"")
             attempt.is_uploaded = True
+        self._check_age(attempt)
         await segments.finish(attempt.segment, attempt.custom_metadata)
+
+    def _is_too_old(self, attempt: Attempt) -> bool:
+        """By the wall clock, as others judge, and by one that nobody sets."""
+        clock = self._tools.clock
+        told_ms = clock.now_ms() - attempt.segment.event_timestamp_ms
+        return max(told_ms, clock.monotonic_ms() - attempt.began_ms) >= COPY_LEASE_MS
+
+    def _check_age(self, attempt: Attempt) -> None:
+        if self._is_too_old(attempt):
+            raise CopyTooOld(f"the copy of {attempt.segment.id} was begun too long ago to be finished")
 
     def _check_size(self, custom_metadata: bytes) -> None:
         limit = self._tools.settings().custom_metadata_max_bytes
@@ -239,7 +260,7 @@ class SegmentCopying:
     async def _leave(self, attempt: Attempt) -> None:
         """Nothing of it is to remain, unless all but the last word is said. What fails here is collected later."""
         try:
-            if attempt.is_uploaded:
+            if attempt.is_uploaded and not self._is_too_old(attempt):
                 await self._tools.segments.finish(attempt.segment, attempt.custom_metadata)
             else:
                 await self._tools.segments.delete(attempt.segment)

@@ -13,7 +13,7 @@ from functools import partial
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.runtime.log_starts import LogStarts, keep_log_start
+from broker.runtime.log_starts import LogStarts, keep_log_start, kept_log_start
 from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_settings import RemoteLogSettings
 from broker.runtime.thread_pool import WorkPool
@@ -23,7 +23,7 @@ from storage.log import Log
 from storage.tiered.backoff import Failures
 from storage.tiered.copying import lineage_of
 from storage.tiered.errors import RemoteMetadataNotReady
-from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, decide
+from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, above_deletions, decide
 
 DELETIONS_A_TURN = 10
 FOLLOWER_PATIENCE_MS = 30_000
@@ -86,13 +86,18 @@ class SegmentExpiration:
         if not reign.may_touch_log():
             return
         began_ms = tools.clock.monotonic_ms()
-        expiry = await tools.pool.submit(partial(decide, self._tier()))
+        tier = self._tier()
+        expiry = await tools.pool.submit(partial(decide, tier))
         self._took_ms = tools.clock.monotonic_ms() - began_ms
         if not reign.may_touch_log():
             return
+        start = await self._start_after(tier, expiry)
+        if not reign.may_touch_log():
+            return
         reign.outside_since_ms = dict(expiry.outside_since_ms)
-        self._raise_log_start(self._start_after(expiry))
+        self._raise_log_start(start)
         reign.figures = reign.figures._replace(
+            missing_offsets=max(0, expiry.first_offset - start),
             log_metadata_count=expiry.count,
             log_size_bytes=expiry.size_bytes,
             log_size_computation_ms=round(self._took_ms),
@@ -123,20 +128,32 @@ class SegmentExpiration:
 
     # ---- the log start
 
-    def _start_after(self, expiry: Expiry) -> int:
-        """Where the log is to begin: what retention says, or where anything is at all once that has not changed for a
-        while. A log may believe too little of its start after a crash, right when others deleted what was before it.
+    async def _start_after(self, tier: Tier, expiry: Expiry) -> int:
+        """Where the log is to begin: where retention says, and not above offsets that are merely missing.
+
+        A log may believe too little of its start after a crash, right when what was before it was deleted by others.
+        But what is missing may also be what metadata lost, or what they do not tell yet, of objects that are all there:
+        to begin above would have what `ottla remote recover` could bring back deleted for good. So the log start passes
+        only what somebody is known to have given up: a leader said before it deleted, beside the segments, where the
+        log begins (nobody writes there what they have not decided), or metadata has a segment as being deleted, which
+        nobody can take back. The rest stays the log's, though nobody can read it: consumers are told to come again, the
+        log and a metric say so, and an operator recovers it, or gives it up with DeleteRecords.
         """
-        reign, log, now_ms = self._reign, self._reign.partition.log, self._tools.clock.now_ms()
-        start = max(expiry.log_start_offset, log.log_start_offset)
-        if expiry.first_offset <= start:
-            reign.gap_since_ms = None
-        elif reign.gap_since_ms is None:
-            reign.gap_since_ms = now_ms
-        elif now_ms - reign.gap_since_ms >= self._tools.settings().grace_ms:
-            _log.error("the log begins later than it says: neither this disk nor remote storage has what is before",
-                       partition=reign, log_start=start, first=expiry.first_offset)  # fmt: skip
-            start = expiry.first_offset
+        reign = self._reign
+        start = max(expiry.log_start_offset, tier.log_start_offset)
+        if expiry.first_offset > start:
+            kept = await kept_log_start(self._tools.log_starts, self._tools.pool, reign.id)
+            start = min(above_deletions(tier, max(start, kept or 0)), expiry.first_offset)
+        missing = expiry.first_offset - start
+        if missing > 0 and not reign.has_gap:
+            _log.error(
+                "the log begins with offsets that neither this disk nor remote storage has: `ottla remote recover"
+                " --metadata-only` finds what only metadata lack, DeleteRecords gives them up",
+                partition=reign,
+                log_start=start,
+                first=expiry.first_offset,
+            )
+        reign.has_gap = missing > 0
         return start
 
     def _raise_log_start(self, offset: int) -> None:

@@ -14,7 +14,7 @@ It does not know what remote storage is, how its metadata is kept, or when a seg
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -158,21 +158,22 @@ class RemoteLogManager:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take up the roles that partitions have now."""
         if delta.topics is not None:
+            if delta.topics.deleted:
+                self.on_topics_deleted(delta.topics.deleted)
             gone = [tasks.reign.partition for id, tasks in self._tasks.items() if id.topic_id in delta.topics.deleted]
             changed = [partition for topic_id in delta.topics.changed for partition in self._of_topic(topic_id)]
             self.on_leadership_change(
                 leaders=(partition for partition in changed if partition.is_leader),
                 followers=(*gone, *(partition for partition in changed if not partition.is_leader)),
             )
-            if delta.topics.deleted:
-                self.on_topics_deleted(delta.topics.deleted)
         if delta.configs is not None:
             for partition in self._hosting.all():
                 self.on_role(partition)
 
-    def on_topics_deleted(self, topic_ids: Iterable[Uuid]) -> None:
-        """These are no more: what is remote of them is to be removed, by whoever leads their metadata."""
-        self._remover.on_deleted(topic_ids)
+    def on_topics_deleted(self, topic_ids: Collection[Uuid]) -> None:
+        """These are no more: what is remote of them is to be removed, by whoever leads their metadata. To be told
+        before their partitions are let go."""
+        self._remover.on_deleted(topic_ids, [id for id in self._tasks if id.topic_id in topic_ids])
 
     def _of_topic(self, topic_id: Uuid) -> list[Replica]:
         """The partitions of a topic that are hosted here, and those that were until now."""

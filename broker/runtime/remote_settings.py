@@ -11,7 +11,7 @@ _BACKOFF = Backoff(500, 30_000, 0.2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteLogSettings:
     """Kafka's defaults. `grace_ms` has no key in Kafka: how long a segment must have been of no use before it is
-    collected, a foreign copy under way before it counts as abandoned, and a topic unknown before its data goes.
+    collected, and a foreign copy under way before it counts as abandoned.
     """
 
     copier_threads: int = 10  # remote.log.manager.copier.thread.pool.size
@@ -24,3 +24,4 @@ class RemoteLogSettings:
     copy_quota_window_ms: int = 11_000  # remote.log.manager.copy.quota.window.num and .size.seconds
     remover_interval_ms: int = 60_000  # remote.partition.remover.task.interval.ms, an hour in KIP-405
     grace_ms: int = 3_600_000
+    unknown_topic_retention_ms: int = 604_800_000  # ottla.remote.log.unknown.topic.retention.ms, -1: for ever

@@ -60,7 +60,7 @@ class Reign:
         "_is_over",
         "_metrics",
         "epoch",
-        "gap_since_ms",
+        "has_gap",
         "id",
         "is_blocked",
         "outside_since_ms",
@@ -80,7 +80,8 @@ class Reign:
         """Whether copying has met something that only an operator can mend."""
         self.pending: deque[Deletion] = deque()
         self.outside_since_ms: dict[Uuid, int] = {}
-        self.gap_since_ms: int | None = None
+        self.has_gap = False
+        """Whether it was told that the log begins with offsets that nobody has."""
         self._metrics = metrics
         self._figures = NOTHING
 

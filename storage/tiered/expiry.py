@@ -1,10 +1,11 @@
 """Which remote segments of a partition may go, and up to where its log start rises for it (KIP-405, "Handle expired
 remote segments").
 
-Of all finished segments, a chain is drawn through the log's history, each offset counted once: what retention by time
-and size goes by. Segments outside of the chain hold nothing that it lacks: their history is another one, or they are
-copies of what other segments have. They go too, though not before they have been outside for a while, so that nothing
-is lost to a passing misjudgement. What a crash left half copied is found by its age, what it left half deleted at once.
+Of all finished segments, a chain is drawn through the log's history, each offset counted once (`segment_chain.py`):
+what retention by time and size goes by. Segments outside of the chain hold nothing that it lacks: their history is
+another one, or they are copies of what other segments have. They go too, though not before they have been outside for a
+while, so that nothing is lost to a passing misjudgement. What a crash left half copied is found by its age, what it left
+half deleted at once.
 
 Nothing here believes how far this broker thinks it has copied: a leader that is new does not know yet.
 
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from protocol.primitives import Uuid
 from storage.tiered.lineage import Lineage
+from storage.tiered.segment_chain import Link, chain_of, share
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 
 
@@ -44,19 +46,6 @@ class LocalPart(NamedTuple):
     base_offset: int
     end_offset: int
     size_bytes: int
-
-
-class Link(NamedTuple):
-    """A segment of the chain, and the offsets, both included, for which it is the one."""
-
-    segment: RemoteSegment
-    first: int
-    last: int
-
-    @property
-    def share_bytes(self) -> int:
-        """What of the segment counts: an overlap with the link before does not."""
-        return _share(self.segment.size_bytes, self.segment.start_offset, self.segment.end_offset, self.first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +94,10 @@ class Expiry:
 def decide(tier: Tier) -> Expiry:
     """What may go now. Takes time in proportion to the number of segments."""
     links = chain(tier)
-    expired = dict(_expired(tier, links))
-    log_start = max([tier.log_start_offset, *(link.last + 1 for link in links[: len(expired)])])
+    over = list(_expired(tier, links))
+    needed = {link.segment.id.id for link in links[len(over) :]}
+    expired = {id: reason for id, reason in over if id not in needed}
+    log_start = max([tier.log_start_offset, *(link.last + 1 for link in links[: len(over)])])
     outside = _outside_since_ms(tier, log_start, {link.segment.id.id for link in links})
     reasons = ((segment, _reason(tier, segment, log_start, expired, outside)) for segment in tier.segments)
     deletions = tuple(Deletion(segment, reason) for segment, reason in reasons if reason is not None)
@@ -119,6 +110,19 @@ def decide(tier: Tier) -> Expiry:
         count=len(tier.segments),
         size_bytes=sum(one.size_bytes for one in tier.segments if one.state is SegmentState.COPY_FINISHED),
     )
+
+
+def above_deletions(tier: Tier, log_start_offset: int) -> int:
+    """Where the log begins, from `log_start_offset` on, once the segments are gone whose deletion was begun."""
+    doomed = [
+        segment
+        for segment in tier.segments
+        if segment.state is SegmentState.DELETE_STARTED and tier.lineage.agreed_end(segment) == segment.end_offset
+    ]
+    for segment in sorted(doomed, key=lambda each: each.start_offset):
+        if segment.start_offset <= log_start_offset:
+            log_start_offset = max(log_start_offset, segment.end_offset + 1)
+    return log_start_offset
 
 
 def _reason(
@@ -163,28 +167,7 @@ def _outside_since_ms(tier: Tier, log_start_offset: int, chosen: Collection[Uuid
 
 def chain(tier: Tier) -> list[Link]:
     """As few finished segments as hold all of the log that remote storage has, in order, no offset twice."""
-    floor = max(tier.log_start_offset, tier.lineage.start_offset or 0)
-    reach = [
-        (max(segment.start_offset, floor), tier.lineage.agreed_end(segment), segment)
-        for segment in tier.segments
-        if segment.state is SegmentState.COPY_FINISHED and segment.end_offset >= floor
-    ]
-    reach = [one for one in reach if one[1] >= one[0]]
-    reach.sort(key=lambda one: (one[0], -one[1], one[2].event_timestamp_ms, one[2].id.id))
-    links: list[Link] = []
-    end, index = floor - 1, 0
-    while index < len(reach):
-        if reach[index][0] > end + 1:
-            end = reach[index][0] - 1  # nobody has what is between
-        best: tuple[int, int, RemoteSegment] | None = None
-        while index < len(reach) and reach[index][0] <= end + 1:
-            if reach[index][1] > (end if best is None else best[1]):
-                best = reach[index]
-            index += 1
-        if best is not None:
-            links.append(Link(best[2], end + 1, best[1]))
-            end = best[1]
-    return links
+    return chain_of(tier.segments, tier.lineage, tier.log_start_offset)
 
 
 def _expired(tier: Tier, links: Sequence[Link]) -> Iterable[tuple[Uuid, Reason]]:
@@ -207,15 +190,8 @@ def _expired(tier: Tier, links: Sequence[Link]) -> Iterable[tuple[Uuid, Reason]]
 def _total_bytes(tier: Tier, links: Sequence[Link]) -> int:
     """The log's size, wherever it is."""
     next_offset = links[-1].last + 1 if links else 0
-    local = (_share(part.size_bytes, part.base_offset, part.end_offset, next_offset) for part in tier.local)
+    local = (share(part.size_bytes, part.base_offset, part.end_offset, next_offset) for part in tier.local)
     return sum(link.share_bytes for link in links) + sum(local)
-
-
-def _share(size_bytes: int, start: int, end: int, first: int) -> int:
-    """What of a segment from `start` to `end` lies at or above `first`, were its offsets equally large."""
-    if first <= start:
-        return size_bytes
-    return size_bytes * max(0, end + 1 - first) // (end + 1 - start) if end >= start else 0
 
 
 def _can_be_judged(tier: Tier, segment: RemoteSegment) -> bool:

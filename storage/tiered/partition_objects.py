@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from storage.tiered.bucket_listing import topic_directory
-from storage.tiered.log_start_object import LogStartWriter, log_start_object
+from storage.tiered.log_start_object import LogStartWriter, log_start_object, read_log_start
 from storage.tiered.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.segment_metadata import TopicIdPartition
@@ -48,6 +48,11 @@ class PartitionObjects:
         now_ms = self._now_ms()
         said = writer.write_now(offset, now_ms) if at_once else writer.write(offset, now_ms)
         return said or not writer.is_deposed
+
+    def kept(self, partition: TopicIdPartition) -> int | None:
+        """The log start offset that the newest leader kept; None where none did. Raises ValueError, too."""
+        found = read_log_start(self._store, self._keys.partition(partition))
+        return None if found is None else found.log_start_offset
 
     def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
         """Keeps what the leader of partition 0 knows of the topic, if it changed. False: a later leader has spoken."""

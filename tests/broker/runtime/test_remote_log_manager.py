@@ -7,6 +7,7 @@ from dataclasses import replace
 from broker.runtime.remote_settings import RemoteLogSettings
 from storage.tiered.backoff import Backoff
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
+from storage.tiered.reconcile import COPY_LEASE_MS
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from tests.support.fast_forward_loop import run_fast
 from tests.support.remote_stage import SETTINGS, TOPIC, TOPIC_ID, Broker, Bucket, replicate
@@ -105,14 +106,51 @@ async def test_an_outage_leaves_one_record_and_ends_in_a_copy() -> None:
     broker.lead(0)
     faults.down = True
     broker.fill(2)
-    await a_while(3600)
+    await a_while(1700)
     assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
     assert len(bucket.metadata.events) == 1
-    assert len(bucket.storage.calls) < 3600 / 30 * 1.5, "waits grow to half a minute"
+    assert len(bucket.storage.calls) < 1700 / 30 * 1.5, "waits grow to half a minute"
     faults.down = False
     await a_while(60)
     assert bucket.ranges() == [(0, 9), (10, 19)]
     assert bucket.ranges(SegmentState.COPY_STARTED) == []
+    await broker.stop()
+
+
+@staged
+async def test_an_attempt_that_others_may_collect_is_not_finished() -> None:
+    """A long outage leaves a record per lease, and none in the end."""
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    faults.down = True
+    broker.fill(1)
+    await a_while(2 * COPY_LEASE_MS / 1000 + 300)
+    assert [state for state in bucket.states() if state.startswith("COPY")] == ["COPY_STARTED 0-9"] * 3
+    faults.down = False
+    await a_while(120)
+    assert bucket.ranges() == [(0, 9)]
+    assert len(bucket.segments()) == 1
+    assert bucket.orphans() == set()
+    await broker.stop()
+
+
+@staged
+async def test_an_upload_that_took_too_long_is_taken_back() -> None:
+    bucket, took_s = Bucket(), [COPY_LEASE_MS / 1000 + 1]
+    broker = Broker(bucket, upload_s=lambda: took_s.pop() if took_s else 1.0).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while(COPY_LEASE_MS / 1000 + 60)
+    assert bucket.ranges() == [(0, 9)]
+    assert [state for state in bucket.states() if state.startswith("COPY")] == [
+        "COPY_STARTED 0-9",
+        "COPY_STARTED 0-9",
+        "COPY_FINISHED",
+    ]
+    assert len(bucket.segments()) == 1
+    assert bucket.orphans() == set()
     await broker.stop()
 
 
@@ -492,11 +530,9 @@ async def test_a_deletion_that_failed_is_taken_up_again_by_whoever_leads() -> No
     await second.stop()
 
 
-@staged
-async def test_a_log_that_believes_too_little_of_its_start_learns_better() -> None:
-    """Others deleted what was before it, and this one had not heard of that when it crashed."""
-    bucket = Bucket()
-    first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+async def log_of_which_others_deleted_the_beginning(bucket: Bucket, starts: "KeptStarts") -> Broker:
+    """A new leader that had not heard of that."""
+    first, second = Broker(bucket, 1, log_starts=starts).start(), Broker(bucket, 2, log_starts=starts).start()
     log = first.lead(0).log
     first.fill(3)
     copy = second.follow(0).log
@@ -509,11 +545,35 @@ async def test_a_log_that_believes_too_little_of_its_start_learns_better() -> No
     await a_while()
     assert bucket.ranges() == [(10, 19), (20, 29)]
     await first.crash()
-    second.lead(1)
-    await a_while(30)
-    assert copy.log_start_offset == 0
-    await a_while(60)
-    assert copy.log_start_offset == 10
+    return second
+
+
+@staged
+async def test_a_log_that_believes_too_little_of_its_start_learns_better() -> None:
+    bucket = Bucket()
+    second = await log_of_which_others_deleted_the_beginning(bucket, KeptStarts())
+    log = second.lead(1).log
+    assert log.log_start_offset == 0
+    await a_while()
+    assert log.log_start_offset == 10
+    assert second.metrics.topic(TOPIC).tier.missing_offsets == 0
+    await second.stop()
+
+
+@staged
+async def test_nothing_that_is_merely_missing_is_given_up() -> None:
+    """Metadata may have lost it, and the objects be there."""
+    bucket, starts = Bucket(), KeptStarts()
+    second = await log_of_which_others_deleted_the_beginning(bucket, starts)
+    starts.told.clear()
+    log = second.lead(1).log
+    await a_while(2 * SETTINGS.grace_ms / 1000)
+    assert log.log_start_offset == 0
+    assert second.metrics.topic(TOPIC).tier.missing_offsets == 10
+    assert bucket.ranges() == [(10, 19), (20, 29)]
+    log.maybe_increment_log_start_offset(10)
+    await a_while()
+    assert second.metrics.topic(TOPIC).tier.missing_offsets == 0
     await second.stop()
 
 
@@ -528,6 +588,9 @@ class KeptStarts:
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
         self.told.append((leader_epoch, offset, at_once))
         return not self.is_deposed
+
+    def kept(self, partition: TopicIdPartition) -> int | None:
+        return self.told[-1][1] if self.told else None
 
     def forget(self, partition: TopicIdPartition) -> None:
         self.forgotten.append(partition)
@@ -610,19 +673,80 @@ async def test_the_removal_survives_restarts_and_outages() -> None:
 
 
 @staged
-async def test_a_topic_that_nobody_saw_go_is_removed_after_a_while() -> None:
-    """All were down when it was deleted; and metadata may be ahead of what this node knows of topics."""
+async def test_whoever_had_a_replica_says_that_a_topic_is_gone() -> None:
+    """Then those that see to its removal need not have seen it go."""
     bucket = Bucket()
-    broker = Broker(bucket).start()
+    leader, follower = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    leader.lead(0)
+    leader.fill(2)
+    follower.follow(0)
+    follower.catalog.is_led = leader.catalog.is_led = False
+    await a_while()
+    await leader.crash()
+    bucket.topics.clear()
+    follower.manager.on_topics_deleted([TOPIC_ID])
+    follower.unhost()
+    assert follower.metadata.followers, "its metadata are needed until that is said"
+    await a_while(1)
+    assert bucket.states()[-1] == "MARKED"
+    assert not follower.metadata.followers
+    await follower.crash()
+    leader.catalog.is_led = True
+    leader.start()
+    await a_while()
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    await leader.stop()
+
+
+@staged
+async def test_saying_so_is_tried_again() -> None:
+    bucket = Bucket()
+    broker, other = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while()
+    broker.catalog.is_led = False
+    bucket.metadata.fail_next(TimeoutError("no leader"))
+    bucket.topics.clear()
+    broker.manager.on_topics_deleted([TOPIC_ID])
+    broker.unhost()
+    await a_while()
+    assert bucket.segments() == []
+    await broker.stop()
+    await other.stop()
+
+
+@staged
+async def test_data_of_a_topic_that_is_merely_unknown_is_kept_for_long() -> None:
+    """It may be on its way back, or the cluster's metadata may be of yesterday."""
+    bucket = Bucket()
+    settings = replace(SETTINGS, unknown_topic_retention_ms=7 * 24 * 60 * MINUTE_MS, remover_interval_ms=MINUTE_MS)
+    broker = Broker(bucket, settings=settings).start()
     broker.lead(0)
     broker.fill(1)
     await a_while()
     broker.unhost()
     bucket.topics.clear()
-    await a_while(50)
+    await a_while(7 * 24 * 3600 - 120)
     assert bucket.ranges() == [(0, 9)]
-    await a_while(30)
+    await a_while(240)
     assert bucket.segments() == []
+    await broker.stop()
+
+
+@staged
+async def test_data_of_an_unknown_topic_may_be_kept_for_ever() -> None:
+    bucket = Bucket()
+    settings = replace(SETTINGS, unknown_topic_retention_ms=-1, remover_interval_ms=60 * MINUTE_MS)
+    broker = Broker(bucket, settings=settings).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while()
+    broker.unhost()
+    bucket.topics.clear()
+    await a_while(30 * 24 * 3600)
+    assert bucket.ranges() == [(0, 9)]
     await broker.stop()
 
 
