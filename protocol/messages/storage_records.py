@@ -105,6 +105,8 @@ class RemoteLogSegmentMetadataRecord:
     custom_metadata: bytes | None = None  # Free bytes of the remote storage.
     remote_log_segment_state: int = 0  # 0 copy started, 1 copy finished, 2 delete started, 3 delete finished.
     txn_index_empty: bool = False  # tag 0; The segment has no aborted transactions, hence no index of them.
+    # tag 100; Ours: the segment was compacted against everything below this offset; -1 if it is as it was copied.
+    compacted_to: int = -1
 
 
 @lazy_dataclass(slots=True)

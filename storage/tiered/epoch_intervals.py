@@ -81,9 +81,11 @@ class EpochIntervals:
         return None if found == len(self._aborted) else self._rows[bisect_left(self._firsts, self._aborted[found])]
 
     def add(self, first: int, last: int, row: int, has_aborted: bool) -> None:
-        """Of two that are the same, the older stays in front."""
+        """Of two that are the same, the newer comes in front: what was compacted again takes the place of what it was
+        made from.
+        """
         at = bisect_right(self._firsts, first)
-        if at and self._lasts[at - 1] >= last:
+        if at and self._lasts[at - 1] >= last and (self._firsts[at - 1], self._lasts[at - 1]) != (first, last):
             insort(self._covered, Covered(first, -last, row, has_aborted))
             return
         begin = at - 1 if at and self._firsts[at - 1] == first else at

@@ -3,9 +3,9 @@ remote segments").
 
 Of all finished segments, a chain is drawn through the log's history, each offset counted once (`segment_chain.py`):
 what retention by time and size goes by. Segments outside of the chain hold nothing that it lacks: their history is
-another one, or they are copies of what other segments have. They go too, though not before they have been outside for a
-while, so that nothing is lost to a passing misjudgement. What a crash left half copied is found by its age, what it left
-half deleted at once.
+another one, or they are copies of what other segments have. They go too, though not before they have been outside for
+a while, so that nothing is lost to a passing misjudgement. What a crash left half copied is found by its age, what it
+left half deleted at once.
 
 Nothing here believes how far this broker thinks it has copied: a leader that is new does not know yet.
 

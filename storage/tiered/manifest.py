@@ -4,7 +4,8 @@ JSON, as Aiven's plugin writes it, version 1. It is put last and deleted first: 
 whole segment. From `remoteLogSegmentMetadata` a bucket alone gives back what the metadata topic knew: the state is
 that the copy was finished, the size is that of the chunk index, the transaction index is there or not. That plugin
 never reads this object, nor cares what else is in it, so what it has no place for is kept there: the custom metadata,
-CRC-32Cs of what was stored, chunk by chunk and index by index, and one of the manifest itself, at its very end.
+how far the segment was compacted, CRC-32Cs of what was stored, chunk by chunk and index by index, and one of the
+manifest itself, at its very end.
 """
 
 import base64
@@ -234,6 +235,8 @@ def _segment_json(segment: RemoteSegment) -> dict[str, object]:
     }
     if segment.custom_metadata is not None:
         document["customMetadata"] = _base64(segment.custom_metadata)
+    if segment.compacted_to is not None:
+        document["compactedTo"] = segment.compacted_to
     return document
 
 
@@ -251,6 +254,7 @@ def _segment(fields: JsonFields, chunks: ChunkIndex, indexes: Mapping[IndexKind,
         state=SegmentState.COPY_FINISHED,
         custom_metadata=fields.binary("customMetadata") if "customMetadata" in fields else None,
         txn_index_empty=transactions is None or transactions.size == 0,
+        compacted_to=fields.integer("compactedTo") if "compactedTo" in fields else None,
     )
 
 

@@ -1,5 +1,9 @@
 """What is known of one partition's remote segments: changed by events, asked in O(log n), some 100 bytes a segment.
 
+Segments that were compacted after they were copied are looked up first, others where there are none: what a leader
+copies late, or what is still there of segments that a compacted one replaced, hides nothing of it, however far it
+reaches. So a record that compaction took away does not come back (`remote_compaction.py`).
+
 Pure. The tables in `segment_state.py` say which events count; `epoch_intervals.py` finds finished segments by epoch and
 offset, `segment_table.py` all of them by id. Whether what is known is also up to date is not known here.
 """
@@ -28,6 +32,7 @@ class CacheColumns(NamedTuple):
     table: TableColumns
     unfinished: set[int]
     epochs: dict[int, IntervalColumns]
+    compacted: dict[int, IntervalColumns]
 
 
 class MetadataCache:
@@ -36,13 +41,14 @@ class MetadataCache:
     `deletion` is the last event in the removal of the whole partition; the last event of all leaves nothing behind.
     """
 
-    __slots__ = ("_epochs", "_table", "_unfinished", "deletion", "partition")
+    __slots__ = ("_compacted", "_epochs", "_table", "_unfinished", "deletion", "partition")
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
         self.deletion: PartitionDelete | None = None
         self._table = SegmentTable(partition)
         self._epochs: dict[int, EpochIntervals] = {}
+        self._compacted: dict[int, EpochIntervals] = {}
         self._unfinished: set[int] = set()  # rows of those that cannot be read: not copied yet, or being deleted
 
     @classmethod
@@ -54,12 +60,16 @@ class MetadataCache:
         cache.deletion = deletion
         cache._table = SegmentTable(partition, columns.table)
         cache._unfinished = columns.unfinished
-        cache._epochs = {epoch: EpochIntervals(intervals) for epoch, intervals in columns.epochs.items()}
+        for layer, kept in ((cache._epochs, columns.epochs), (cache._compacted, columns.compacted)):
+            layer.update((epoch, EpochIntervals(intervals)) for epoch, intervals in kept.items())
         return cache
 
     def columns(self) -> CacheColumns:
-        epochs = {epoch: intervals.columns() for epoch, intervals in self._epochs.items()}
-        return CacheColumns(self._table.columns(), self._unfinished, epochs)
+        copied, compacted = (
+            {epoch: intervals.columns() for epoch, intervals in layer.items()}
+            for layer in (self._epochs, self._compacted)
+        )
+        return CacheColumns(self._table.columns(), self._unfinished, copied, compacted)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -103,7 +113,7 @@ class MetadataCache:
         if event.state is PartitionDeleteState.FINISHED:
             self.deletion = None
             self._table = SegmentTable(self.partition)
-            self._epochs = {}
+            self._epochs, self._compacted = {}, {}
             self._unfinished = set()
         else:
             self.deletion = event
@@ -112,20 +122,30 @@ class MetadataCache:
         """A segment can be read from now on."""
         self._unfinished.discard(row)
         has_aborted = self._table.has_txn_index(row)
+        layer = self._layer(row)
         for epoch, first, last in self._ranges(row):
-            intervals = self._epochs.get(epoch)
+            intervals = layer.get(epoch)
             if intervals is None:
-                intervals = self._epochs[epoch] = EpochIntervals()
+                intervals = layer[epoch] = EpochIntervals()
             intervals.add(first, last, row, has_aborted)
 
     def _withdraw(self, row: int) -> None:
         """A segment cannot be read any more."""
         self._unfinished.add(row)
+        layer = self._layer(row)
         for epoch, first, last in self._ranges(row):
-            intervals = self._epochs[epoch]
+            intervals = layer[epoch]
             intervals.remove(first, last, row)
             if not intervals:
-                del self._epochs[epoch]
+                del layer[epoch]
+
+    def _layer(self, row: int) -> dict[int, EpochIntervals]:
+        return self._compacted if self._table.is_compacted(row) else self._epochs
+
+    def _layers(self, epoch: int) -> list[EpochIntervals]:
+        """Of an epoch, those that are looked up first."""
+        found = (self._compacted.get(epoch), self._epochs.get(epoch))
+        return [intervals for intervals in found if intervals is not None]
 
     # ---- questions
 
@@ -139,21 +159,23 @@ class MetadataCache:
         return None if row is None else self._table.segment(row)
 
     def segment_for(self, epoch: int, offset: int) -> RemoteSegment | None:
-        """The finished segment that holds `offset` as `epoch` wrote it, and in that epoch reaches furthest."""
-        intervals = self._epochs.get(epoch)
-        row = None if intervals is None else intervals.find(offset)
+        """The finished segment that holds `offset` as `epoch` wrote it: a compacted one if there is one, and of several
+        the one that in that epoch reaches furthest.
+        """
+        rows = (intervals.find(offset) for intervals in self._layers(epoch))
+        row = next((row for row in rows if row is not None), None)
         return None if row is None else self._table.segment(row)
 
     def highest_offset(self, epoch: int) -> int | None:
         """The last offset of `epoch` in any finished segment."""
-        intervals = self._epochs.get(epoch)
-        return None if intervals is None else intervals.highest
+        highest = (intervals.highest for intervals in self._layers(epoch))
+        return max((offset for offset in highest if offset is not None), default=None)
 
     def next_with_aborted(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The first finished segment from `offset` of `epoch` on, in that epoch, that has a transaction index."""
-        intervals = self._epochs.get(epoch)
-        row = None if intervals is None else intervals.next_aborted(offset)
-        return None if row is None else self._table.segment(row)
+        rows = (intervals.next_aborted(offset) for intervals in self._layers(epoch))
+        found = [row for row in rows if row is not None]
+        return self._table.segment(min(found, key=self._table.offsets)) if found else None
 
     def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
         """In whatever state, by start and end offset; those that hold records of `epoch`, if it is given."""
@@ -161,8 +183,7 @@ class MetadataCache:
         return [self._table.segment(row) for _, row in sorted((self._table.offsets(row), row) for row in rows)]
 
     def _rows_of(self, epoch: int) -> Iterable[int]:
-        intervals = self._epochs.get(epoch)
-        rows = [] if intervals is None else list(intervals.rows())
+        rows = [row for intervals in self._layers(epoch) for row in intervals.rows()]
         rows += (row for row in self._unfinished if any(one == epoch for one, _, _ in self._ranges(row)))
         return rows
 

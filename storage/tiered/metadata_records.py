@@ -39,6 +39,7 @@ MetadataEvent: TypeAlias = RemoteSegment | SegmentUpdate | PartitionDelete
 
 _STATES: Final = tuple(SegmentState)
 _DELETE_STATES: Final = tuple(PartitionDeleteState)
+_NOT_COMPACTED: Final = -1
 _E = TypeVar("_E")
 
 
@@ -89,6 +90,7 @@ def _segment_record(segment: RemoteSegment) -> RemoteLogSegmentMetadataRecord:
         custom_metadata=segment.custom_metadata,
         remote_log_segment_state=segment.state,
         txn_index_empty=segment.txn_index_empty,
+        compacted_to=_NOT_COMPACTED if segment.compacted_to is None else segment.compacted_to,
     )
 
 
@@ -167,6 +169,7 @@ def _segment(record: RemoteLogSegmentMetadataRecord) -> RemoteSegment:
         state=_named(_STATES, record.remote_log_segment_state),
         custom_metadata=record.custom_metadata,
         txn_index_empty=record.txn_index_empty,
+        compacted_to=None if record.compacted_to == _NOT_COMPACTED else record.compacted_to,
     )
 
 

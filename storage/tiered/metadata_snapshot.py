@@ -7,7 +7,8 @@ makes it worth nothing, and the topic is read from its beginning. Written aside,
 ```
 magic, format, a number that shows the byte order, CRC-32C of all that follows
 topic id, partition, next offset, leader epoch of the last record read
-caches: partition, state of its removal, rows, slots, custom metadata, epochs, unfinished rows,
+caches: partition, state of its removal, rows, slots, custom metadata, epochs, how far compacted, unfinished rows,
+        twice, of segments as they were copied and of compacted ones,
         per epoch: first offsets, last offsets, rows, first offsets with aborted transactions, covered intervals
 ```
 """
@@ -29,7 +30,7 @@ from storage.tiered.segment_metadata import PartitionDelete, PartitionDeleteStat
 from storage.tiered.segment_table import TableColumns
 
 _MAGIC: Final = b"ottla-remote-metadata\n"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _BYTE_ORDER: Final = 0x01020304
 _PREFIX: Final = struct.Struct("=22sIII")
 _POSITION: Final = struct.Struct("=16siqii")
@@ -39,6 +40,7 @@ _SIZE: Final = struct.Struct("=I")
 _NUMBER: Final = struct.Struct("=i")
 _SIZED: Final = struct.Struct("=iI")
 _EPOCH: Final = struct.Struct("=iq")
+_COMPACTED: Final = struct.Struct("=iq")
 _NO_REMOVAL: Final = -1
 
 DIRECTORY: Final = "remote-log-metadata"
@@ -123,8 +125,13 @@ def _pack_cache(cache: MetadataCache) -> Iterator[Buffer]:
     columns = cache.columns()
     yield from _pack_table(columns.table)
     yield from _pack_array(array("i", columns.unfinished))
-    yield _SIZE.pack(len(columns.epochs))
-    for epoch, intervals in columns.epochs.items():
+    yield from _pack_layer(columns.epochs)
+    yield from _pack_layer(columns.compacted)
+
+
+def _pack_layer(epochs: dict[int, IntervalColumns]) -> Iterator[Buffer]:
+    yield _SIZE.pack(len(epochs))
+    for epoch, intervals in epochs.items():
         yield _NUMBER.pack(epoch)
         for numbers in (intervals.firsts, intervals.lasts, intervals.rows, intervals.aborted):
             yield from _pack_array(numbers)
@@ -140,11 +147,16 @@ def _unpack_cache(cursor: "_Cursor") -> MetadataCache:
         deletion = PartitionDelete(partition, PartitionDeleteState(state), timestamp_ms, broker_id)
     table = _unpack_table(cursor)
     unfinished = set(cursor.array("i"))
+    columns = CacheColumns(table, unfinished, _unpack_layer(cursor), _unpack_layer(cursor))
+    return MetadataCache.of_columns(partition, deletion, columns)
+
+
+def _unpack_layer(cursor: "_Cursor") -> dict[int, IntervalColumns]:
     epochs: dict[int, IntervalColumns] = {}
     for _ in range(cursor.count()):
         (epoch,) = cursor.unpack(_NUMBER)
         epochs[epoch] = _unpack_intervals(cursor)
-    return MetadataCache.of_columns(partition, deletion, CacheColumns(table, unfinished, epochs))
+    return epochs
 
 
 def _unpack_intervals(cursor: "_Cursor") -> IntervalColumns:
@@ -167,6 +179,8 @@ def _pack_table(columns: TableColumns) -> Iterator[Buffer]:
     yield _SIZE.pack(len(columns.epochs))
     for row, epochs in columns.epochs.items():
         yield _SIZED.pack(row, len(epochs)) + b"".join(_EPOCH.pack(*epoch) for epoch in epochs)
+    yield _SIZE.pack(len(columns.compacted))
+    yield b"".join(_COMPACTED.pack(*item) for item in columns.compacted.items())
 
 
 def _unpack_table(cursor: "_Cursor") -> TableColumns:
@@ -180,7 +194,8 @@ def _unpack_table(cursor: "_Cursor") -> TableColumns:
     for _ in range(cursor.count()):
         row, count = cursor.unpack(_SIZED)
         epochs[row] = tuple(SegmentEpoch(*cursor.unpack(_EPOCH)) for _ in range(count))
-    return TableColumns(rows, slots, custom, epochs)
+    compacted: dict[int, int] = dict(cursor.unpack(_COMPACTED) for _ in range(cursor.count()))
+    return TableColumns(rows, slots, custom, epochs, compacted)
 
 
 def _pack_array(numbers: "array[int]") -> Iterator[Buffer]:

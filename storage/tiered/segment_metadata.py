@@ -58,6 +58,9 @@ class RemoteSegment:
     `end_offset` is the last offset that the segment stands for, whether or not a record has it. `leader_epochs` ascend
     and are never empty; the first starts at `start_offset`. `size_bytes` counts the log file alone. Times are in
     milliseconds since 1970; `event_timestamp_ms` and `broker_id` are those of the last event.
+
+    `compacted_to`: the records were compacted here, against all that remote storage had below this offset; None for a
+    segment as its leader had it (see `remote_compaction.py`).
     """
 
     id: RemoteSegmentId
@@ -71,6 +74,11 @@ class RemoteSegment:
     state: SegmentState = SegmentState.COPY_STARTED
     custom_metadata: bytes | None = None
     txn_index_empty: bool = False
+    compacted_to: int | None = None
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.compacted_to is not None
 
     def __post_init__(self) -> None:
         if not self.leader_epochs:

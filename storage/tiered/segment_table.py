@@ -36,6 +36,7 @@ _ID_BYTES: Final = 16
 _TXN_INDEX_EMPTY: Final = 1
 _HAS_CUSTOM: Final = 2
 _HAS_EPOCHS: Final = 4  # more than one
+_IS_COMPACTED: Final = 8
 _IS_FREE: Final = 128
 
 _EMPTY: Final = -1
@@ -50,18 +51,19 @@ class TableColumns(NamedTuple):
     slots: "array[int]"
     custom: dict[int, bytes]
     epochs: dict[int, tuple[SegmentEpoch, ...]]
+    compacted: dict[int, int]
 
 
 class SegmentTable:
     """Lookups by row number take any row that `add` returned and `remove` did not take back."""
 
-    __slots__ = ("_count", "_custom", "_epochs", "_free", "_partition", "_rows", "_slots")
+    __slots__ = ("_compacted", "_count", "_custom", "_epochs", "_free", "_partition", "_rows", "_slots")
 
     def __init__(self, partition: TopicIdPartition, columns: TableColumns | None = None) -> None:
         """Raises ValueError for columns that do not fit together."""
         self._partition = partition
-        empty = TableColumns(bytearray(), array("i", [_EMPTY]) * _SLOTS_MIN, {}, {})
-        self._rows, self._slots, self._custom, self._epochs = columns or empty
+        empty = TableColumns(bytearray(), array("i", [_EMPTY]) * _SLOTS_MIN, {}, {}, {})
+        self._rows, self._slots, self._custom, self._epochs, self._compacted = columns or empty
         if len(self._rows) % _ROW.size or len(self._slots) & (len(self._slots) - 1):
             raise ValueError(f"{len(self._rows)} bytes of rows and {len(self._slots)} slots are no table")
         flags = self._rows[_FLAGS_AT :: _ROW.size]
@@ -69,7 +71,7 @@ class SegmentTable:
         self._count = len(flags) - len(self._free)
 
     def columns(self) -> TableColumns:
-        return TableColumns(self._rows, self._slots, self._custom, self._epochs)
+        return TableColumns(self._rows, self._slots, self._custom, self._epochs, self._compacted)
 
     def __len__(self) -> int:
         return self._count
@@ -102,6 +104,7 @@ class SegmentTable:
             state=_STATES[state],
             custom_metadata=self._custom[row] if flags & _HAS_CUSTOM else None,
             txn_index_empty=bool(flags & _TXN_INDEX_EMPTY),
+            compacted_to=self._compacted[row] if flags & _IS_COMPACTED else None,
         )
 
     def state(self, row: int) -> SegmentState:
@@ -124,6 +127,9 @@ class SegmentTable:
 
     def has_txn_index(self, row: int) -> bool:
         return not self._rows[row * _ROW.size + _FLAGS_AT] & _TXN_INDEX_EMPTY
+
+    def is_compacted(self, row: int) -> bool:
+        return bool(self._rows[row * _ROW.size + _FLAGS_AT] & _IS_COMPACTED)
 
     def add(self, segment: RemoteSegment) -> int:
         """The row of a segment that is new. Raises struct.error where a number is beyond what a record can hold."""
@@ -172,6 +178,8 @@ class SegmentTable:
             flags |= _HAS_CUSTOM
         if not _is_plain(segment):
             flags |= _HAS_EPOCHS
+        if segment.is_compacted:
+            flags |= _IS_COMPACTED
         return _ROW.pack(
             segment.id.id,
             segment.start_offset,
@@ -191,10 +199,13 @@ class SegmentTable:
             self._custom[row] = segment.custom_metadata
         if not _is_plain(segment):
             self._epochs[row] = segment.leader_epochs
+        if segment.compacted_to is not None:
+            self._compacted[row] = segment.compacted_to
 
     def _forget_rest(self, row: int) -> None:
         self._custom.pop(row, None)
         self._epochs.pop(row, None)
+        self._compacted.pop(row, None)
 
     # ---- slots
 

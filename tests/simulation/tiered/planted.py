@@ -8,7 +8,8 @@ from broker.runtime.remote_copying import Attempt, SegmentCopying
 from broker.runtime.remote_expiration import SegmentExpiration
 from broker.runtime.remote_segments import RemoteSegments
 from storage.tiered.copying import ClosedSegment, CopyLag
-from storage.tiered.expiry import Link, Tier
+from storage.tiered.expiry import Tier
+from storage.tiered.segment_chain import Link
 from storage.tiered.segment_metadata import RemoteSegment
 
 Planted = Callable[[], Iterator[None]]

@@ -51,9 +51,15 @@ class NaiveMetadata:
     def finished(self) -> list[RemoteSegment]:
         return [segment for segment in self.known.values() if segment.state is SegmentState.COPY_FINISHED]
 
-    def furthest(self, epoch: int, offset: int) -> int | None:
-        """The last offset of `epoch` in the segments that hold `offset` of it."""
-        return max((end for one in self.finished() if (end := reach(one, epoch, offset)) is not None), default=None)
+    def furthest(self, epoch: int, offset: int) -> tuple[bool, int] | None:
+        """Of the segments that hold `offset` of `epoch`: whether one is compacted, and of those the last offset."""
+        ends = ((one.is_compacted, end) for one in self.finished() if (end := reach(one, epoch, offset)) is not None)
+        return max(ends, default=None)
+
+    def highest(self, epoch: int) -> int | None:
+        """The last offset of `epoch`."""
+        ends = (reach(one, epoch, at) for one in self.finished() for at in range(one.end_offset + 1))
+        return max((end for end in ends if end is not None), default=None)
 
     def ids(self, epoch: int) -> set[bytes]:
         """Segments in whatever state with records of `epoch`."""

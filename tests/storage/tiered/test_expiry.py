@@ -217,7 +217,8 @@ def tiers(draw: st.DrawFn) -> Tier:
         last = draw(st.integers(first, len(log) - 1))
         entries = [(epoch, at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch]
         epochs = epochs_of(entries, first, last)
-        segments.append(segment(number, first, last, *epochs, age_ms=draw(st.integers(0, 9))))
+        made = segment(number, first, last, *epochs, age_ms=draw(st.integers(0, 9)))
+        segments.append(replace(made, compacted_to=draw(st.sampled_from([None, None, 5, 9]))))
     entries = [(epoch, at) for at, epoch in enumerate(ours) if not at or ours[at - 1] != epoch]
     before = tier(*segments, entries=entries, end=len(ours))
     start = draw(st.integers(0, len(ours)))
@@ -253,6 +254,28 @@ def test_the_chain_has_every_offset_once(before: Tier) -> None:
     links = chain(before)
     offsets = [offset for link in links for offset in range(link.first, link.last + 1)]
     assert offsets == sorted(readable(before, before.segments))
+
+
+@given(tiers())
+def test_where_there_is_a_compacted_segment_the_chain_has_one(before: Tier) -> None:
+    compacted = readable(before, [one for one in before.segments if one.is_compacted])
+    for link in chain(before):
+        assert all((offset in compacted) is link.segment.is_compacted for offset in range(link.first, link.last + 1))
+
+
+def test_of_twins_the_chain_has_the_one_that_was_compacted_against_more() -> None:
+    twins = [replace(segment(number, 0, 49), compacted_to=to) for number, to in ((1, None), (2, 50), (3, 90))]
+    before = replace(tier(*twins), outside_since_ms={uuid(number): NOW_MS - HOUR_MS for number in (1, 2, 3)})
+    assert [link.segment for link in chain(before)] == [twins[2]]
+    assert chosen(decide(before)) == [(1, Reason.UNREFERENCED), (2, Reason.UNREFERENCED)]
+
+
+def test_what_is_needed_on_both_sides_of_a_compacted_segment_does_not_expire_with_the_first() -> None:
+    long = segment(1, 0, 49, age_ms=10)
+    middle = replace(segment(2, 10, 29), compacted_to=30)
+    expiry = decide(replace(tier(long, middle), retention_ms=5))
+    assert chosen(expiry) == []
+    assert expiry.log_start_offset == 10
 
 
 @given(tiers())

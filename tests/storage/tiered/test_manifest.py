@@ -102,7 +102,8 @@ def test_sizes_of_compressed_chunks_are_read_as_another_zstd_wrote_them() -> Non
 
 def test_what_ottla_adds_is_hidden_where_the_plugin_does_not_look() -> None:
     checked = {kind: index._replace(crc=number + 7) for number, (kind, index) in enumerate(INDEXES.items())}
-    known = replace(segment(1000, custom_metadata=b"\x01\x00\x01\x02"), state=SegmentState.COPY_FINISHED)
+    known = segment(1000, custom_metadata=b"\x01\x00\x01\x02")
+    known = replace(known, state=SegmentState.COPY_FINISHED, compacted_to=4711)
     manifest = replace(MANIFEST, indexes=checked, chunk_crcs=tuple(range(10)), segment=known)
     encoded = encode_manifest(manifest)
     assert decode_manifest(encoded) == manifest
@@ -110,6 +111,7 @@ def test_what_ottla_adds_is_hidden_where_the_plugin_does_not_look() -> None:
     assert document.pop("remoteLogSegmentMetadata").keys() - plain.pop("remoteLogSegmentMetadata").keys() == {
         "manifestCrc32c",
         "customMetadata",
+        "compactedTo",
         "chunkCrc32cs",
         "indexCrc32cs",
     }

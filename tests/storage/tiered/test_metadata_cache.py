@@ -34,6 +34,7 @@ def segment(
     *,
     txn_index_empty: bool = False,
     custom_metadata: bytes | None = None,
+    compacted_to: int | None = None,
 ) -> RemoteSegment:
     return RemoteSegment(
         id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
@@ -46,6 +47,7 @@ def segment(
         leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
         txn_index_empty=txn_index_empty,
         custom_metadata=custom_metadata,
+        compacted_to=compacted_to,
     )
 
 
@@ -126,6 +128,27 @@ def test_of_twins_one_stays_when_the_other_goes() -> None:
     assert cache.segment_for(0, 9) == twins[2]
 
 
+def test_a_compacted_segment_goes_before_those_as_they_were_copied_however_far_they_reach() -> None:
+    cache = MetadataCache(PARTITION)
+    copied(cache, segment(1, 0, 9, [(0, 0)]))
+    late = copied(cache, segment(2, 5, 29, [(0, 5)]))
+    compacted = copied(cache, segment(3, 0, 19, [(0, 0)], compacted_to=20, txn_index_empty=True))
+    assert [cache.segment_for(0, offset) for offset in (0, 7, 19, 20, 29)] == [compacted] * 3 + [late] * 2
+    assert cache.highest_offset(0) == 29
+    assert cache.next_with_aborted(0, 12) == late
+    deleted(cache, compacted)
+    assert cache.segment_for(0, 19) == late
+
+
+def test_of_compacted_segments_alike_the_newer_is_found() -> None:
+    cache = MetadataCache(PARTITION)
+    old = copied(cache, segment(1, 0, 9, [(0, 0)], compacted_to=10))
+    new = copied(cache, segment(2, 0, 9, [(0, 0)], compacted_to=30))
+    assert cache.segment_for(0, 5) == new
+    deleted(cache, new)
+    assert cache.segment_for(0, 5) == old
+
+
 def test_an_epoch_without_records_is_nowhere() -> None:
     cache = MetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0), (1, 0)]))
@@ -185,7 +208,8 @@ def random_segment(rng: random.Random, number: int) -> RemoteSegment:
         epochs.append((epochs[-1][0] + rng.randrange(1, 3), rng.randint(epochs[-1][1], end)))
     custom = rng.choice([None, b"", b"custom"])
     made = segment(number, start, end, epochs, custom_metadata=custom)
-    return replace(made, txn_index_empty=not has_aborted(made))
+    compacted_to = rng.choice([None, None, end + rng.randrange(9)])
+    return replace(made, txn_index_empty=not has_aborted(made), compacted_to=compacted_to)
 
 
 def random_event(rng: random.Random, made: list[RemoteSegment]) -> RemoteSegment | SegmentUpdate | PartitionDelete:
@@ -213,10 +237,10 @@ def assert_alike(cache: MetadataCache, twin: NaiveMetadata) -> None:
     for epoch in range(9):
         assert {one.id.id for one in cache.segments(epoch)} == twin.ids(epoch)
         furthest = [twin.furthest(epoch, offset) for offset in range(OFFSETS)]
-        assert cache.highest_offset(epoch) == max((end for end in furthest if end is not None), default=None)
+        assert cache.highest_offset(epoch) == twin.highest(epoch)
         for offset in range(OFFSETS):
             found = cache.segment_for(epoch, offset)
-            assert (None if found is None else reach(found, epoch, offset)) == furthest[offset]
+            assert (None if found is None else (found.is_compacted, reach(found, epoch, offset))) == furthest[offset]
         offset = epoch * 5
         aborted = cache.next_with_aborted(epoch, offset)
         expected = twin.next_aborted_offset(epoch, offset, OFFSETS)

@@ -1,5 +1,7 @@
 """Records of `__remote_log_metadata`: bytes of Kafka's own serializer, and what is none."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.primitives import Uuid, uuid_from_text
@@ -34,7 +36,10 @@ UPDATE = SegmentUpdate(ID, SegmentState.COPY_FINISHED, 1_700_000_000_002, 3, b"t
 DELETE = PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1_700_000_000_003, 4)
 
 
-@pytest.mark.parametrize("event", [SEGMENT, UPDATE, UPDATE._replace(custom_metadata=None), DELETE])
+EVENTS = [SEGMENT, replace(SEGMENT, compacted_to=0), UPDATE, UPDATE._replace(custom_metadata=None), DELETE]
+
+
+@pytest.mark.parametrize("event", EVENTS)
 def test_events_come_back_as_they_were(event: RemoteSegment | SegmentUpdate | PartitionDelete) -> None:
     assert decode_event(encode_event(event)) == event
     assert partition_of(event) == PARTITION
