@@ -200,10 +200,15 @@ def _key(log: Log) -> TopicPartition:
 
 def cleanable_range(log: Log, checkpoint: int, now_ms: int) -> CleanableRange:
     """From the first dirty offset to the base of the first segment that must not be compacted yet: the active one,
-    one with an undecided transaction, or one with a record younger than min.compaction.lag.ms.
+    one with an undecided transaction, one with a record younger than min.compaction.lag.ms, or one that is still to be
+    copied to remote storage. Why that: what is taken away here is superseded by records that this disk alone may have,
+    and remote storage must make sense by itself, with its index of aborted transactions, if the disk is lost.
     """
-    first_dirty = checkpoint if log.log_start_offset <= checkpoint <= log.log_end_offset else log.log_start_offset
+    start = log.local_log_start_offset
+    first_dirty = checkpoint if start <= checkpoint <= log.log_end_offset else start
     bound = min(log.last_stable_offset, log.active_segment.base_offset)
+    if log.is_copied_to_tier:
+        bound = min(bound, log.highest_remote_offset + 1)
     for segment in _inactive_from(log, first_dirty):
         if segment.base_offset >= bound:
             break

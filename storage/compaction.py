@@ -42,6 +42,9 @@ class CompactableLog(Protocol):
     def log_start_offset(self) -> int: ...
 
     @property
+    def is_tiered(self) -> bool: ...
+
+    @property
     def log_end_offset(self) -> int: ...
 
     @property
@@ -116,6 +119,7 @@ def compact(
         upper_bound=cleanable.first_uncleanable,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
+        keeps_tombstones=log.is_tiered,
     )
     rewritten = [segment for segment in segments if segment.base_offset < end_offset]
     for group in group_segments(rewritten, log.config, cleanable.first_uncleanable):

@@ -2,10 +2,12 @@
 
 Theory (Kafka's Cleaner, KIP-534). A record is outdated when a later one has its key. A tombstone is kept until every
 consumer that reads steadily has had ``delete.retention.ms`` to see it: the first pass that meets it writes a time,
-the delete horizon, into its batch, and a pass at or after that time drops it. Data of aborted transactions goes at
-once. The marker of a transaction must outlive its data; once a pass meets the marker and no data, the marker gets a
-horizon too. A batch may lose all records and still stay, as a bare header, where its offsets or its producer's
-sequence are needed: the last data of a live producer, and the end of what the round covers.
+the delete horizon, into its batch, and a pass at or after that time drops it. Where what is compacted is not the whole
+log, because older records may be in remote storage alone, tombstones stay: nothing else may tell that an older value is
+no more. Data of aborted transactions goes at once. The marker of a transaction must outlive its data; once a pass meets
+the marker and no data, the marker gets a horizon too. A batch may lose all records and still stay, as a bare header,
+where its offsets or its producer's sequence are needed: the last data of a live producer, and the end of what the round
+covers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -99,6 +101,7 @@ class BatchRules:
         upper_bound: int,
         now_ms: int,
         delete_retention_ms: int,
+        keeps_tombstones: bool = False,
     ) -> None:
         self._offsets = offsets
         self._transactions = transactions
@@ -106,6 +109,7 @@ class BatchRules:
         self._upper_bound = upper_bound
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
+        self._keeps_tombstones = keeps_tombstones
 
     def apply(self, header: BatchHeader, batch: Buffer) -> Kept | None:
         """What remains of ``batch``, whose checksum holds: the same bytes where nothing changes; None where nothing
@@ -136,7 +140,7 @@ class BatchRules:
         """
         newest, mapped_to = self._offsets.get, self._offsets.latest_offset
         horizon_ms = header.delete_horizon_ms
-        keeps_tombstones = horizon_ms is None or self._now_ms < horizon_ms
+        keeps_tombstones = self._keeps_tombstones or horizon_ms is None or self._now_ms < horizon_ms
         kept = [
             record
             for record in (iter_records(batch) if header.record_count else ())

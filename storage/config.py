@@ -98,7 +98,6 @@ class LogConfig:
     is_log_append_time: bool = field(init=False, repr=False, compare=False)
     has_timestamp_bounds: bool = field(init=False, repr=False, compare=False)
     roll_ms: int = field(init=False, repr=False, compare=False)
-    is_tiered: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         derived = {
@@ -109,7 +108,6 @@ class LogConfig:
             "has_timestamp_bounds": self.message_timestamp_before_max_ms < MAX_LONG
             or self.message_timestamp_after_max_ms < MAX_LONG,
             "roll_ms": self._roll_ms(),
-            "is_tiered": self.remote_storage_enable and CleanupPolicy.COMPACT not in self.cleanup_policy,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -120,14 +118,24 @@ class LogConfig:
         return CleanupPolicy.DELETE in self.cleanup_policy
 
     @property
+    def total_retention_ms(self) -> int:
+        """How long records stay anywhere; -1 for ever, as those of a log that is only compacted."""
+        return self.retention_ms if self.is_deleting else -1
+
+    @property
+    def total_retention_bytes(self) -> int:
+        """How many bytes stay, here and in remote storage; -1 for all."""
+        return self.retention_bytes if self.is_deleting else -1
+
+    @property
     def effective_local_retention_ms(self) -> int:
         """How long records stay on this disk that remote storage has too (KIP-405); -1 for ever."""
-        return self.retention_ms if self.local_retention_ms == INHERITED else self.local_retention_ms
+        return self.total_retention_ms if self.local_retention_ms == INHERITED else self.local_retention_ms
 
     @property
     def effective_local_retention_bytes(self) -> int:
         """How many bytes stay on this disk that remote storage has too; -1 for all."""
-        return self.retention_bytes if self.local_retention_bytes == INHERITED else self.local_retention_bytes
+        return self.total_retention_bytes if self.local_retention_bytes == INHERITED else self.local_retention_bytes
 
     def _target_level(self) -> int | None:
         levels = {

@@ -253,7 +253,7 @@ class Log:
     @property
     def is_tiered(self) -> bool:
         """Whether older segments may be in remote storage alone."""
-        return self.config.is_tiered and self.topic not in NEVER_TIERED
+        return self.config.remote_storage_enable and self.topic not in NEVER_TIERED
 
     @property
     def is_copied_to_tier(self) -> bool:

@@ -1,12 +1,13 @@
 """Which segments of a log have outlived their use, and their removal.
 
 Three passes, each over a prefix of the segments: below the log's start (always), over the size limit and over the
-time limit (only with the policy `delete`). Nothing at or above the high watermark goes, and an empty active segment
-stays. Source: Kafka's ``UnifiedLog.deleteOldSegments``.
+time limit (with the policy `delete`, or where remote storage has a copy). Nothing at or above the high watermark goes,
+and an empty active segment stays. Source: Kafka's ``UnifiedLog.deleteOldSegments``.
 
 Where segments are copied to remote storage, the limits are those for this disk (`local.retention.*`), and what goes
 goes from this disk only: the log's start stays (KIP-405). What remote storage does not have yet stays too, whatever the
-limits say; and an active segment that is over them is closed, so that it can be copied.
+limits say; and an active segment that is over them is closed, so that it can be copied. That holds for logs that are
+only compacted, too: they have no limits but those for this disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ def delete_old_segments(log: Log, now_ms: int) -> list[Expired]:
     Raises LogDirFailure.
     """
     passes: list[tuple[Reason, Find]] = [(Reason.BELOW_LOG_START, below_log_start)]
-    if log.config.is_deleting:
+    if log.config.is_deleting or log.is_copied_to_tier:
         passes += [(Reason.SIZE, over_size), (Reason.TIME, lambda log: over_age(log, now_ms))]
     found = ((reason, _remove(log, now_ms, reason, find(log))) for reason, find in passes)
     return [Expired(reason, segments) for reason, segments in found if segments]

@@ -311,6 +311,7 @@ class BrokerConfig:
     remote_list_offsets_request_timeout_ms = integer()
     follower_fetch_last_tiered_offset_enable = boolean()
     ottla_log_remote_storage_enable = boolean()
+    ottla_remote_storage_compacted_enable = boolean()
     ottla_remote_log_unknown_topic_retention_ms = integer()
 
     # Security

@@ -180,6 +180,7 @@ HONOURED: frozenset[str] = frozenset(
         "log.remote.copy.lag.ms",
         "follower.fetch.last.tiered.offset.enable",
         "ottla.log.remote.storage.enable",
+        "ottla.remote.storage.compacted.enable",
         "ottla.remote.log.unknown.topic.retention.ms",
         # Ours
         "ottla.http.listener",

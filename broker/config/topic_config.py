@@ -30,7 +30,7 @@ def validate_topic_configs(
             raise ConfigError(name, f"{name} is not a topic config.")
     config = log_config(configs, broker)
     _check_compaction_lag(config)
-    if config.remote_storage_enable and (_REMOTE in configs or not config.is_compacted):
+    if config.remote_storage_enable:
         _check_remote_storage(config, broker)
     elif (existing or {}).get(_REMOTE, "").lower() == "true":
         _check_disabling(config)
@@ -53,6 +53,8 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     def listed(name: str) -> tuple[str, ...]:
         return cast(tuple[str, ...], values[name])
 
+    policy = frozenset(CleanupPolicy(policy) for policy in listed("cleanup.policy"))
+    may_default_to_remote = CleanupPolicy.COMPACT not in policy or broker.ottla_remote_storage_compacted_enable
     return LogConfig(
         segment_bytes=_segment_bytes(values),
         segment_ms=whole("segment.ms"),
@@ -62,12 +64,12 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         preallocate=flag("preallocate"),
         flush_messages=whole("flush.messages"),
         flush_ms=whole("flush.ms"),
-        cleanup_policy=frozenset(CleanupPolicy(policy) for policy in listed("cleanup.policy")),
+        cleanup_policy=policy,
         retention_bytes=whole("retention.bytes"),
         retention_ms=whole("retention.ms"),
         local_retention_bytes=whole("local.retention.bytes"),
         local_retention_ms=whole("local.retention.ms"),
-        remote_storage_enable=flag("remote.storage.enable"),
+        remote_storage_enable=flag(_REMOTE) and (_REMOTE in overrides or may_default_to_remote),
         remote_copy_lag_ms=whole("remote.copy.lag.ms"),
         remote_copy_lag_bytes=whole("remote.copy.lag.bytes"),
         remote_log_copy_disable=flag("remote.log.copy.disable"),
@@ -140,10 +142,14 @@ def _check_remote_storage(config: LogConfig, broker: BrokerConfig) -> None:
     name = _REMOTE
     if not broker.remote_log_storage_system_enable:
         raise ConfigError(name, f"{name} needs remote.log.storage.system.enable on the brokers, which is off.")
-    if config.is_compacted:
-        raise ConfigError(name, f"{name} cannot be combined with a cleanup.policy that compacts.")
-    times = (config.local_retention_ms, config.retention_ms)
-    sizes = (config.local_retention_bytes, config.retention_bytes)
+    if config.is_compacted and not broker.ottla_remote_storage_compacted_enable:
+        raise ConfigError(
+            name,
+            f"{name} cannot be combined with a cleanup.policy that compacts, "
+            "unless ottla.remote.storage.compacted.enable is on.",
+        )
+    times = (config.local_retention_ms, config.total_retention_ms)
+    sizes = (config.local_retention_bytes, config.total_retention_bytes)
     for unit, (local, total) in (("ms", times), ("bytes", sizes)):
         _check_local_retention(unit, local, total)
         lag = config.remote_copy_lag_ms if unit == "ms" else config.remote_copy_lag_bytes

@@ -278,6 +278,19 @@ def test_the_end_of_what_was_compacted_stays_as_a_bare_header() -> None:
     assert [(header.base_offset, header.record_count) for header, _ in log.batches()] == [(0, 1), (3, 1)]
 
 
+def test_a_tombstone_stays_on_the_disk_of_a_log_with_a_remote_part() -> None:
+    log = Compacted(replace(COMPACTED, remote_storage_enable=True))
+    log.put(("a", None))
+    log.roll()
+    for _ in range(3):
+        log.put(("b", "1"))
+        log.roll()
+        log.log.highest_remote_offset = log.log.log_end_offset - 1
+        assert log.compact() is not None
+        log.pass_time(2 * DAY_MS)
+    assert log.keys() == ["a", "b"]
+
+
 def test_a_tombstone_goes_only_after_its_retention() -> None:
     log = Compacted()
     log.put(("a", "1"), ("b", "1"))

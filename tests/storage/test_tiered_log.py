@@ -7,7 +7,8 @@ import pytest
 from protocol.primitives import uuid_from_text
 from protocol.records.builder import Record, build_batch
 from storage.checkpoints import LOG_START_OFFSET_FILE, EpochStart, TopicPartition, read_offsets
-from storage.config import LogConfig
+from storage.cleaner import cleanable_range
+from storage.config import CleanupPolicy, LogConfig
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.files import join, write_file
 from storage.log import Log
@@ -68,6 +69,44 @@ class Node:
 
 def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
+
+
+class TestCompaction:
+    """Logs that are only compacted."""
+
+    COMPACTED = replace(TIERED, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+
+    def test_limits_for_this_disk_hold_once_remote_storage_has_it(self) -> None:
+        node = Node(replace(self.COMPACTED, retention_ms=1, retention_bytes=1))
+        log = node.fill(3, age_ms=HOUR_MS)
+        log.highest_remote_offset = 29
+        assert node.retain() == []
+        assert node.retain(replace(node.config, local_retention_ms=1)) == [(Reason.TIME, [0, 10, 20])]
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
+
+    def test_without_copies_nothing_goes(self) -> None:
+        node = Node(replace(self.COMPACTED, local_retention_ms=1, retention_ms=1, remote_log_copy_disable=True))
+        log = node.fill(3, age_ms=HOUR_MS)
+        log.highest_remote_offset = 29
+        assert node.retain() == []
+
+    def test_what_is_still_to_be_copied_is_not_compacted(self) -> None:
+        log = Node(self.COMPACTED).fill(4)
+        assert cleanable_range(log, 0, NOW_MS) == (0, 0)
+        log.highest_remote_offset = 25  # in the middle of the third
+        assert cleanable_range(log, 0, NOW_MS) == (0, 20)
+        log.highest_remote_offset = 39
+        assert cleanable_range(log, 10, NOW_MS) == (10, 40)
+
+    def test_compaction_goes_on_above_what_has_left_this_disk(self) -> None:
+        node = Node(replace(self.COMPACTED, local_retention_bytes=0))
+        log = node.fill(2)
+        log.highest_remote_offset = 19
+        node.retain()
+        node.fill(2)
+        log.highest_remote_offset = 39
+        assert log.local_log_start_offset == 20
+        assert cleanable_range(log, 0, NOW_MS) == (20, 40)
 
 
 class TestRetention:

@@ -35,6 +35,9 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.remote.log.unknown.topic.retention.ms", LONG, "604800000",
         "How long remote data is kept of a topic that the cluster does not know and did not see deleted; -1 for ever.",
         rule=at_least(-1)),
+    ConfigKey("ottla.remote.storage.compacted.enable", BOOLEAN, "false",
+        "Whether topics whose cleanup.policy compacts may have remote storage, too; Kafka refuses them, and so do we "
+        "unless this is on."),
     ConfigKey("log.remote.copy.lag.ms", LONG, "0",
         "Age of a closed segment from which it is copied to remote storage; 0 copies at once, -1 follows the local "
         "retention (KIP-1241).", rule=at_least(-1), scope=Scope.CLUSTER),

@@ -21,6 +21,7 @@ RESOLVED_WITH_OTHERS = {
     "listeners",
     "log.dir",
     "ottla.http.listener",
+    "ottla.remote.storage.compacted.enable",
     "process.roles",
     "security.inter.broker.protocol",
 }

@@ -139,10 +139,22 @@ def test_refused_with_remote_storage(configs: Mapping[str, str], existing: Mappi
         validate_topic_configs(configs, broker(**SYSTEM_ON), existing=existing)
 
 
+def test_compacted_topics_may_have_remote_storage_where_it_is_allowed() -> None:
+    on = broker(**SYSTEM_ON, ottla_remote_storage_compacted_enable="true", ottla_log_remote_storage_enable="true")
+    for policy in ("compact", "compact,delete"):
+        assert validate_topic_configs({"cleanup.policy": policy}, on).remote_storage_enable
+        assert validate_topic_configs(REMOTE | {"cleanup.policy": policy}, on).remote_storage_enable
+    local = {"local.retention.ms": "5000", "retention.ms": "1000"}
+    assert validate_topic_configs({"cleanup.policy": "compact"} | local, on).effective_local_retention_ms == 5000
+    assert validate_topic_configs({"cleanup.policy": "compact"}, on).effective_local_retention_ms == -1
+    with pytest.raises(ConfigError):
+        validate_topic_configs({"cleanup.policy": "compact,delete"} | local, on)
+
+
 def test_what_topics_get_unless_they_say_otherwise() -> None:
     on = broker(**SYSTEM_ON, ottla_log_remote_storage_enable="true")
-    assert validate_topic_configs({}, on).is_tiered
-    assert not validate_topic_configs({"remote.storage.enable": "false"}, on).is_tiered
-    assert not validate_topic_configs({"cleanup.policy": "compact"}, on).is_tiered
+    assert validate_topic_configs({}, on).remote_storage_enable
+    assert not validate_topic_configs({"remote.storage.enable": "false"}, on).remote_storage_enable
+    assert not validate_topic_configs({"cleanup.policy": "compact"}, on).remote_storage_enable
     with pytest.raises(ConfigError):
         validate_topic_configs({"retention.ms": "5", "local.retention.ms": "6"}, on)
