@@ -114,7 +114,9 @@ class PartitionRemover:
             for topic_id, seen_ms in self._seen_deleted_ms.items()
             if now_ms - seen_ms < settings.grace_ms
         }
-        return float(settings.remover_interval_ms)
+        # The metadata of what was deleted of late may have to be read first, or their leader be elected.
+        interval_ms = settings.task_interval_ms if self._seen_deleted_ms else settings.remover_interval_ms
+        return float(min(interval_ms, settings.remover_interval_ms))
 
     def _note_unknown(self, unmarked: Iterable[TopicIdPartition], now_ms: int) -> None:
         """Since when each topic is unknown of which nobody says that it was deleted, and a line when that begins."""

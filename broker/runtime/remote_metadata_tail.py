@@ -34,6 +34,7 @@ class MetadataTail:
         "partition",
         "retry_at_s",
         "saved_offset",
+        "was_at_end",
     )
 
     def __init__(self, partition: int) -> None:
@@ -47,6 +48,8 @@ class MetadataTail:
         self.last_epoch = NO_EPOCH
         self.saved_offset = -1
         """Up to where there is a snapshot."""
+        self.was_at_end = False
+        """Of the log that this broker leads, since the last beginning."""
         self.failures = 0
         self.retry_at_s = 0.0
         self._ready: dict[TopicIdPartition, None] = {}
@@ -116,5 +119,6 @@ class MetadataTail:
         self.next_offset = next_offset
         self.last_epoch = last_epoch
         self.saved_offset = -1
+        self.was_at_end = False
         self._waiting = dict.fromkeys((*self._ready, *self._waiting))
         self._ready = {}

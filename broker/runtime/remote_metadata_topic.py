@@ -164,11 +164,15 @@ class TopicRemoteMetadata:
         return [(cache.partition, None if cache.deletion is None else cache.deletion.state) for cache in caches]
 
     def _is_read_whole(self, tail: MetadataTail) -> bool:
+        """Once it was it remains so: somebody may be writing all the time, and what is new is read in a moment."""
         log = self._led.log(tail.partition)
         try:
-            return log is not None and tail.is_open and tail.next_offset >= log.end_offset
+            end = None if log is None else log.end_offset
         except KafkaError:  # led no more
             return False
+        if end is not None and tail.is_open and tail.next_offset >= end:
+            tail.was_at_end = True
+        return end is not None and tail.was_at_end
 
     def _cache(self, partition: TopicIdPartition) -> MetadataCache:
         if not self.is_ready(partition):

@@ -648,6 +648,25 @@ async def test_a_deleted_topic_leaves_nothing_though_its_leader_was_down() -> No
 
 
 @staged
+async def test_a_deleted_topic_is_looked_for_until_its_metadata_are_read() -> None:
+    """Whoever leads them may be behind at the moment when the topic goes."""
+    bucket = Bucket()
+    leader = Broker(bucket, settings=replace(SETTINGS, remover_interval_ms=60 * MINUTE_MS)).start()
+    leader.lead(0)
+    leader.fill(2)
+    await a_while()
+    leader.catalog.is_led = False
+    bucket.topics.clear()
+    leader.unhost()
+    leader.manager.on_topics_deleted([TOPIC_ID])
+    await a_while(5)
+    leader.catalog.is_led = True
+    await a_while()
+    assert bucket.segments() == []
+    await leader.stop()
+
+
+@staged
 async def test_the_removal_survives_restarts_and_outages() -> None:
     bucket = Bucket()
     faults = faulty(bucket)

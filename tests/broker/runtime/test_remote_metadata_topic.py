@@ -348,6 +348,18 @@ def test_a_partition_that_is_removed_is_forgotten() -> None:
     assert cluster.here.manager.segments(PARTITION) == []
 
 
+def test_what_anybody_has_left_is_told_while_others_write() -> None:
+    cluster = Cluster()
+    leader = cluster.here if cluster.log.leader == 1 else cluster.there
+    cluster.assign(leader)
+    cluster.publish(leader, segment(1))
+    assert leader.manager.held() == [(PARTITION, None)]
+    cluster.log.append([encode_event(segment(2))])
+    assert leader.manager.held() == [(PARTITION, None)], "it is not at the end of the log now, but was"
+    cluster.elect(2 if cluster.log.leader == 1 else 1, cluster.here, cluster.there)
+    assert leader.manager.held() == []
+
+
 PRUNING = {"ottla.prune.min.records": "50", "ottla.prune.interval.ms": "1000"}
 
 
