@@ -370,15 +370,15 @@ class Checker:
             what = "nothing" if batch is None else "another batch"
             self.fail("AcknowledgedIsCommitted", f"a batch is acknowledged at {offset} of {name}, where {what} is")
 
-    def on_sequence_lost(self, name: ReplicaName, crc: int) -> None:
+    def on_sequence_lost(self, name: ReplicaName, crc: int, leader_id: int) -> None:
         """A leader that had to load the state of producers knows their last batch only, as Kafka's does: it may refuse
-        what it has, or had and deleted. It must not refuse what it never had."""
+        what it has, or had and deleted. It must not refuse what it never had. One that has been deposed knows nothing
+        of what its successor took."""
         history = self.histories[name]
         self.counts.add("lost sequences")
-        if not history.promises:
+        if not history.promises or leader_id != self._registered[name].leader:
             return
-        leader = self._nodes.get(self._registered[name].leader)
-        had = [] if leader is None else [*leader.disk.between(name, 0, 2**62), *history.deleted]
+        had = [*self._nodes[leader_id].disk.between(name, 0, 2**62), *history.deleted]
         if all(batch.crc != crc for batch in had):
             self.fail("AcknowledgedIsKnown", f"a leader of {name} does not know what its producer sent before")
 

@@ -87,7 +87,7 @@ class ClientWitness(Protocol):
         """The producer was told that its batch lies at an offset (-1: that it does, somewhere)."""
         ...
 
-    def on_sequence_lost(self, name: ReplicaName, crc: int) -> None:
+    def on_sequence_lost(self, name: ReplicaName, crc: int, leader_id: int) -> None:
         """A leader does not take the batch that is next, for it does not know the one before, or knows later ones."""
         ...
 
@@ -171,7 +171,7 @@ class Client:
 class _Batch:
     """A batch on its way. `sequence` -1 without idempotence."""
 
-    __slots__ = ("crc", "data", "expires_ms", "number", "sequence", "was_sent")
+    __slots__ = ("crc", "data", "expires_ms", "number", "sent_to", "sequence", "was_sent")
 
     def __init__(self, number: int, sequence: int, data: bytes, crc: int, expires_ms: float) -> None:
         self.number = number
@@ -180,6 +180,8 @@ class _Batch:
         self.crc = crc
         self.expires_ms = expires_ms
         self.was_sent = False
+        self.sent_to = -1
+        """The broker that was asked last."""
 
 
 class Producer(Client):
@@ -261,7 +263,7 @@ class Producer(Client):
         self._expire()
         while self._may_send:
             batch = self._queue.pop(0)
-            batch.was_sent = True
+            batch.was_sent, batch.sent_to = True, self.leader
             self._in_flight[batch.number] = batch
             self.ask(
                 self.leader,
@@ -312,7 +314,7 @@ class Producer(Client):
         if earlier:
             self._again(batch, elsewhere=False)
         else:
-            self._witness.on_sequence_lost(self.name, batch.crc)
+            self._witness.on_sequence_lost(self.name, batch.crc, batch.sent_to)
             self._begin_anew()
 
     def _again(self, batch: _Batch, *, elsewhere: bool) -> None:

@@ -103,8 +103,9 @@ class History:
         return found if found is not None and found.base_offset == base_offset else None
 
     def note_idempotent(self, crc: int) -> bool:
-        """A batch of an idempotent producer is committed; False if it was before."""
-        if crc in self._idempotent:
+        """A batch of an idempotent producer is committed; False if it was before, and is still needed: a replica that
+        began behind what was deleted knows nothing of who sent it."""
+        if crc in self._idempotent and all(batch.crc != crc for batch in self.deleted):
             return False
         self._idempotent.add(crc)
         return True

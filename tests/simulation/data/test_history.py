@@ -84,3 +84,13 @@ def test_what_was_deleted_may_differ() -> None:
 
 def test_deleted_is_what_lies_wholly_below() -> None:
     assert history(0, 3, 5, 9, deleted_to=6).deleted == batches(0, 3, 5)
+
+
+def test_a_producers_batch_may_come_again_once_it_was_deleted() -> None:
+    then = history(0, 3, 5)
+    for batch in then.batches:
+        assert then.note_idempotent(batch.crc)
+    assert not then.note_idempotent(then.batches[0].crc)
+    then.delete(3)
+    assert then.note_idempotent(then.batches[0].crc)
+    assert not then.note_idempotent(then.batches[1].crc)
