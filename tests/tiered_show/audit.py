@@ -1,0 +1,59 @@
+"""What bucket, metadata and brokers say of each other in the end, read from outside."""
+
+import re
+from dataclasses import dataclass
+
+from storage.tiered.segment_metadata import SegmentState
+from tests.support.partition_states import partition_states
+from tests.support.replicated_load import admin_of
+from tests.support.tiered_cluster import TieredCluster, clipped
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """`collected` is what `ottla remote collect` said, and `verified` what `verify` did."""
+
+    collected: str
+    verified: str
+    segments: int
+    objects: int
+    other_objects: int
+    faults: list[str]
+
+
+def audit(tier: TieredCluster, topic: str, *, deep: bool) -> Audit:
+    """Collects what is left over, and then compares. Nothing is produced any more."""
+    collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
+    verified = tier.remote("verify", "--grace-ms", "0", *(["--deep"] if deep else []), check=False).strip()
+    bucket, expected = tier.bucket(), tier.expected_objects()
+    faults = [f"in the bucket, and not known: {key}" for key in sorted(bucket.segments - expected)]
+    faults += [f"known, and not in the bucket: {key}" for key in sorted(expected - bucket.segments)]
+    if "finding(s)" in verified or not re.search(r"\d+ live", verified):
+        faults.append(f"verify: {verified}")
+    faults += epoch_faults(tier, topic)
+    last = collected.splitlines()[-1] if collected else "nothing said"
+    return Audit(last, verified.splitlines()[-1], len(expected) // 3, len(bucket.segments), len(bucket.others), faults)
+
+
+def epoch_faults(tier: TieredCluster, topic: str) -> list[str]:
+    """Every finished segment tells the history of its leader's checkpoint, and together they leave no gap."""
+    states = partition_states(admin_of(tier.bootstrap), topic)
+    segments = [each for each in tier.segments(topic) if each.state is SegmentState.COPY_FINISHED]
+    bounds = tier.bounds(topic)
+    faults = []
+    for partition, state in states.items():
+        epochs = tier.leader_epochs(state.leader, topic, partition)
+        mine = [each for each in segments if each.id.partition.partition == partition]
+        faults += [
+            f"{each.id} has the epochs {each.leader_epochs}, the leader {epochs}"
+            for each in mine
+            if each.leader_epochs != clipped(epochs, each.start_offset, each.end_offset)
+        ]
+        reached = bounds[partition].start or 0
+        for each in sorted(mine, key=lambda each: each.start_offset):
+            if each.start_offset > reached:
+                faults.append(f"partition {partition}: nothing remote from {reached} to {each.start_offset}")
+            reached = max(reached, each.end_offset + 1)
+        if reached < (local := bounds[partition].local_start or 0):
+            faults.append(f"partition {partition}: nothing has what is from {reached} to {local}")
+    return faults

@@ -1,0 +1,151 @@
+"""What is written during the show, and how long acknowledgements take meanwhile.
+
+Idempotent producers write checkable records at a steady rate; beside them a probe sends single records of its own, so
+that its latency is that of a client whose producer does not queue.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.support.checkable_records import Recipe
+
+FLUSH_S = 300.0
+_SETTINGS = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "delivery.timeout.ms": 240_000,
+    "request.timeout.ms": 20_000,
+    "reconnect.backoff.max.ms": 500,
+    "topic.metadata.refresh.interval.ms": 2000,
+    "log_level": 0,
+}
+
+
+class Latency(NamedTuple):
+    """Of one acknowledgement: when it came, by the monotonic clock, and how long it took. Seconds."""
+
+    at: float
+    took: float
+
+
+def percentile(latencies: Sequence[Latency], share: float) -> float:
+    """Milliseconds; not a number where there are none."""
+    took = sorted(latency.took for latency in latencies)
+    return took[min(len(took) - 1, math.floor(share * len(took)))] * 1000 if took else math.nan
+
+
+def between(latencies: Sequence[Latency], start: float, end: float) -> list[Latency]:
+    """Of what was sent and acknowledged in this time."""
+    return [each for each in latencies if start <= each.at - each.took and each.at <= end]
+
+
+@dataclass
+class Heard:
+    """What acknowledgements tell. `acknowledged` counts records by partition."""
+
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    latencies: list[Latency] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        partition, expected = message.partition(), self.acknowledged.get(message.partition(), 0)
+        if message.offset() != expected and len(self.failures) < 10:
+            self.failures.append(f"partition {partition}: acknowledged at {message.offset()}, not {expected}")
+        self.acknowledged[partition] = expected + 1
+        self.latencies.append(Latency(time.monotonic(), message.latency() or 0.0))
+
+
+class Writer(threading.Thread):
+    """One producer that writes `count` records to each of its partitions, `rate` a second in all."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, recipe: Recipe, partitions: Sequence[int], count: int, rate: float
+    ) -> None:
+        super().__init__(daemon=True)
+        self.heard = Heard()
+        self._topic = topic
+        self._recipe = recipe
+        self._partitions = partitions
+        self._count = count
+        self._rate = rate
+        self._producer = Producer({**_SETTINGS, "bootstrap.servers": bootstrap, "linger.ms": 10})
+
+    def run(self) -> None:
+        began, sent = time.monotonic(), 0
+        for number in range(self._count):
+            for partition in self._partitions:
+                self._send(partition, number)
+            sent += len(self._partitions)
+            ahead = sent / self._rate - (time.monotonic() - began)
+            if ahead > 0.005:
+                self._producer.poll(ahead)
+            elif ahead < -1.0:
+                began -= ahead + 1.0  # what was missed in a pause is not made up for in a burst
+        left = self._producer.flush(FLUSH_S)
+        if left:
+            self.heard.failures.append(f"{left} records were never acknowledged")
+
+    def _send(self, partition: int, number: int) -> None:
+        recipe = self._recipe
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    recipe.value(partition, number),
+                    b"%d" % number,
+                    partition,
+                    on_delivery=self.heard.take,
+                    timestamp=recipe.timestamp_ms(number),
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+
+
+class Probe(threading.Thread):
+    """Single small records to one partition after the other, `RATE` a second, each sent at once."""
+
+    RATE = 50
+
+    def __init__(self, bootstrap: str, topic: str, recipe: Recipe, partitions: int) -> None:
+        super().__init__(daemon=True)
+        self.heard = Heard()
+        self._topic = topic
+        self._recipe = recipe
+        self._partitions = partitions
+        self._is_over = threading.Event()
+        self._producer = Producer({**_SETTINGS, "bootstrap.servers": bootstrap, "linger.ms": 0})
+
+    def run(self) -> None:
+        sent = 0
+        while not self._is_over.is_set():
+            number, partition = divmod(sent, self._partitions)
+            self._producer.produce(
+                self._topic,
+                self._recipe.value(partition, number),
+                b"%d" % number,
+                partition,
+                on_delivery=self.heard.take,
+                timestamp=self._recipe.timestamp_ms(number),
+            )
+            sent += 1
+            due = time.monotonic() + 1 / self.RATE
+            while (left := due - time.monotonic()) > 0:
+                self._producer.poll(left)
+        if self._producer.flush(FLUSH_S):
+            self.heard.failures.append("records of the probe were never acknowledged")
+
+    def finish(self) -> None:
+        self._is_over.set()
+        self.join()
