@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import metadata_scale, replication, sides, wire
+from tests.benchmarks import metadata_scale, replication, sides, tiered, wire
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
 from tests.support.apache_kafka import REPOSITORY
@@ -108,7 +108,7 @@ def run(runs: int, only: str) -> list[Row]:
             rows.append(
                 row("anonymous memory after load", memory_busy["ottla"], memory_busy.get("kafka"), "MB", "lower")
             )
-    return rows + metadata_rows(only) + replication_rows(only)
+    return rows + metadata_rows(only) + replication_rows(only) + tiered_rows(only)
 
 
 def metadata_rows(only: str) -> list[Row]:
@@ -127,6 +127,12 @@ def metadata_rows(only: str) -> list[Row]:
 def replication_rows(only: str) -> list[Row]:
     """Three nodes of each side: what replication costs, and for how long it stands still when a leader is killed."""
     measured = replication.measure(only, None, replication.makes_here())
+    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in measured]
+
+
+def tiered_rows(only: str) -> list[Row]:
+    """Remote storage: KIP-405's measurements beside Apache Kafka, the rest beside what the store itself can do."""
+    measured = tiered.measure(only, None, tiered.makes_here())
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in measured]
 
 

@@ -4,7 +4,7 @@ their cost."""
 import contextlib
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -94,11 +94,20 @@ class Trio:
 
     # Topics
 
-    def create_topic(self, name: str, partitions: int = len(IDS)) -> None:
-        """Three replicas of each partition; partition n is led by node n + 1, in turn. Ready for use afterwards."""
-        replicas = [[IDS[(index + offset) % len(IDS)] for offset in range(len(IDS))] for index in range(partitions)]
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = len(IDS),
+        *,
+        leaders: Sequence[int] = IDS,
+        config: Mapping[str, str] = {},
+    ) -> None:
+        """Three replicas of each partition; the nth is led by the nth of `leaders`, in turn. Ready for use then."""
+        preferred = [leaders[index % len(leaders)] for index in range(partitions)]
+        replicas = [[IDS[(first - 1 + offset) % len(IDS)] for offset in range(len(IDS))] for first in preferred]
+        new = NewTopic(name, partitions, replica_assignment=replicas, config=dict(config))
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, replica_assignment=replicas)])[name].result(30)
+        admin.create_topics([new])[name].result(30)
         self.wait_in_sync(name)
 
     def delete_topic(self, name: str) -> None:
@@ -106,16 +115,23 @@ class Trio:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})  # its calls end when it is garbage
         admin.delete_topics([name])[name].result(30)
 
-    def wait_in_sync(self, topic: str, *, preferred: bool = False) -> None:
-        """Until every node says that all replicas of all partitions are in sync, each with its first as leader if
-        `preferred`."""
+    def wait_in_sync(self, topic: str, *, preferred: bool = False, told_by: Sequence[int] = IDS) -> None:
+        """Until all of those nodes say that all replicas of all partitions are in sync, each with its first as leader
+        if `preferred`."""
         deadline = time.monotonic() + PATIENCE_S
-        for node in self._nodes:
+        for node in (self.node(each) for each in told_by):
             while not _is_whole(_partitions(node, topic), preferred=preferred):
                 assert time.monotonic() < deadline, (
                     f"{self.name}: {topic} is not whole in time\n{node.log_text[-2000:]}"
                 )
                 time.sleep(POLL_S)
+
+    def wait_out_of_sync(self, node_id: int, topic: str) -> None:
+        """Until the first node says that no partition has that one in sync."""
+        deadline = time.monotonic() + PATIENCE_S
+        while any(node_id in each.isr_nodes for each in _partitions(self._nodes[0], topic)):
+            assert time.monotonic() < deadline, f"{self.name}: node {node_id} is still in sync"
+            time.sleep(POLL_S)
 
     def restore(self, killed: int, topic: str) -> None:
         """Start a killed node and give it back what it led."""

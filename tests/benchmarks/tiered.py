@@ -1,0 +1,289 @@
+"""The tiered log: KIP-405's three measurements against Apache Kafka, reads and uploads against the store's own speed,
+and the start of a node that knows of a million remote segments.
+
+The KIP's: latency of produce with tiering off and on, the same while consumers read old data, and how long a broker
+that lost its disk takes until it is in sync again. Ottla tiers to a real S3 server, Apache Kafka to what its tests have
+(see `tiered_cluster.py`). By itself: `python -m tests.benchmarks.tiered [--only TEXT] [--runs N] [--megabytes N]`.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from tests.benchmarks import tiered_metadata, tiered_store
+from tests.benchmarks.old_reader import reading
+from tests.benchmarks.paced_produce import Latencies, Rate, produce
+from tests.benchmarks.replication_cluster import IDS, Trio, trio
+from tests.benchmarks.tiered_cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
+from tests.benchmarks.workloads import HIGHER, LOWER, fill
+from tests.support import s3_server
+from tests.support.apache_kafka import unavailable_reason
+from tests.support.kraft_nodes import Make
+from tests.support.s3_server import S3Server
+
+RECORD_BYTES: Final = 1000
+RATE: Final = Rate(requests=200, records=10, size=RECORD_BYTES)
+RUNS: Final = 2
+METADATA_FILES: Final = frozenset({"meta.properties", "bootstrap.checkpoint", "__cluster_metadata-0"})
+
+Figures = dict[str, float]
+Row = tuple[str, float | None, float | None, str, str]
+"""Name, Ottla's figure, Kafka's, unit, better."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything, so that all of it takes some minutes on two cores."""
+
+    rebuilt_mb: int = 1000
+    """Of records; each of three brokers has them."""
+    old_mb: int = 192
+    old_mb_per_s: float = 30.0
+    latency_s: float = 6.0
+    warm_up_s: float = 1.5
+    read_mb: int = 384
+    remote_segments: int = 1_000_000
+
+
+class TieredWorkload(Protocol):
+    """One thing to measure on three nodes. `runs` is how often at most, the first of several thrown away."""
+
+    figures: dict[str, tuple[str, str]]
+    runs: int
+
+    def run(self, side: Trio) -> Figures: ...
+
+
+class Latency:
+    """Produce at a moderate rate, in turn into a topic that is tiered and one that is not, both with old data."""
+
+    SEGMENT_BYTES, LOCAL_BYTES = 2 * 1024 * 1024, 4 * 1024 * 1024
+
+    def __init__(self, sizes: Sizes, runs: int) -> None:
+        self.runs = runs + 1
+        self._sizes = sizes
+        self._topics: dict[str, dict[bool, str]] = {}
+        self.figures = {
+            _latency_name(percentile, is_tiered=is_tiered, is_read=is_read): ("ms", LOWER)
+            for is_read in (False, True)
+            for is_tiered in (False, True)
+            for percentile in ("p50", "p99")
+        }
+
+    def run(self, side: Trio) -> Figures:
+        """One run of each of the four."""
+        topics = self._topics.get(side.name) or self._topics.setdefault(side.name, self._filled(side))
+        figures: Figures = {}
+        for is_read in (False, True):
+            for is_tiered, topic in topics.items():
+                p50, p99 = self._measured(side, topic, is_read).percentiles()
+                figures[_latency_name("p50", is_tiered=is_tiered, is_read=is_read)] = p50
+                figures[_latency_name("p99", is_tiered=is_tiered, is_read=is_read)] = p99
+        return figures
+
+    def _filled(self, side: Trio) -> dict[bool, str]:
+        topics = {False: f"untiered-{uuid.uuid4().hex}", True: f"tiered-{uuid.uuid4().hex}"}
+        for is_tiered, topic in topics.items():
+            config = tiered(self.SEGMENT_BYTES, self.LOCAL_BYTES) if is_tiered else {}
+            side.create_topic(topic, config=config)
+            fill(side.bootstrap, topic, RECORD_BYTES, self._sizes.old_mb * 1_000_000 // RECORD_BYTES, acks="all")
+        await_shrunk(side.bootstrap, topics[True], len(IDS), _records(self.LOCAL_BYTES + 2 * self.SEGMENT_BYTES))
+        return topics
+
+    def _measured(self, side: Trio, topic: str, is_read: bool) -> Latencies:
+        sizes = self._sizes
+        addresses = [side.node(each).address for each in IDS]
+        with contextlib.ExitStack() as stack:
+            if is_read:
+                stack.enter_context(reading(side.bootstrap, topic, len(IDS), sizes.old_mb_per_s))
+            with _meanwhile(addresses, topic, warm_up_s=sizes.warm_up_s) as latencies:
+                time.sleep(sizes.warm_up_s + sizes.latency_s)
+        return latencies
+
+
+def _latency_name(percentile: str, *, is_tiered: bool, is_read: bool) -> str:
+    mode = "tiered" if is_tiered else "not tiered"
+    return f"produce beside a tier, {mode}{', old data read' if is_read else ''} {percentile}"
+
+
+class Rebuild:
+    """A broker stops, loses all but the cluster's metadata, and starts: seconds until it is in sync everywhere.
+
+    Of a tiered topic 5 % are on disks. Others lead all partitions, and take records all the time.
+    """
+
+    PARTITIONS, LOST = 4, 3
+    LOCAL_PART = 0.05
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.runs = 1
+        self._records = sizes.rebuilt_mb * 1_000_000 // RECORD_BYTES
+        partition_bytes = sizes.rebuilt_mb * 1_000_000 // self.PARTITIONS
+        self._local_bytes = round(partition_bytes * self.LOCAL_PART)
+        self._segment_bytes = max(1024 * 1024, min(8 * 1024 * 1024, self._local_bytes // 3))
+        self._ratio = "rebuild of a wiped broker, not tiered / tiered"
+        self.figures = {
+            name: (unit, LOWER)
+            for mode in ("not tiered", "tiered")
+            for name, unit in ((_rebuild_name(mode), "s"), (_rebuild_name(mode, "produce p99 meanwhile"), "ms"))
+        } | {self._ratio: ("x", HIGHER)}
+
+    def run(self, side: Trio) -> Figures:
+        """Not tiered first; each with a topic of its own that is gone before the next."""
+        figures: Figures = {}
+        for mode in ("not tiered", "tiered"):
+            topic = self._filled(side, mode == "tiered")
+            took, latencies = self._rebuilt(side, topic)
+            figures[_rebuild_name(mode)] = took
+            figures[_rebuild_name(mode, "produce p99 meanwhile")] = latencies.percentiles()[1]
+            side.delete_topic(topic)
+        figures[self._ratio] = figures[_rebuild_name("not tiered")] / figures[_rebuild_name("tiered")]
+        return figures
+
+    @property
+    def _leaders(self) -> list[int]:
+        others = [each for each in IDS if each != self.LOST]
+        return [others[index % len(others)] for index in range(self.PARTITIONS)]
+
+    def _filled(self, side: Trio, is_tiered: bool) -> str:
+        topic = f"rebuild-{uuid.uuid4().hex}"
+        config = tiered(self._segment_bytes, self._local_bytes) if is_tiered else {}
+        side.create_topic(topic, self.PARTITIONS, leaders=self._leaders, config=config)
+        fill(side.bootstrap, topic, RECORD_BYTES, self._records, acks="all")
+        if is_tiered:
+            await_shrunk(side.bootstrap, topic, self.PARTITIONS, _records(self._local_bytes + 2 * self._segment_bytes))
+        return topic
+
+    def _rebuilt(self, side: Trio, topic: str) -> tuple[float, Latencies]:
+        lost = side.node(self.LOST)
+        lost.terminate()
+        side.wait_out_of_sync(lost.id, topic)
+        _wipe(lost.data)
+        with _meanwhile([side.node(each).address for each in self._leaders], topic) as latencies:
+            started = time.monotonic()
+            lost.launch()
+            side.wait_in_sync(topic, told_by=IDS[:1])
+            took = time.monotonic() - started
+        return took, latencies
+
+
+def _rebuild_name(mode: str, what: str = "") -> str:
+    return f"rebuild of a wiped broker, {mode}" + (f", {what}" if what else "")
+
+
+def _wipe(data: Path) -> None:
+    for path in data.iterdir():
+        if path.is_dir() and path.name not in METADATA_FILES:
+            shutil.rmtree(path)
+        elif path.name not in METADATA_FILES:
+            path.unlink()
+
+
+def _records(size_bytes: int) -> int:
+    return size_bytes // RECORD_BYTES
+
+
+@contextlib.contextmanager
+def _meanwhile(addresses: Sequence[str], topic: str, *, warm_up_s: float = 0.0) -> Iterator[Latencies]:
+    """Produce while this lasts; the latencies are there afterwards."""
+    over, found = threading.Event(), Latencies()
+    with ThreadPoolExecutor(1) as pool:
+        producing = pool.submit(produce, addresses, topic, RATE, over, warm_up_s=warm_up_s)
+        try:
+            yield found
+        finally:
+            over.set()
+        found.milliseconds += producing.result().milliseconds
+
+
+# -- everything --------------------------------------------------------------------------------------------------------
+
+
+def measure(
+    only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make), sizes: Sizes | None = None
+) -> list[Row]:
+    """Whatever has `only` in the name of a figure; nothing where there can be no S3 server."""
+    if reason := s3_server.unavailable_reason():
+        print(f"The tiered log is left out: {reason}")
+        return []
+    sizes, runs = sizes or Sizes(), runs or RUNS
+    makers: list[Callable[[], TieredWorkload]] = [lambda: Latency(sizes, runs), lambda: Rebuild(sizes)]
+    chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        if chosen:
+            rows += _cluster_rows(directory, chosen, makes)
+    with tempfile.TemporaryDirectory() as name:
+        rows += tiered_store.measure(Path(name), sizes.read_mb, only, runs)
+    with tempfile.TemporaryDirectory() as name:
+        rows += tiered_metadata.measure(Path(name), sizes.remote_segments, only)
+    return [row for row in rows if only in row[0]]
+
+
+def _cluster_rows(directory: Path, chosen: Sequence[TieredWorkload], makes: Sequence[Make]) -> list[Row]:
+    rows: list[Row] = []
+    with S3Server(directory / "s3") as server, contextlib.ExitStack() as stack:
+        both = []
+        for make in makes:
+            settings = tier_settings(make, server, directory / f"{make}-remote")
+            both.append(stack.enter_context(trio(make, directory / make, settings)))
+        for workload in chosen:
+            rows += _rows_of(workload, both)
+    return rows
+
+
+def _rows_of(workload: TieredWorkload, both: Sequence[Trio]) -> list[Row]:
+    results: dict[str, list[Figures]] = {side.name: [] for side in both}
+    for number in range(workload.runs):
+        for side in both:
+            figures = workload.run(side)
+            if number or workload.runs == 1:
+                results[side.name].append(figures)
+    rows: list[Row] = []
+    for name, (unit, better) in workload.figures.items():
+        medians: Mapping[str, float] = {
+            side: statistics.median(run[name] for run in each) for side, each in results.items()
+        }
+        rows.append((name, medians.get("ottla"), medians.get("kafka"), unit, better))
+        print(f"{name}: {medians.get('ottla')} against {medians.get('kafka')} {unit}", flush=True)
+    return rows
+
+
+def makes_here() -> list[Make]:
+    """Who can be measured on this machine."""
+    reason = unavailable_reason() or kafkas_storage_missing()
+    if reason:
+        print(f"Apache Kafka is left out of the tiered log: {reason}")
+    return [Make.OTTLA] if reason else [Make.OTTLA, Make.APACHE]
+
+
+def main() -> int:
+    """Measure, and print the rows as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, help="counted runs per side")
+    parser.add_argument("--only", default="", help="only figures whose name contains this")
+    parser.add_argument("--make", type=Make, help="only this make")
+    parser.add_argument("--megabytes", type=int, default=Sizes.rebuilt_mb, help="that a wiped broker has lost")
+    parser.add_argument("--segments", type=int, default=Sizes.remote_segments, help="that a starting node knows of")
+    options = parser.parse_args()
+    sizes = Sizes(rebuilt_mb=options.megabytes, remote_segments=options.segments)
+    makes = [options.make] if options.make else makes_here()
+    print(json.dumps(measure(options.only, options.runs, makes, sizes), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

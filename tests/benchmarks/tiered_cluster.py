@@ -1,0 +1,127 @@
+"""Topics whose older part is in remote storage, in clusters of either make: settings, creation, and when it is so.
+
+Ottla keeps segments in a real S3 server. Apache Kafka comes without any remote storage but that of its own tests, which
+copies files into a directory: no network, no checksums, no manifest. It is what there is to compare with.
+"""
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.benchmarks.wire import METADATA_VERSION, Wire
+from tests.support.apache_kafka import JARS
+from tests.support.kraft_nodes import Make
+from tests.support.s3_server import S3Server
+
+LIST_OFFSETS_VERSION = 9
+LATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -4, -5
+POLL_S = 0.05
+PATIENCE_S = 120.0
+
+KAFKAS_STORAGE = "org.apache.kafka:kafka-storage:4.2.0:jar:test"
+_KAFKAS_JARS = JARS.parent / "tiered"
+
+FAST = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+    "remote.log.manager.task.interval.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "log.segment.delete.delay.ms": "0",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
+}
+"""What is copied, and what leaves the disk, is looked for often, so that nobody waits for it here."""
+
+
+def s3_settings(server: S3Server) -> dict[str, str]:
+    """For a node of ours, which sends parts as large as by default."""
+    told = {key: value for key, value in server.node_settings().items() if not key.endswith(".part.size")}
+    return {**FAST, "remote.log.storage.manager.class.name": "s3", **told}
+
+
+def tier_settings(make: Make, server: S3Server, directory: Path) -> dict[str, str]:
+    """For a node of either make; `directory` is where Apache Kafka's objects go."""
+    if make is Make.OTTLA:
+        return s3_settings(server)
+    return {
+        **FAST,
+        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "remote.log.storage.manager.class.path": f"{_KAFKAS_JARS}/*",
+        "rsm.config.dir": str(directory),
+    }
+
+
+@cache
+def kafkas_storage_missing() -> str | None:
+    """Why Apache Kafka cannot have remote storage on this machine, or None once it is in `build/`."""
+    if list(_KAFKAS_JARS.glob("*.jar")):
+        return None
+    command = ["mvn", "--batch-mode", "--quiet", "dependency:copy"]
+    command += [f"-Dartifact={KAFKAS_STORAGE}", f"-DoutputDirectory={_KAFKAS_JARS}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"Maven could not get {KAFKAS_STORAGE}: {done.stdout[-300:]}" if done.returncode else None
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+def tiered(segment_bytes: int, local_bytes: int | None = None) -> dict[str, str]:
+    """The configuration of a topic that has all of it remotely, and on disk `local_bytes` of each partition, or all."""
+    config = {"remote.storage.enable": "true", "segment.bytes": str(segment_bytes), "retention.ms": "-1"}
+    return config if local_bytes is None else {**config, "local.retention.bytes": str(local_bytes)}
+
+
+def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
+    """Set some of its configuration."""
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its calls end when it is garbage
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def offsets(bootstrap: str, topic: str, which: int) -> dict[int, int]:
+    """By partition, what its leader says of `which`; a partition that has no leader, or an error, is left out."""
+    found: dict[int, int] = {}
+    for leader, partitions in _led(bootstrap.split(",")[0], topic).items():
+        asked = [ListOffsetsPartition(number, -1, which) for number in partitions]
+        request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, asked)])
+        with Wire(leader) as wire:
+            answer = wire.call(request, ListOffsetsResponse, LIST_OFFSETS_VERSION)
+        found |= {one.partition_index: one.offset for one in answer.topics[0].partitions if not one.error_code}
+    return found
+
+
+def _led(address: str, topic: str) -> Mapping[str, Sequence[int]]:
+    """Partitions by the address of their leader."""
+    with Wire(address) as wire:
+        wanted = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        answer = wire.call(wanted, MetadataResponse, METADATA_VERSION)
+    brokers = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
+    led: dict[str, list[int]] = {}
+    for partition in answer.topics[0].partitions:
+        if partition.leader_id in brokers:
+            led.setdefault(brokers[partition.leader_id], []).append(partition.partition_index)
+    return led
+
+
+def await_shrunk(bootstrap: str, topic: str, partitions: int, local_records: int) -> None:
+    """Until no partition has more than `local_records` on its leader's disk."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        starts, ends = offsets(bootstrap, topic, EARLIEST_LOCAL), offsets(bootstrap, topic, LATEST)
+        left = [ends[number] - start for number, start in starts.items() if number in ends]
+        if len(left) == partitions and max(left) <= local_records:
+            return
+        assert time.monotonic() < deadline, f"{topic} still has {left} records on disk"
+        time.sleep(POLL_S)

@@ -1,0 +1,293 @@
+"""What a node makes of an S3 server: uploads of its copier, reads of consumers behind by all there is, both against
+boto3 alone on the very same server, in the same run.
+
+Everything is on this machine, so that the broker, the client and the server share its processors; boto3 alone has no
+broker and no client beside it.
+"""
+
+import contextlib
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import boto3
+from botocore.config import Config
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.benchmarks.tiered_cluster import (
+    EARLIEST_LOCAL,
+    LATEST_TIERED,
+    alter_topic,
+    await_shrunk,
+    offsets,
+    s3_settings,
+    tiered,
+)
+from tests.benchmarks.wire import Wire, fetch_frame, fetched_bytes
+from tests.benchmarks.workloads import HIGHER, Consume, fill
+from tests.support.ottla_node import OttlaNode
+from tests.support.s3_server import BUCKET, S3Server
+
+PARTITIONS: Final = 4
+THREADS: Final = 4
+RECORD_BYTES: Final = 1000
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
+PIECE_BYTES: Final = 1024 * 1024
+PATIENCE_S: Final = 120.0
+POLL_S: Final = 0.005
+
+UPLOAD, UPLOAD_ALONE = "copier to S3", "copier to S3: boto3 put alone, 4 threads"
+UPLOAD_SHARE = "copier to S3, of what boto3 alone does"
+READ_ALONE = "catch-up from S3: boto3 get alone, 4 threads"
+READ_SHARE = "catch-up from S3, of what boto3 alone does"
+
+_CACHE = "rsm.config.fetch.chunk.cache."
+VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "": {},
+    ", no chunk cache": {f"{_CACHE}class": "none"},
+    ", chunk cache on disk": {f"{_CACHE}class": "disk"},
+    ", prefetch 16 MiB": {f"{_CACHE}prefetch.max.size": str(16 * 1024 * 1024)},
+    ", no prefetch": {f"{_CACHE}prefetch.max.size": "0"},
+}
+"""Settings of the node by what is said of them; the first has the defaults."""
+READERS: Final[Mapping[str, int]] = {"4 partitions": PARTITIONS, "1 partition": 1}
+
+Row = tuple[str, float | None, float | None, str, str]
+
+
+def names() -> list[str]:
+    """Of all rows that `measure` can make."""
+    reads = [_read_name(readers, variant) for readers in READERS for variant in VARIANTS]
+    return [UPLOAD, UPLOAD_ALONE, UPLOAD_SHARE, *reads, READ_ALONE, READ_SHARE]
+
+
+def _read_name(readers: str, variant: str) -> str:
+    return f"catch-up from S3, {readers}{variant}"
+
+
+def measure(directory: Path, megabytes: int, only: str, runs: int) -> list[Row]:
+    """All rows with `only` in their names. `megabytes` are produced, and read."""
+    wanted = [name for name in names() if only in name]
+    if not wanted:
+        return []
+    with S3Server(directory / "s3") as server:
+        bench = StoreBench(directory / "node", server, megabytes)
+        rows = bench.uploads()
+        if any("catch-up" in name for name in wanted):
+            rows += bench.reads(wanted, runs)
+    return [row for row in rows if row[0] in wanted]
+
+
+class StoreBench:
+    """One node and one topic, first on disk alone."""
+
+    def __init__(self, directory: Path, server: S3Server, megabytes: int) -> None:
+        self._server = server
+        self._directory = directory
+        self._records = megabytes * 1_000_000 // RECORD_BYTES
+        self._topic = f"catch-up-{uuid.uuid4().hex}"
+        self._node = OttlaNode(directory, self._settings({}))
+
+    def _settings(self, variant: Mapping[str, str]) -> dict[str, str]:
+        return {**s3_settings(self._server), "remote.log.manager.task.interval.ms": "100", **variant}
+
+    @property
+    def client(self) -> Any:
+        """boto3's, with its defaults where the server allows."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self._server.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=self._server.access_key_id,
+            aws_secret_access_key=self._server.secret_access_key,
+            config=Config(s3={"addressing_style": "path"}, max_pool_connections=THREADS),
+        )
+
+    # -- up ------------------------------------------------------------------------------------------------------------
+
+    def uploads(self) -> list[Row]:
+        """Fill the topic, let boto3 store its closed segments, then the copier; the node runs no more afterwards."""
+        with self._node as node:
+            self._warm_up(node.bootstrap)
+            self._create_topic(node.bootstrap, self._topic, PARTITIONS)
+            fill(node.bootstrap, self._topic, RECORD_BYTES, self._records)
+            closed = self._closed_segments(self._topic)
+            megabytes = sum(path.stat().st_size for path in closed) / 1e6
+            alone = megabytes / self._put_alone(closed)
+            copier = megabytes / self._copy(node.bootstrap, self._topic, len(closed))
+            await_shrunk(node.bootstrap, self._topic, PARTITIONS, 2 * SEGMENT_BYTES // RECORD_BYTES)
+        return [
+            (UPLOAD, copier, None, "MB/s", HIGHER),
+            (UPLOAD_ALONE, alone, None, "MB/s", HIGHER),
+            (UPLOAD_SHARE, 100 * copier / alone, None, "%", HIGHER),
+        ]
+
+    def _warm_up(self, bootstrap: str) -> None:
+        """The first segment of all makes the metadata topic, and connects to the server."""
+        topic = "warm-up"
+        self._create_topic(bootstrap, topic, 1)
+        fill(bootstrap, topic, RECORD_BYTES, 2 * SEGMENT_BYTES // RECORD_BYTES)
+        self._copy(bootstrap, topic, len(self._closed_segments(topic)))
+
+    def _create_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
+        """Nothing is copied yet."""
+        config = {**tiered(SEGMENT_BYTES), "remote.log.copy.disable": "true"}
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
+
+    def _copy(self, bootstrap: str, topic: str, segments: int) -> float:
+        """Seconds from the permission to copy until all is there."""
+        local = {"local.retention.bytes": str(SEGMENT_BYTES)}
+        started = time.monotonic()
+        alter_topic(bootstrap, topic, {"remote.log.copy.disable": "false", **local})
+        _until(lambda: self._count_manifests(topic) >= segments, f"{segments} segments were not copied")
+        return time.monotonic() - started
+
+    def _closed_segments(self, topic: str) -> list[Path]:
+        found = []
+        for directory in (self._directory / "data").glob(f"{topic}-*"):
+            found += sorted(directory.glob("*.log"))[:-1]
+        return found
+
+    def _count_manifests(self, topic: str) -> int:
+        return len(list(self._server.objects.glob(f"{topic}-*/*/*.rsm-manifest")))
+
+    def _put_alone(self, files: Sequence[Path]) -> float:
+        client = self.client
+
+        def put(path: Path) -> None:
+            with path.open("rb") as body:
+                client.put_object(Bucket=BUCKET, Key=f"alone/{path.parent.name}/{path.name}", Body=body)
+
+        client.list_objects_v2(Bucket=BUCKET, MaxKeys=1)  # connects
+        started = time.monotonic()
+        _in_parallel(put, files)
+        took = time.monotonic() - started
+        shutil.rmtree(self._server.objects / "alone")
+        return took
+
+    # -- down ----------------------------------------------------------------------------------------------------------
+
+    def reads(self, wanted: Sequence[str], runs: int) -> list[Row]:
+        """A node of its own for each variant and run; the best of all runs, since whatever else runs only slows."""
+        alone = max(self._get_alone() for _ in range(runs))
+        rows: list[Row] = [(READ_ALONE, alone, None, "MB/s", HIGHER)]
+        for readers, partitions in READERS.items():
+            for variant, settings in VARIANTS.items():
+                name = _read_name(readers, variant)
+                if name in wanted or (READ_SHARE in wanted and not rows[1:]):
+                    best = max(self._catch_up(settings, partitions) for _ in range(runs))
+                    rows.append((name, best, None, "MB/s", HIGHER))
+                    print(f"{name}: {best:.0f} MB/s; boto3 alone {alone:.0f}", flush=True)
+        if rows[1:] and rows[1][0] == _read_name("4 partitions", ""):
+            assert rows[1][1] is not None
+            rows.append((READ_SHARE, 100 * rows[1][1] / alone, None, "%", HIGHER))
+        return rows
+
+    def _get_alone(self) -> float:
+        """MB/s of all logs of the topic, each by one request, as boto3 gives them."""
+        client = self.client
+        keys = [
+            each["Key"]
+            for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self._topic)
+            for each in page["Contents"]
+            if each["Key"].endswith(".log")
+        ]
+
+        def get(key: str) -> int:
+            body = client.get_object(Bucket=BUCKET, Key=key)["Body"]
+            return sum(map(len, iter(lambda: body.read(PIECE_BYTES), b"")))
+
+        started = time.monotonic()
+        read: int = sum(_in_parallel(get, keys))
+        return read / 1e6 / (time.monotonic() - started)
+
+    def _catch_up(self, variant: Mapping[str, str], partitions: int) -> float:
+        """MB/s from the first offsets to those that are on disk. What clients need to start does not count, nor does
+        the node's first connection to the server."""
+        with self._restarted(variant) as bootstrap:
+            ends = self._remote_ends(bootstrap, partitions)
+            _touch(bootstrap, self._topic)
+            overhead_s = _drain(bootstrap, [Span(self._topic, number, end, 1) for number, end in ends.items()])
+            took = _drain(bootstrap, [Span(self._topic, number, 0, end) for number, end in ends.items()]) - overhead_s
+        return sum(ends.values()) * RECORD_BYTES / 1e6 / took
+
+    @contextlib.contextmanager
+    def _restarted(self, variant: Mapping[str, str]) -> Iterator[str]:
+        self._node.settings = self._settings(variant)
+        with self._node as node:
+            yield node.bootstrap
+
+    def _remote_ends(self, bootstrap: str, partitions: int) -> dict[int, int]:
+        _until(
+            lambda: sum(end >= 0 for end in offsets(bootstrap, self._topic, LATEST_TIERED).values()) == PARTITIONS,
+            "the node does not know what is remote",
+        )
+        ends = offsets(bootstrap, self._topic, EARLIEST_LOCAL)
+        return {number: ends[number] for number in range(partitions)}
+
+
+def _touch(bootstrap: str, topic: str) -> None:
+    """Have the node read a little of what is remote."""
+    with Wire(bootstrap) as wire:
+        while True:
+            wire.send(fetch_frame(topic, 0, max_bytes=1))
+            if fetched_bytes(wire.answer()):
+                return
+
+
+@dataclass(frozen=True)
+class Span:
+    """Records of a partition that a consumer is to get."""
+
+    topic: str
+    partition: int
+    first: int
+    count: int
+
+
+def _drain(bootstrap: str, spans: Sequence[Span]) -> float:
+    """Seconds until consumers of librdkafka have all that. With kcat, there is a process for each partition."""
+    started = time.monotonic()
+    if shutil.which("kcat") is None:
+        _drain_with_confluent(bootstrap, spans)
+    else:
+        _in_parallel(lambda span: _drain_with_kcat(bootstrap, span), spans)
+    return time.monotonic() - started
+
+
+def _drain_with_kcat(bootstrap: str, span: Span) -> None:
+    command = ["kcat", "-C", "-q", "-b", bootstrap, "-t", span.topic, "-p", str(span.partition)]
+    command += ["-o", str(span.first), "-c", str(span.count)]
+    command += [part for key, value in Consume.PREFETCH.items() for part in ("-X", f"{key}={value}")]
+    subprocess.run(command, check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
+
+
+def _drain_with_confluent(bootstrap: str, spans: Sequence[Span]) -> None:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **Consume.PREFETCH}
+    )
+    consumer.assign([TopicPartition(span.topic, span.partition, span.first) for span in spans])
+    left = sum(span.count for span in spans)
+    while left > 0:
+        left -= len(consumer.consume(min(left, 10_000), timeout=5))
+    consumer.close()
+
+
+def _in_parallel(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(work, items))
+
+
+def _until(is_so: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, complaint
+        time.sleep(POLL_S)
