@@ -9,6 +9,7 @@ metadata and brokers are compared.
 import argparse
 import itertools
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -40,6 +41,14 @@ NOTICED_FACTOR, NOTICED_MS = 2.0, 50.0
 TIMESTAMPS = 50
 HISTORY_MS = 3_600_000
 SHRINK_S = 1800.0
+SETTINGS = {
+    "broker.session.timeout.ms": "9000",
+    "broker.heartbeat.interval.ms": "1000",
+    "replica.lag.time.max.ms": "10000",
+    "auto.leader.rebalance.enable": "true",
+    "leader.imbalance.check.interval.seconds": "10",
+}
+"""Nobody is to be fenced because a machine is busy, and who was killed leads again."""
 
 
 def parsed() -> argparse.Namespace:
@@ -224,6 +233,7 @@ class Show:
         print(f"requests to the store: {requests}, of which {sum(counts.values())} met a fault: {counts}")
         print(f"collect: {found.collected}")
         print(f"verify: {found.verified}")
+        print(f"leaders' local logs: {found.local_bytes:,} bytes, remote: {found.remote_bytes:,} bytes")
         print(f"bucket: {found.objects} objects of {found.segments} segments, and {found.other_objects} others")
 
     def _report_latencies(self) -> None:
@@ -256,8 +266,9 @@ def main() -> int:
     if (reason := unavailable_reason()) is not None:
         print(f"skipped: no S3 server: {reason}")
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started stays
     shutil.rmtree(arguments.directory, ignore_errors=True)
-    with TieredCluster(arguments.directory, seed=arguments.seed) as tier:
+    with TieredCluster(arguments.directory, SETTINGS, seed=arguments.seed) as tier:
         show = Show(tier, arguments)
         show.write()
         show.shrink()

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from storage.tiered.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.partition_states import partition_states
 from tests.support.replicated_load import admin_of
@@ -11,10 +12,12 @@ from tests.support.tiered_cluster import TieredCluster, clipped
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`collected` is what `ottla remote collect` said, and `verified` what `verify` did."""
+    """`collected` is what `ottla remote collect` said, and `verified` what `verify` did; bytes are `describe`'s."""
 
     collected: str
     verified: str
+    local_bytes: int
+    remote_bytes: int
     segments: int
     objects: int
     other_objects: int
@@ -31,8 +34,34 @@ def audit(tier: TieredCluster, topic: str, *, deep: bool) -> Audit:
     if "finding(s)" in verified or not re.search(r"\d+ live", verified):
         faults.append(f"verify: {verified}")
     faults += epoch_faults(tier, topic)
-    last = collected.splitlines()[-1] if collected else "nothing said"
-    return Audit(last, verified.splitlines()[-1], len(expected) // 3, len(bucket.segments), len(bucket.others), faults)
+    rows = described(tier, topic)
+    faults += [fault for row in rows for fault in bounds_faults(row)]
+    return Audit(
+        collected=collected.splitlines()[-1] if collected else "nothing said",
+        verified=verified.splitlines()[-1] if verified else "nothing said",
+        local_bytes=sum(row["localBytes"] for row in rows),
+        remote_bytes=sum(row["remoteBytes"] for row in rows),
+        segments=len(expected) // len(ObjectSuffix),
+        objects=len(bucket.segments),
+        other_objects=len(bucket.others),
+        faults=faults,
+    )
+
+
+def described(tier: TieredCluster, topic: str) -> list[dict[str, int]]:
+    """What `ottla remote describe` says of each partition, by ListOffsets and DescribeLogDirs."""
+    rows = tier.remote_json("describe", "--topic", topic)
+    assert isinstance(rows, list)
+    return rows
+
+
+def bounds_faults(row: dict[str, int]) -> list[str]:
+    """The log begins where its remote part does, and that reaches to where the local part begins, or beyond."""
+    bounds = [row[name] for name in ("logStartOffset", "localLogStartOffset", "highestRemoteOffset", "logEndOffset")]
+    start, local_start, remote_end, end = bounds
+    if start == row["remoteStartOffset"] < local_start <= remote_end + 1 <= end:
+        return []
+    return [f"partition {row['partition']} begins, is local, is remote to, ends at {bounds}"]
 
 
 def epoch_faults(tier: TieredCluster, topic: str) -> list[str]:
