@@ -179,8 +179,12 @@ class TieredCluster:
         return self.brokers[broker_id].data / f"{topic}-{partition}"
 
     def local_bytes(self, broker_id: int, topic: str, partition: int = 0) -> int:
-        """Of the segments of a replica."""
-        return sum(path.stat().st_size for path in self.partition_directory(broker_id, topic, partition).glob("*.log"))
+        """Of the segments of a replica; 0 for one that is deleted right now."""
+        size = 0
+        for path in self.partition_directory(broker_id, topic, partition).glob("*.log"):
+            with contextlib.suppress(FileNotFoundError):
+                size += path.stat().st_size
+        return size
 
     def leader_epochs(self, broker_id: int, topic: str, partition: int = 0) -> list[tuple[int, int]]:
         """Epochs and where they begin, as the replica's checkpoint has them."""
