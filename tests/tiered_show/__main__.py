@@ -34,7 +34,7 @@ from tests.tiered_show.watch import CopyWatch, SampleWatch
 TOPIC = "show"
 PROBE_TOPIC = "probe"
 BUILD = REPOSITORY / "build" / "tiered"
-WARM_UP_S = 5.0
+WARM_UP_S = 15.0
 PROBE_BYTES = 200
 NOTICED_FACTOR, NOTICED_MS = 2.0, 50.0
 """An outage is noticed if the 99th percentile is so many times, and so many milliseconds, above what it was before."""
