@@ -4,9 +4,12 @@ Three files a segment, named as Apache Kafka names them, so that either finds wh
 
     <start offset>_<segment id>.index | .timeindex | .txnindex
 
-They are fetched together when the first of them is wanted, written aside (`.tmp`), synced, and renamed; what a crash
-leaves half-done is removed by the next start, as are files on their way out (`.deleted`). What is used least recently
-goes first. A reader has the files open, so eviction may unlink them at any time and takes nothing away from it.
+They are fetched together when the first of them is wanted, written aside (`.tmp`), and renamed; what a crash leaves
+half-done is removed by the next start, as are files on their way out (`.deleted`). What is used least recently goes
+first. A reader has the files open, so eviction may unlink them at any time and takes nothing away from it.
+
+Aborted transactions alone are synced: of the two others a beginning, or zeros, only make a reader begin further ahead,
+and a sync for each would be most of what a reader waits for where a segment ends and the next begins.
 
 Everything blocks and may be called from several threads at once.
 """
@@ -171,10 +174,14 @@ class IndexCache:
         return files
 
     def _is_sound(self, segment: RemoteSegment, files: Sequence[File]) -> bool:
-        """Whether what an earlier life has left is this segment's; closes what is not."""
+        """Whether what an earlier life has left is this segment's; closes what is not.
+
+        Without any offsets it may be what a crash has left of it, and costs less to fetch again than to do without.
+        """
         is_sound = False
         try:
-            is_sound = _are_sound(segment, [file.read(0, file.size()) for file in files])
+            contents = [file.read(0, file.size()) for file in files]
+            is_sound = bool(contents[0]) and _are_sound(segment, contents)
         finally:
             if not is_sound:
                 _close(files)
@@ -228,8 +235,9 @@ class IndexCache:
             raise CorruptRemoteData(f"the indexes of {segment.id} do not fit the segment")
         stem = join(self._directory, f"{segment.start_offset}_{uuid_to_text(segment.id.id)}")
         entry = _Entry(stem, sum(map(len, contents)), is_checked=True)
-        for path, content in zip(entry.paths(), contents, strict=True):
-            write_file(self._fs, path + ASIDE_SUFFIX, content, sync=True)
+        for kind, path, content in zip(KINDS, entry.paths(), contents, strict=True):
+            is_essential = kind is IndexKind.TRANSACTION and bool(content)
+            write_file(self._fs, path + ASIDE_SUFFIX, content, sync=is_essential)
         for path in entry.paths():
             self._fs.rename(path + ASIDE_SUFFIX, path)
         return entry

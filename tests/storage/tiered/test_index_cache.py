@@ -296,6 +296,12 @@ class TestRestart:
         stage.use(segments[0])
         assert stage.fetched() == [("index", 100), ("timeindex", 100)]
 
+    def test_what_a_crash_left_nothing_of_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
+        write_file(stage.fs, f"{DIRECTORY}/{files_of(segments[0])[0]}", b"", sync=False)
+        stage.restart()
+        stage.use(segments[0])
+        assert stage.fetched() == [("index", 100), ("timeindex", 100)]
+
     def test_what_was_removed_by_hand_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
         for name in stage.names():
             stage.fs.remove(f"{DIRECTORY}/{name}")
