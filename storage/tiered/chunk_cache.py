@@ -3,7 +3,8 @@
 A chunk that is not on the shelf is downloaded by a thread of its own, which goes on when the reader has lost patience
 (`get.timeout.ms`, or the reader's own limit) and puts the chunk on the shelf: however slow the store is, the reader
 gets on when it comes back. Chunks that follow on each other come with one request, up to a bound. Readers that go
-through a segment in order have what follows fetched ahead of them, if that is wanted (`prefetch.max.size`).
+through a segment in order have what follows fetched ahead of them (`prefetch.max.size`), less of it the more readers
+there are: what is fetched ahead of one must not push out what another is about to read.
 
 A chunk is, at any moment, on the shelf, on its way, or neither. It leaves "on its way" after it came to the shelf, so
 that whoever looks at both in this order (shelf last, under the lock) finds it, or starts the one download there is.
@@ -27,6 +28,8 @@ MAX_REQUEST_BYTES = 16 * 1024 * 1024
 
 _MAX_FOLLOWED = 10_000
 """Segments of which it is remembered where they were read last, to know readers that go in order."""
+_FOLLOWED_MS = 10_000
+"""Who has not read for so long is no reader any more."""
 
 
 class ChunkSource(Protocol):
@@ -114,7 +117,10 @@ class _Download:
 
 
 class ChunkCache:
-    """Implements ChunkReader. `prefetch_bytes` is how far ahead of a reader chunks are fetched; 0 is not at all."""
+    """Implements ChunkReader. `prefetch_bytes` is how far ahead of a reader chunks are fetched; 0 is not at all.
+
+    `ahead_max_bytes` is for all readers together: with more of them than it has chunks, nothing is fetched ahead.
+    """
 
     def __init__(
         self,
@@ -123,16 +129,19 @@ class ChunkCache:
         *,
         wait_ms: int,
         prefetch_bytes: int = 0,
+        ahead_max_bytes: int | None = None,
         max_request_bytes: int = MAX_REQUEST_BYTES,
+        now_ms: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._shelf = shelf
         self._pool = pool
         self._wait_ms = wait_ms
         self._prefetch_bytes = prefetch_bytes
+        self._ahead_max_bytes = ahead_max_bytes
         self._max_request_bytes = max_request_bytes
         self._lock = threading.Lock()
         self._on_the_way: dict[ChunkKey, _Download] = {}
-        self._read_last: WeightedLru[str, int] = WeightedLru(_MAX_FOLLOWED, None, lambda: 0)
+        self._read_last: WeightedLru[str, int] = WeightedLru(_MAX_FOLLOWED, _FOLLOWED_MS, now_ms)
 
     def read(self, source: ChunkSource, first: int, last: int, *, is_open_ended: bool) -> Iterator[memoryview]:
         numbers = chunks_of(source.index, first, last)
@@ -191,18 +200,27 @@ class ChunkCache:
             return
         index = source.index
         end = index.chunk(number).position + index.chunk(number).size
-        last = min(end + self._prefetch_bytes, index.file_size) - 1
         with self._lock:
-            before = self._read_last.get(source.object_key)
+            before = self._read_last.pop(source.object_key)
+            if end >= index.file_size:
+                return
             self._read_last.put(source.object_key, number, 1)
             if number and before not in (number - 1, number):
                 return
+            last = min(end + self._room_ahead(index.chunk(number).size), index.file_size) - 1
             ahead = chunks_of(index, end, last) if end <= last else range(0)
             while ahead:
                 run = self._run(source, ahead)
                 if run and self._start(source, run, is_ahead=True) is None:
                     return
                 ahead = ahead[max(1, len(run)) :]
+
+    def _room_ahead(self, chunk_bytes: int) -> int:
+        """Of one reader, among those that there are now."""
+        if self._ahead_max_bytes is None:
+            return self._prefetch_bytes
+        share = self._ahead_max_bytes // len(self._read_last)
+        return min(self._prefetch_bytes, share - share % chunk_bytes)
 
     def _run(self, source: ChunkSource, wanted: range) -> range:
         """As many of the first of `wanted` as are neither here nor on their way, and fit into one request."""

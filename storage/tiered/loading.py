@@ -186,14 +186,14 @@ def _chunk_reader(settings: SegmentStoreSettings, context: RemoteStorageContext,
     cache = settings.chunk_cache
     if cache.kind is ChunkCacheKind.NONE:
         return Uncached()
-    most_ahead = cache.prefetch_bytes
-    if cache.limits.size is not None:
-        most_ahead = min(most_ahead, cache.limits.size // _PREFETCH_PART)
+    size = cache.limits.size
     return ChunkCache(
         _chunk_shelf(settings, context, prefix),
         DownloadPool(cache.downloads, _MAX_WAITING_DOWNLOADS),
         wait_ms=cache.limits.wait_ms,
-        prefetch_bytes=most_ahead,
+        prefetch_bytes=cache.prefetch_bytes,
+        ahead_max_bytes=None if size is None else size // _PREFETCH_PART,
+        now_ms=_monotonic_ms,
     )
 
 

@@ -3,9 +3,9 @@
 Values are checked once, here, and the rest of the code knows none of the names. What a store of objects wants for
 itself (`storage.*`) is only set apart; `loading.py` knows who takes it.
 
-Three defaults are not that plugin's: `chunk.size` has one, as has the size of a cache; and chunks are cached in memory
+Four defaults are not that plugin's: `chunk.size` has one, as has the size of a cache; chunks are cached in memory
 unless `fetch.chunk.cache.class` says otherwise, because a reader that waits less long than a download takes would get
-nowhere without.
+nowhere without; and two chunks are fetched ahead of who reads in order, who would wait for each of them otherwise.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ _DEFAULT_IDLE_MS = 600_000
 _DEFAULT_WAIT_MS = 10_000
 _DEFAULT_MEMORY_CACHE_BYTES = 64 * 1024 * 1024
 _DEFAULT_DISK_CACHE_BYTES = 1024 * 1024 * 1024
+_DEFAULT_PREFETCH_BYTES = 8 * 1024 * 1024
 _DEFAULT_DOWNLOADS = 8
 """Where `thread.pool.size` is 0: they wait for the network more than they compute."""
 _MAX_THREADS = 1024
@@ -299,7 +300,7 @@ def _chunk_cache(reader: SettingsReader) -> ChunkCacheSettings:
         kind=ChunkCacheKind.NONE if limits.size == 0 else kind,
         limits=limits,
         path=reader.text(f"{prefix}path"),
-        prefetch_bytes=reader.integer(f"{prefix}prefetch.max.size", 0, least=0, most=_MAX_INT),
+        prefetch_bytes=reader.integer(f"{prefix}prefetch.max.size", _DEFAULT_PREFETCH_BYTES, least=0, most=_MAX_INT),
         downloads=reader.integer(f"{prefix}thread.pool.size", 0, least=0, most=_MAX_THREADS) or _DEFAULT_DOWNLOADS,
     )
 

@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -255,6 +255,35 @@ def test_fetching_ahead_ends_with_the_log_and_with_room_in_the_pool() -> None:
     assert source.requests == [range(1), range(1, 5), range(5, 9), range(9, 10)]
     read(chunks, source, 99, 99)
     assert pool.ahead == []
+
+
+def shared(pool: HeldPool, now_ms: Callable[[], float] = lambda: 0.0) -> ChunkCache:
+    """Up to 30 bytes ahead of each reader, and of all together."""
+    shelf = MemoryShelf(CacheSettings(1000, None, 1), lambda: 0)
+    return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=30, ahead_max_bytes=30, now_ms=now_ms)
+
+
+def test_readers_share_what_may_be_fetched_ahead() -> None:
+    pool, sources = HeldPool(), [Source(str(number)) for number in range(4)]
+    chunks = shared(pool)
+    for source in sources:
+        read(chunks, source, 0, 0)
+        pool.run_ahead()
+    ahead = [source.requests[1:] for source in sources]
+    assert ahead == [[range(1, 4)], [range(1, 2)], [range(1, 2)], []]
+
+
+def test_readers_that_are_through_or_read_no_more_have_no_share() -> None:
+    pool, now_ms = HeldPool(), 0.0
+    chunks, last = shared(pool, lambda: now_ms), Source("last")
+    for name in ("through", "away"):
+        read(chunks, Source(name), 0, 0)
+    read(chunks, Source("through"), 99, 99)
+    now_ms = 10_001.0
+    pool.run_ahead()
+    read(chunks, last, 0, 0)
+    pool.run_ahead()
+    assert last.requests == [range(1), range(1, 4)]
 
 
 def test_what_is_forgotten_is_downloaded_again() -> None:
