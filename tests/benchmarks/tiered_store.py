@@ -53,7 +53,6 @@ VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
     "": {},
     ", no chunk cache": {f"{_CACHE}class": "none"},
     ", chunk cache on disk": {f"{_CACHE}class": "disk"},
-    ", prefetch 16 MiB": {f"{_CACHE}prefetch.max.size": str(16 * 1024 * 1024)},
     ", no prefetch": {f"{_CACHE}prefetch.max.size": "0"},
 }
 """Settings of the node by what is said of them; the first has the defaults."""
