@@ -90,6 +90,7 @@ def build_dispatcher(
     hosting = HostingWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
     metadata.driver.add_publisher(hosting)
     quorum = metadata.quorum.driver
+    created = metadata.topics if config.auto_create_topics_enable else None
     services = Services(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
@@ -104,7 +105,7 @@ def build_dispatcher(
         forwarding=Forwarder(metadata.errands),
         hosting=hosting,
         active_controller=ForwardingBroker(config.node_id),
-        topic_creator=metadata.topics if config.auto_create_topics_enable else None,
+        topic_creator=created if remote is None else remote.topic_creator(created),
         create_internal_topic=metadata.topics.ensure_internal_topic,
         partitions=data.partitions,
         log_dirs=directories.log_dirs,

@@ -29,7 +29,7 @@ from broker.runtime.remote_copying import CopyQuota, CopyTools
 from broker.runtime.remote_expiration import ExpirationTools
 from broker.runtime.remote_log_manager import HostedPartitions, RemoteLogManager, RemotePools
 from broker.runtime.remote_metadata_client import NetworkMetadataClient
-from broker.runtime.remote_metadata_creation import MetadataTopicCreation
+from broker.runtime.remote_metadata_creation import MetadataTopicCreation, MetadataTopicOnRequest, TopicCreator
 from broker.runtime.remote_metadata_log import HostedMetadataLogs
 from broker.runtime.remote_metadata_settings import parse_remote_metadata_settings
 from broker.runtime.remote_metadata_snapshots import MetadataSnapshots
@@ -86,6 +86,10 @@ class RemotePart:
     def publishers(self) -> tuple[MetadataPublisher, ...]:
         first: tuple[MetadataPublisher, ...] = (self.metadata, self.manager, self)
         return first if self.descriptions is None else (*first, self.descriptions)
+
+    def topic_creator(self, others: TopicCreator | None) -> TopicCreator:
+        """For what clients ask for: the topic of metadata, too."""
+        return MetadataTopicOnRequest(self.metadata.ensure_topic, others)
 
     async def run(self) -> None:
         """Copy, delete and find out, until cancelled."""

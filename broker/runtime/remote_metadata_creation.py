@@ -42,6 +42,29 @@ class ImageSource(Protocol):
     def image(self) -> MetadataImage: ...
 
 
+class TopicCreator(Protocol):
+    """Creates topics that clients asked for by name."""
+
+    def request_topic(self, name: str) -> None: ...
+
+
+class MetadataTopicOnRequest:
+    """A TopicCreator that has the metadata topic made when a client asks for it, in the shape that it must have, as
+    tools do that want it before any topic is tiered. Other topics are for `others`, if for anybody.
+    """
+
+    def __init__(self, ensure: Callable[[], None], others: TopicCreator | None) -> None:
+        self._ensure = ensure
+        self._others = others
+
+    def request_topic(self, name: str) -> None:
+        """See TopicCreator."""
+        if name == TOPIC:
+            self._ensure()
+        elif self._others is not None:
+            self._others.request_topic(name)
+
+
 class MetadataTopicCreation:
     """`spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum."""
 
@@ -111,11 +134,21 @@ class MetadataTopicCreation:
         self._failures += 1
         self._deadlines.after_ms(delay_ms, self._try)
 
-    def _tell(self, reason: str) -> None:
+    def _broker_count(self) -> int:
+        """Brokers that are registered and down will be back, as a rule: a cluster that starts must not put what is
+        known of all remote data on the one broker that is the first. For some time they are waited for."""
+        brokers = self._metadata.image.brokers
+        return len(brokers.alive()) if self._is_taking_long else len(brokers.all())
+
+    @property
+    def _is_taking_long(self) -> bool:
         assert self._began_s is not None
+        return (self._loop.time() - self._began_s) * 1000 > self._settings.initialization_retry_max_timeout_ms
+
+    def _tell(self, reason: str) -> None:
         if self._failures == 0:
             _log.info("The metadata topic cannot be made yet", topic=TOPIC, reason=reason)
-        elif (self._loop.time() - self._began_s) * 1000 > self._settings.initialization_retry_max_timeout_ms:
+        elif self._is_taking_long:
             _log.error("The metadata topic still cannot be made", topic=TOPIC, reason=reason)
 
     def _topic(self) -> CreatableTopic:
@@ -123,7 +156,7 @@ class MetadataTopicCreation:
         factor = internal_replication_factor(
             settings.topic_replication_factor,
             voter_count=self._voter_count(),
-            broker_count=len(self._metadata.image.brokers.alive()),
+            broker_count=self._broker_count(),
         )
         configs = {
             "retention.ms": str(settings.topic_retention_ms),

@@ -181,6 +181,10 @@ class TopicRemoteMetadata:
 
     # ---- assignment
 
+    def ensure_topic(self) -> None:
+        """Have the topic made although nothing is assigned yet."""
+        self._creation.ensure()
+
     def assign(self, leaders: Iterable[TopicIdPartition], followers: Iterable[TopicIdPartition]) -> None:
         new = [one for one in dict.fromkeys((*leaders, *followers)) if one not in self._assigned]
         self._assigned |= dict.fromkeys(new)

@@ -69,8 +69,9 @@ class TopicCreation:
         self._under_way: set[str] = set()
 
     def request_topic(self, name: str) -> None:
-        """Create a topic that a client asked for, with this broker's defaults. Internal ones get their own settings."""
-        if name == CLUSTER_METADATA_TOPIC:
+        """Create a topic that a client asked for, with this broker's defaults. Internal ones get their own settings;
+        those of which this does not know the shape are made by who does."""
+        if name in _MADE_BY_OTHERS:
             return
         if name in _SHAPES:
             self.ensure_internal_topic(name)
@@ -110,6 +111,9 @@ class TopicCreation:
             settings[MIN_INSYNC_REPLICAS] = str(internal_min_isr(shape.min_isr, factor))
         configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
         return CreatableTopic(name, shape.partition_count, factor, configs=configs)
+
+
+_MADE_BY_OTHERS: Final = frozenset({CLUSTER_METADATA_TOPIC, "__remote_log_metadata"})
 
 
 class _Shape(NamedTuple):

@@ -33,7 +33,7 @@ WORTH_WAITING_FOR = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Brokers make the topic when they first need it, and replicas come back."""
+"""Brokers make the topic when they first need it or are asked for it, and replicas come back."""
 
 
 class MetadataTopic:
@@ -77,7 +77,7 @@ class MetadataTopic:
         self._client.retrying(lambda: self._produce(number, batch), WORTH_WAITING_FOR)
 
     def _find(self) -> int:
-        topic = self._client.metadata([METADATA_TOPIC]).topics[0]
+        topic = self._client.metadata([METADATA_TOPIC], auto_create=True).topics[0]
         raise_for(topic.error_code, f"topic {METADATA_TOPIC!r}")
         return len(topic.partitions)
 

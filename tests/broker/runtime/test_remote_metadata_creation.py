@@ -5,10 +5,11 @@ from typing import Any
 
 from immutables import Map
 
+from broker.metadata.cluster_image import BrokerRegistration, ClusterImage
 from broker.metadata.image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.topic_image import TopicImage, TopicsImage
 from broker.runtime.controller_seeker import ControllerUnavailable
-from broker.runtime.remote_metadata_creation import MetadataTopicCreation
+from broker.runtime.remote_metadata_creation import MetadataTopicCreation, MetadataTopicOnRequest
 from broker.runtime.remote_metadata_settings import TOPIC, parse_remote_metadata_settings
 from broker.runtime.waiters import Deadlines
 from protocol.errors import ErrorCode, KafkaError
@@ -119,3 +120,36 @@ def test_a_broker_that_stops_asks_no_more() -> None:
     stage.creation.close()
     stage.loop.advance(100)
     assert len(stage.controller.requests) == 1
+
+
+def test_brokers_that_are_down_are_waited_for_a_while() -> None:
+    """Or what is known of all remote data would be on the first broker that is up again."""
+    stage = Stage(ErrorCode.INVALID_REPLICATION_FACTOR, voters=1)
+    brokers = {
+        number: BrokerRegistration(number, 1, ONE_UUID, {}, {}, None, number > 1, False, ()) for number in (1, 2, 3)
+    }
+    stage.metadata.image = EMPTY_IMAGE._replace(brokers=ClusterImage(Map(brokers)))
+    stage.creation.ensure()
+    stage.loop.advance(100)
+    stage.loop.advance(60)
+    factors = [request.topics[0].replication_factor for request in stage.controller.requests]
+    assert factors[0] == 3
+    assert factors[-1] == 1
+
+
+def test_a_client_may_ask_for_the_topic() -> None:
+    asked: list[str] = []
+    others = Others(asked)
+    creator = MetadataTopicOnRequest(lambda: asked.append("made"), others)
+    creator.request_topic(TOPIC)
+    creator.request_topic("t")
+    MetadataTopicOnRequest(lambda: asked.append("made"), None).request_topic("t")
+    assert asked == ["made", "t"]
+
+
+class Others:
+    def __init__(self, asked: list[str]) -> None:
+        self._asked = asked
+
+    def request_topic(self, name: str) -> None:
+        self._asked.append(name)

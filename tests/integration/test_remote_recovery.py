@@ -1,0 +1,157 @@
+"""Recovery from the bucket alone, on processes: lost metadata, lost logs, a lost cluster, and recoveries cut short.
+
+All records that are remote come back as they were, for a librdkafka consumer that may not reset; producers go on behind
+them, in a later leader epoch. The local tails above the last segment that was copied are lost with the disks.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.primitives import uuid_to_text
+from storage.formatting import random_id
+from tests.support.killed_command import KILLED
+from tests.support.local_tier import LocalTier, Read, until
+from tests.support.ottla_node import clean_environment
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = (0, 1)
+RECORDS = 4000
+REMOTE = 2900
+"""So many of them are in closed segments, at least."""
+DELETED_BELOW = 1500
+"""In the middle of a segment."""
+
+
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTier]:
+    directory = tmp_path_factory.mktemp("tier")
+    with LocalTier(directory / "cluster", directory / "bucket") as running:
+        yield running
+
+
+def filled(tier: LocalTier, topic: str) -> dict[int, list[Read]]:
+    """A topic most of which is remote; returns what of each partition is."""
+    tier.create(topic)
+    tier.produce(topic, RECORDS)
+    ends = tier.wait_until_tiered(topic, REMOTE)
+    return {partition: tier.read(topic, partition, end=ends[partition]) for partition in PARTITIONS}
+
+
+def check_same(tier: LocalTier, topic: str, before: dict[int, list[Read]], *, tail_is_lost: bool) -> None:
+    """What was remote can be read, and producers go on behind it."""
+    for partition, records in before.items():
+        first, end = records[0].offset, records[-1].offset + 1
+        assert tier.read(topic, partition, first=first, end=end) == records
+        assert not tail_is_lost or tier.bounds(topic)[partition].end == end
+    tier.produce(topic, 10, first=RECORDS)
+    for partition, records in before.items():
+        [*_, last] = tier.read(topic, partition, first=records[-1].offset + 1)
+        assert last.key == b"%d" % (RECORDS + 9)
+        assert last.leader_epoch > records[-1].leader_epoch
+
+
+def test_lost_metadata_come_back(tier: LocalTier) -> None:
+    """Meanwhile leaders copy what they have once more, which is left over when it is known what there was before."""
+    before = filled(tier, "known")
+    tier.lose_remote_metadata()
+    assert "published" in tier.remote("recover", "--metadata-only")
+    check_same(tier, "known", before, tail_is_lost=False)
+    assert "nothing is missing" in tier.remote("recover", "--metadata-only")
+    until(lambda: tier.is_idle("known"), "the end of all copies")
+    tier.remote("collect", "--grace-ms", "0")
+    tier.remote("verify", "--deep", "--grace-ms", "0")
+    check_same(tier, "known", before, tail_is_lost=False)
+
+
+def test_lost_logs_go_on_behind_what_is_remote(tier: LocalTier) -> None:
+    """All disks of a topic are gone; nobody has to do anything."""
+    before = filled(tier, "logs")
+    tier.lose_logs("logs")
+    tier.wait_until_led("logs")
+    check_same(tier, "logs", before, tail_is_lost=True)
+
+
+def test_collect_removes_what_was_planted_and_nothing_else(tier: LocalTier) -> None:
+    filled(tier, "kept")
+    tier.remote("verify")
+    before = tier.objects()
+    manifest = next(key for key in before if key.startswith("kept-") and key.endswith(".rsm-manifest"))
+    known = manifest.removesuffix(".rsm-manifest")
+    planted = known[:-22] + uuid_to_text(random_id())
+    for suffix in ("log", "indexes"):
+        shutil.copy(tier.root / f"{known}.{suffix}", tier.root / f"{planted}.{suffix}")
+    assert "1 orphan" in tier.remote("verify", "--grace-ms", "0", check=False)
+    assert "1 segments" in tier.remote("collect", "--grace-ms", "0")
+    assert tier.objects() == before
+    tier.remote("verify", "--grace-ms", "0")
+
+
+def test_a_topic_that_is_deleted_without_its_leader_leaves_nothing(tier: LocalTier) -> None:
+    filled(tier, "gone")
+    leader = tier.leader_of("gone")
+    assert leader is not None
+    tier.cluster[leader].kill()
+    tier.cluster.ottla("topics", "--delete", "--topic", "gone")
+    until(lambda: not tier.objects("gone"), "an empty bucket")
+    tier.cluster.start(leader)
+    tier.remote("verify", "--grace-ms", "0")
+    assert tier.objects("gone") == []
+
+
+def kill_recovery(tier: LocalTier, effect: str, count: int, *arguments: str) -> None:
+    """A recovery that ends before an effect."""
+    command = [sys.executable, "-m", "tests.support.killed_command", effect, str(count)]
+    done = subprocess.run(
+        [*command, *tier.remote_arguments("recover", *arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=clean_environment(),
+        check=False,
+    )
+    assert done.returncode == KILLED, f"{effect} {count}: {done.stdout}{done.stderr}"
+
+
+def test_a_lost_cluster_comes_back_however_often_recovery_is_killed(tmp_path: Path) -> None:
+    with LocalTier(tmp_path / "first", tmp_path / "bucket") as first:
+        first.create("empty", 3, segment_bytes="2000000")
+        before = filled(first, "t")
+        first.delete_records("t", 1, DELETED_BELOW)
+        before[1] = before[1][DELETED_BELOW:]
+        until(lambda: any("/log-start-" in key for key in first.objects("t")), "the log start beside the segments")
+        lost = first.cluster_id
+    with LocalTier(tmp_path / "second", tmp_path / "bucket") as second:
+        refused = second.remote("recover", "--all-topics", check=False)
+        assert f"--from-cluster {lost}" in refused
+        everything = ("--all-topics", "--from-cluster", lost)
+        for effect, count in (
+            ("validate", 0),
+            ("restore", 0),
+            ("publish", 0),
+            ("publish", 1),
+            ("publish", 1),
+            ("restore", 0),
+            ("look-up", 0),
+        ):
+            kill_recovery(second, effect, count, *everything)
+        second.remote("recover", *everything)
+        second.wait_until_led("t")
+        assert second.bounds("t")[1].start == DELETED_BELOW
+        check_same(second, "t", before, tail_is_lost=True)
+        described = second.cluster.ottla("topics", "--describe", "--topic", "empty")
+        assert "PartitionCount: 3" in described
+        assert re.search("segment.bytes=2000000", described)
+        second.remote("verify", "--deep")
+
+        second.lose_everything()
+        second.remote("recover", "--topic", "t")
+        check_same(second, "t", before, tail_is_lost=True)
+        assert second.bounds("t")[1].start == DELETED_BELOW
+        second.remote("verify", "--deep")
