@@ -77,7 +77,7 @@ class Writer(threading.Thread):
         self._partitions = partitions
         self._count = count
         self._rate = rate
-        self._producer = Producer({**_SETTINGS, "bootstrap.servers": bootstrap, "linger.ms": 10})
+        self._producer = Producer({**_SETTINGS, "bootstrap.servers": bootstrap, "linger.ms": 50})
 
     def run(self) -> None:
         began, sent = time.monotonic(), 0

@@ -93,7 +93,7 @@ class SampleWatch(threading.Thread):
 
     RANGE = 100
     PATIENCE_S = 2.0
-    PAUSE_S = 0.3
+    PAUSE_S = 0.5
 
     def __init__(self, bootstrap: str, topic: str, recipe: Recipe, acknowledged: Callable[[], dict[int, int]]) -> None:
         super().__init__(daemon=True)
@@ -105,7 +105,13 @@ class SampleWatch(threading.Thread):
         self._random = random.Random(405)
         self._is_over = threading.Event()
         self._consumer = Consumer(
-            {**_QUIET, "bootstrap.servers": bootstrap, "auto.offset.reset": "error", "queued.max.messages.kbytes": 2048}
+            {
+                **_QUIET,
+                "bootstrap.servers": bootstrap,
+                "auto.offset.reset": "error",
+                "fetch.message.max.bytes": 1 << 17,
+                "queued.max.messages.kbytes": 256,
+            }
         )
 
     def run(self) -> None:
