@@ -150,7 +150,7 @@ def _map_keys(
     for segment, end in zip(dirty, [*(s.base_offset for s in dirty[1:]), cleanable.first_uncleanable], strict=True):
         for scanned in _batches_of(segment):
             stats.bytes_mapped += scanned.header.size
-            if not _map_batch(scanned, cleanable.first_dirty, offsets, transactions):
+            if not map_batch(scanned, cleanable.first_dirty, offsets, transactions):
                 return
             yield None
         offsets.latest_offset = max(offsets.latest_offset, end - 1)
@@ -162,8 +162,10 @@ def _dirty_segments(segments: Sequence[LogSegment], cleanable: CleanableRange) -
     return below[max(started, default=0) :]
 
 
-def _map_batch(scanned: ScannedBatch, first_dirty: int, offsets: OffsetMap, transactions: TransactionScan) -> bool:
-    """False when the map is full, perhaps in the middle of the batch."""
+def map_batch(scanned: ScannedBatch, first_dirty: int, offsets: OffsetMap, transactions: TransactionScan) -> bool:
+    """Notes the keys of a batch from `first_dirty` on; False when the map is full, perhaps in the middle of the batch.
+    Raises MalformedRecords.
+    """
     header = scanned.header
     if header.is_control:
         transactions.on_marker(header, scanned.batch)
@@ -228,7 +230,7 @@ def _rewrite(
     try:
         for segment in group:
             for scanned in _batches_of(segment):
-                _copy_kept(scanned, cleaned, rules, stats)
+                copy_kept(scanned, cleaned, rules, stats)
                 yield None
         _finish(fs, cleaned, group)
         yield SegmentSwap(cleaned, group)
@@ -237,7 +239,8 @@ def _rewrite(
             cleaned.remove_files()
 
 
-def _copy_kept(scanned: ScannedBatch, cleaned: LogSegment, rules: BatchRules, stats: CompactionStats) -> None:
+def copy_kept(scanned: ScannedBatch, cleaned: LogSegment, rules: BatchRules, stats: CompactionStats) -> None:
+    """Appends what the rules keep of a batch, and the transaction that it aborts. Raises MalformedRecords, OSError."""
     header: BatchHeader = scanned.header
     stats.batches_read += 1
     stats.bytes_read += header.size

@@ -46,13 +46,20 @@ class TransactionScan:
         self._aborting: dict[int, AbortedTxn] = {}
         self._met_data: set[int] = set()
 
+    def copy(self) -> "TransactionScan":
+        """One that stands where this one does, for batches that may have to be shown again."""
+        scan = TransactionScan(())
+        scan._ahead, scan._aborting, scan._met_data = self._ahead.copy(), self._aborting.copy(), self._met_data.copy()
+        return scan
+
     def is_aborted_data(self, header: BatchHeader) -> bool:
         """Shown a data batch: whether it belongs to a transaction that was aborted."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
         self._met_data.add(header.producer_id)
-        return header.producer_id in self._aborting
+        aborting = self._aborting.get(header.producer_id)
+        return aborting is not None and header.base_offset < aborting.last_offset
 
     def on_marker(self, header: BatchHeader, batch: Buffer) -> tuple[bool, AbortedTxn | None]:
         """Shown a control batch: whether it ends a transaction of which no data was met, and else the transaction that

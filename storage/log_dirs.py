@@ -46,9 +46,16 @@ DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
 STRAY_SUFFIX = "-stray"
 NOT_LOGS = frozenset(
-    {"__cluster_metadata-0", "remote-log-index-cache", "remote-log-metadata", "remote-log-cache", "lost+found"}
+    {
+        "__cluster_metadata-0",
+        "remote-log-index-cache",
+        "remote-log-metadata",
+        "remote-log-cache",
+        "remote-log-compaction",
+        "lost+found",
+    }
 )
-"""Directories among the logs that are not ours to load: the quorum's log, what is cached of remote segments, and what a
+"""Directories among the logs that are not ours to load: the quorum's log, what is kept of remote segments, and what a
 file system keeps at its root.
 """
 _MAX_NAME = 255

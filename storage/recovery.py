@@ -211,7 +211,8 @@ class LogLoader:
             if producers is None:
                 producers = self._replayed(segments, snapshots, segment.base_offset)
             if is_suspect:
-                epochs.truncate_from_end(segment.base_offset)
+                # Those below the recovery point were saved, and compaction may have left no batch that tells of them.
+                epochs.truncate_from_end(max(segment.base_offset, self._recovery_point))
             intact = _Scan(segment, epochs if is_suspect else None, producers).run(self._recovery)
             following = segments[number + 1] if number + 1 < len(segments) else None
             if following is not None and is_suspect and (not intact or self._has_hole(segment, following)):
@@ -327,7 +328,7 @@ class _Scan:
             marker = marker_of(header, batch.batch)
         except CorruptBatch:
             return False
-        if self._epochs is not None and header.leader_epoch >= 0 and header.leader_epoch != self._epochs.latest_epoch:
+        if self._epochs is not None and header.leader_epoch > self._epochs.latest_epoch:
             self._epochs.assign(header.leader_epoch, header.base_offset)
         aborted = apply_to_producers(self._producers, header, marker)
         if aborted is not None:

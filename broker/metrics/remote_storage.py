@@ -30,6 +30,7 @@ class PartitionTier(NamedTuple):
     log_size_bytes: int = 0
     log_size_computation_ms: int = 0
     missing_offsets: int = 0
+    dirty_bytes: int = 0
 
 
 NOTHING = PartitionTier()
@@ -44,6 +45,9 @@ class RemoteMeters:
     copy_errors: int = 0
     delete_requests: int = 0
     delete_errors: int = 0
+    compaction_read_bytes: int = 0
+    compaction_written_bytes: int = 0
+    compaction_errors: int = 0
     tier: PartitionTier = field(default=NOTHING)
 
     def move(self, before: PartitionTier, now: PartitionTier) -> None:
@@ -57,6 +61,9 @@ _COUNTERS = {
     "copy_errors": ("remotecopyerrors", "Copies of segments to remote storage that failed"),
     "delete_requests": ("remotedeleterequests", "Deletions of segments in remote storage that were begun"),
     "delete_errors": ("remotedeleteerrors", "Deletions of segments in remote storage that failed"),
+    "compaction_read_bytes": ("remotecompactionreadbytes", "Bytes of remote segments that were compacted"),
+    "compaction_written_bytes": ("remotecompactionwrittenbytes", "Bytes of the remote segments made of them"),
+    "compaction_errors": ("remotecompactionerrors", "Compactions of remote segments that failed"),
 }
 _GAUGES = {
     "copy_lag_bytes": ("remotecopylagbytes", "Bytes of closed segments that are not in remote storage yet"),
@@ -67,6 +74,7 @@ _GAUGES = {
     "log_size_bytes": ("remotelogsizebytes", "Bytes in remote storage"),
     "log_size_computation_ms": ("remotelogsizecomputationtime", "Milliseconds that it took to find that out"),
     "missing_offsets": ("remotelogmissingoffsets", "Offsets at the beginning of logs that are neither here nor there"),
+    "dirty_bytes": ("remotelogdirtybytes", "Bytes in remote storage that are yet to be compacted"),
 }
 
 

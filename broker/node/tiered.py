@@ -25,6 +25,7 @@ from broker.runtime.dynamic_config import DynamicConfig
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.leader_starts import LeaderStarts, ReadLogStart
 from broker.runtime.log_starts import LogStarts, NoLogStarts
+from broker.runtime.remote_compaction import CompactionTools
 from broker.runtime.remote_copying import CopyQuota, CopyTools
 from broker.runtime.remote_expiration import ExpirationTools
 from broker.runtime.remote_log_manager import HostedPartitions, RemoteLogManager, RemotePools
@@ -40,6 +41,7 @@ from broker.runtime.remote_segments import RemoteSegments
 from broker.runtime.remote_settings import RemoteLogSettings
 from broker.runtime.remote_tier_source import RemoteTierSource
 from broker.runtime.thread_pool import ThreadPool
+from broker.runtime.throttle import Throttle
 from broker.runtime.topic_descriptions import TopicDescriptions
 from storage.files import FileSystem, join
 from storage.formatting import random_id
@@ -55,6 +57,7 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.partition_objects import PartitionObjects
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segment_reading import SegmentReader
+from storage.tiered.segment_rewriting import DIRECTORY as COMPACTION_DIRECTORY
 
 CACHE_DIRECTORY = "remote-log-cache"
 """In the first log directory: what remote storage keeps on this disk for itself."""
@@ -227,14 +230,31 @@ def build_remote(
     )
     copying = RemoteSegments(static.node_id, topic_metadata, storage, pools.copier, clock, metrics)
     expiring = RemoteSegments(static.node_id, topic_metadata, storage, pools.expiration, clock, metrics)
+    quota = CopyQuota(clock, settings, metrics)
     copy_tools = CopyTools(
         fs=fs,
         segments=copying,
-        quota=CopyQuota(clock, settings, metrics),
+        quota=quota,
         clock=clock,
         settings=settings,
         new_id=random_id,
         random=random.random,
+    )
+    compaction_tools = CompactionTools(
+        fs=fs,
+        directory=join(first, COMPACTION_DIRECTORY),
+        storage=storage,
+        segments=RemoteSegments(static.node_id, topic_metadata, storage, pools.compaction, clock, metrics),
+        pool=pools.compaction,
+        quota=quota,
+        throttle=Throttle(clock, lambda: dynamic.current.log_cleaner_io_max_bytes_per_second),
+        dedupe_buffer_bytes=static.log_cleaner_dedupe_buffer_size,
+        load_factor=static.log_cleaner_io_buffer_load_factor,
+        clock=clock,
+        settings=settings,
+        new_id=random_id,
+        random=random.random,
+        metrics=metrics,
     )
     expiration_tools = ExpirationTools(
         segments=expiring,
@@ -244,10 +264,17 @@ def build_remote(
         clock=clock,
         settings=settings,
         random=random.random,
-        copying=copy_tools.copying.values,
+        copying=lambda: (*copy_tools.copying.values(), *compaction_tools.compacting.values()),
     )
     manager = RemoteLogManager(
-        HostedPartitions(data.partitions), topic_metadata, topic_metadata, copy_tools, expiration_tools, metrics, loop
+        HostedPartitions(data.partitions),
+        topic_metadata,
+        topic_metadata,
+        copy_tools,
+        expiration_tools,
+        metrics,
+        loop,
+        compaction_tools if static.log_cleaner_enable else None,
     )
     data.partitions.add_listener(manager)
     leader_starts = LeaderStarts(

@@ -24,6 +24,7 @@ from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.partition import Partition
 from broker.runtime.partition_remover import PartitionRemover, RemoteCatalog, RemoverTools
 from broker.runtime.partitions import Partitions
+from broker.runtime.remote_compaction import CompactionTools, RemoteCompaction
 from broker.runtime.remote_copying import CopyTools, SegmentCopying
 from broker.runtime.remote_disabling import TierDisabling
 from broker.runtime.remote_expiration import ExpirationTools, SegmentExpiration
@@ -47,6 +48,7 @@ class _Tasks:
     copying: SegmentCopying | None = None
     cleaning: SegmentExpiration | TierDisabling | None = None
     following: RemoteFollowing | None = None
+    compaction: RemoteCompaction | None = None
 
 
 class Hosting(Protocol):
@@ -82,16 +84,21 @@ class HostedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class RemotePools:
-    """Where remote storage is waited for: uploads, and everything else that leaders do."""
+    """Where remote storage is waited for: uploads, compaction, and everything else that leaders do."""
 
     copier: ThreadPool
     expiration: ThreadPool
+    compaction: ThreadPool
 
     @classmethod
     def open(cls, settings: RemoteLogSettings) -> "RemotePools":
         """On the running loop. As many may wait as work: nobody submits who has no turn."""
         copiers, expirers = settings.copier_threads, settings.expiration_threads
-        return cls(ThreadPool(copiers, copiers, "remote-copy"), ThreadPool(expirers, expirers, "remote-expiration"))
+        return cls(
+            ThreadPool(copiers, copiers, "remote-copy"),
+            ThreadPool(expirers, expirers, "remote-expiration"),
+            ThreadPool(1, 1, "remote-compaction"),
+        )
 
     def resize(self, settings: RemoteLogSettings) -> None:
         self.copier.resize(settings.copier_threads, settings.copier_threads)
@@ -99,7 +106,9 @@ class RemotePools:
 
     async def stop(self) -> None:
         """Returns when what has begun is done."""
-        await asyncio.gather(self.copier.stop(drop_waiting=True), self.expiration.stop(drop_waiting=True))
+        await asyncio.gather(
+            *(pool.stop(drop_waiting=True) for pool in (self.copier, self.expiration, self.compaction))
+        )
 
 
 class RemoteLogManager:
@@ -114,16 +123,20 @@ class RemoteLogManager:
         expiration_tools: ExpirationTools,
         metrics: RemoteStorageMetrics,
         loop: asyncio.AbstractEventLoop,
+        compaction_tools: CompactionTools | None = None,
     ) -> None:
+        """Without `compaction_tools` nothing remote is compacted."""
         self.metrics = metrics
         self._hosting = hosting
         self._metadata = metadata
         self._copy_tools = copy_tools
         self._expiration_tools = expiration_tools
+        self._compaction_tools = compaction_tools
         settings = copy_tools.settings
         self._copies = Turns(loop, lambda: settings().copier_threads)
         self._expirations = Turns(loop, lambda: settings().expiration_threads)
         self._followings = Turns(loop, lambda: settings().follower_threads)
+        self._compactions = Turns(loop, lambda: 1)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._remover = PartitionRemover(
             RemoverTools(
@@ -145,13 +158,17 @@ class RemoteLogManager:
         """Look after everything, until cancelled."""
         self._expirations.call(self._remover)
         async with asyncio.TaskGroup() as group:
-            for turns in (self._copies, self._expirations, self._followings):
+            for turns in (self._copies, self._expirations, self._followings, self._compactions):
                 group.create_task(turns.run())
 
     async def finish(self) -> None:
         """Begin nothing any more, and return when what is under way is done. For a node that is about to give up its
         leadership; it may cancel this when it takes too long."""
-        await asyncio.gather(self._copies.until_idle(), self._expirations.until_idle(), self._followings.until_idle())
+        for tasks in self._tasks.values():
+            if tasks.compaction is not None:
+                tasks.compaction.stop()
+        turns = (self._copies, self._expirations, self._followings, self._compactions)
+        await asyncio.gather(*(each.until_idle() for each in turns))
 
     # ---- roles
 
@@ -238,6 +255,9 @@ class RemoteLogManager:
             tasks.cleaning = SegmentExpiration(reign, self._expiration_tools)
             self._copies.call(tasks.copying)
             self._expirations.call(tasks.cleaning)
+            if self._compaction_tools is not None:
+                tasks.compaction = RemoteCompaction(reign, self._compaction_tools)
+                self._compactions.call(tasks.compaction)
 
     def _end(self, tasks: _Tasks) -> None:
         del self._tasks[tasks.reign.id]
@@ -246,6 +266,8 @@ class RemoteLogManager:
             self._followings.forget(tasks.following)
         if tasks.cleaning is not None:
             self._expirations.forget(tasks.cleaning)
+        if tasks.compaction is not None:
+            self._compactions.call(tasks.compaction)
         if tasks.copying is not None:
             self._copies.call(tasks.copying)
 

@@ -95,12 +95,12 @@ class RemoteSegments:
 
     def _do(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         try:
-            return self._pool.submit(partial(_judged, work))
+            return self._pool.submit(partial(judged, work))
         except PoolFull as error:
             raise RetriableRemoteStorageError(str(error)) from error
 
 
-def _judged(work: Callable[[], T]) -> T:
+def judged(work: Callable[[], T]) -> T:
     """On the pool: whatever a foreign implementation raises becomes an error of remote storage."""
     try:
         return work()

@@ -87,7 +87,7 @@ class SegmentReader:
             raise
 
     def _batches(self, segment: RemoteSegment, wanted: ReadRange, position: int) -> RemoteBatches:
-        stream = _BatchStream(segment, position, self._storage.read_segment(segment, position))
+        stream = BatchStream(segment, position, self._storage.read_segment(segment, position))
         with closing(stream):
             for header in stream:
                 if header.last_offset >= wanted.offset:
@@ -95,7 +95,7 @@ class SegmentReader:
         return RemoteBatches(memoryview(b""), segment.end_offset + 1)
 
     def _collect(
-        self, segment: RemoteSegment, stream: "_BatchStream", first: BatchHeader, wanted: ReadRange
+        self, segment: RemoteSegment, stream: "BatchStream", first: BatchHeader, wanted: ReadRange
     ) -> RemoteBatches:
         """From `first`, the batch that the stream stands at. What was read before a failure is worth an answer."""
         limit = max(wanted.max_bytes, first.size)
@@ -144,7 +144,7 @@ class SegmentReader:
         self, segment: RemoteSegment, timestamp: int, offsets: tuple[int, int], position: int
     ) -> FoundTimestamp | None:
         first, upper = offsets
-        stream = _BatchStream(segment, position, self._storage.read_segment(segment, position))
+        stream = BatchStream(segment, position, self._storage.read_segment(segment, position))
         with closing(stream):
             for header in stream:
                 if header.base_offset >= upper:
@@ -165,7 +165,7 @@ def _records(segment: RemoteSegment, batch: Buffer) -> Iterator[FoundTimestamp]:
         raise CorruptRemoteData(f"{segment.id}: {error}") from error
 
 
-class _BatchStream:
+class BatchStream:
     """Batch after batch out of pieces of any size. Standing at one, its header is known, and its bytes if asked for.
 
     Bytes are dropped once they were passed.
@@ -189,7 +189,7 @@ class _BatchStream:
         if close is not None:
             close()
 
-    def __iter__(self) -> "_BatchStream":
+    def __iter__(self) -> "BatchStream":
         return self
 
     def __next__(self) -> BatchHeader:

@@ -12,11 +12,13 @@ from random import Random
 
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.log_starts import LogStarts, NoLogStarts
+from broker.runtime.remote_compaction import CompactionTools
 from broker.runtime.remote_copying import CopyQuota, CopyTools
 from broker.runtime.remote_expiration import ExpirationTools
 from broker.runtime.remote_log_manager import RemoteLogManager
 from broker.runtime.remote_segments import RemoteSegments
 from broker.runtime.remote_settings import RemoteLogSettings
+from broker.runtime.throttle import Throttle
 from broker.runtime.tiered_partition import Replica
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
@@ -139,6 +141,7 @@ class Broker:
         self.fs = MemoryFileSystem()
         self.clock = LoopClock()
         self.random = Random(number)
+        self.dedupe_buffer_bytes = 1 << 20
         self.config = TIERED
         self.log_starts = log_starts or NoLogStarts()
         self._upload_s = upload_s
@@ -160,6 +163,7 @@ class Broker:
         self.pool = DelayedPool(lambda: 0.01)
         self.metrics = RemoteStorageMetrics()
         self.tools = self._copy_tools()
+        self.compaction = self._compaction_tools()
         self.manager = RemoteLogManager(
             self,
             self.metadata,
@@ -168,6 +172,7 @@ class Broker:
             self._expiration_tools(),
             self.metrics,
             asyncio.get_running_loop(),
+            self.compaction,
         )
         self._running = asyncio.ensure_future(self.manager.run())
         self.is_up = True
@@ -196,7 +201,25 @@ class Broker:
             self.clock,
             lambda: self.settings,
             self.random.random,
-            lambda: self.tools.copying.values(),
+            lambda: (*self.tools.copying.values(), *self.compaction.compacting.values()),
+        )
+
+    def _compaction_tools(self) -> CompactionTools:
+        return CompactionTools(
+            fs=self.fs,
+            directory="compaction",
+            storage=self.bucket.storage,
+            segments=self._segments(self.pool),
+            pool=self.pool,
+            quota=CopyQuota(self.clock, lambda: self.settings, self.metrics),
+            throttle=Throttle(self.clock, lambda: 1e12),
+            dedupe_buffer_bytes=self.dedupe_buffer_bytes,
+            load_factor=1.0,
+            clock=self.clock,
+            settings=lambda: self.settings,
+            new_id=self._new_id,
+            random=self.random.random,
+            metrics=self.metrics,
         )
 
     def _new_id(self) -> Uuid:

@@ -189,7 +189,7 @@ def differences(broker: MetadataBroker, partition: TopicIdPartition, twin: Naive
     for epoch in range(5):
         for offset in range(65):
             found = manager.segment_for(partition, epoch, offset)
-            held = None if found is None else reach(found, epoch, offset)
+            held = None if found is None else (found.is_compacted, reach(found, epoch, offset))
             if held != twin.furthest(epoch, offset):
                 yield f"{offset} of epoch {epoch} of {partition} at {broker.broker_id}"
 

@@ -1,0 +1,223 @@
+"""Compaction of the remote part of a log: what is to be compacted, and why nothing is lost by it.
+
+Kafka refuses compacted topics in remote storage; KIP-1272 discusses them. Here a leader copies closed segments as they
+are, and compacts what is remote now and then, in passes as the local cleaner makes them: map the newest offset of each
+key over the dirty part, as far as memory goes, then rewrite everything up to there, from the log's beginning on.
+
+    rewrite    a run of adjacent segments [a..b] is read, what is superseded is dropped, and one new segment for the
+               same offsets is made on the local disk; it tells how far it was compacted (`compacted_to`)
+    publish    COPY_STARTED -> the upload -> COPY_FINISHED: from here on look-ups find it instead of the old ones
+    replace    DELETE_STARTED -> the objects -> DELETE_FINISHED, for each of the old ones
+
+There is no other state. What is clean follows from `compacted_to` of the segments (`clean_end`), so any leader goes on
+where another stopped, and a bucket alone tells. Why that is sound:
+
+1. *The last record of a key stays.* A record goes only where the map has a later one of its key, and the map knows only
+   records of finished remote segments. Whoever takes a superseding record away has another one that is later still. So
+   it does not matter which of several segments serves an offset, old or new, nor what this disk has: a reader meets the
+   last record of every key, and of all others some, in their order and at their offsets. And the bucket makes sense
+   without the disks; for that the local cleaner stays below what is copied, too (`storage.cleaner`).
+2. *Nothing comes back.* A tombstone may go only when no older record of its key can be read any more, anywhere. Local
+   cleaners of tiered logs never take one away, and what is on a disk is a suffix of the log. A pass takes away those
+   whose delete horizon is over, which an earlier pass wrote; by then all segments below had been compacted against
+   them, since segments are published in the order of their offsets. From then on older records could come back only out
+   of segments that were read before. One as it was copied never hides a compacted one (`metadata_cache.py`); a
+   compacted one by a leader that was deposed meanwhile must be published within `LEASE_MS` of its reading, or not at
+   all; and while the copy of any segment is under way that reaches below, tombstones stay.
+3. *Aborted transactions.* Their data goes, and their keys are not mapped. What was aborted is told by the indexes of
+   the segments that are compacted, and by the local ones for markers that are not remote yet. The marker and its index
+   entry stay with the pass that drops the data, so that a reader in the middle still learns of it.
+4. *Crashes.* Before COPY_FINISHED nothing has changed for anybody: what was begun is collected as any copy is. After
+   it, the old segments are outside of the chain (`segment_chain.py`) and expiration collects them if nobody else did.
+   Whoever deletes a segment has a finished one that holds all its offsets. Two leaders at once only do work twice.
+
+What an unclean election loses is lost with what it superseded: a leader elected out of sync may have a log that ends
+within what was compacted. That is so on local disks, too (Kafka's cleaner does not wait for out-of-sync replicas).
+
+Segments keep their ranges while any of their offsets is on the leader's disk: a follower that begins at the end of one
+finds the producers of that moment. Only what lies wholly below is merged, up to segment.bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from storage.config import LogConfig
+from storage.segment import MAX_RELATIVE_OFFSET
+from storage.tiered.lineage import Lineage, epochs_of
+from storage.tiered.remote_metadata import RemoteLogMetadataManager
+from storage.tiered.segment_chain import Link, chain_of
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentState
+
+LEASE_MS: Final = 20 * 60_000
+"""So long after it began to read its segments, a rewritten one may be published: below the grace time after which a
+copy counts as abandoned, and below any sensible delete.retention.ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotePart:
+    """What a leader knows of the remote part of a log when it looks whether to compact it."""
+
+    segments: Sequence[RemoteSegment]
+    lineage: Lineage
+    log_start_offset: int
+    local_start_offset: int
+    now_ms: int
+
+
+class Plan(NamedTuple):
+    """`links` hold everything from the log's start to below `end`, without holes; keys are to be mapped from
+    `first_dirty` on. `ratio` is dirty bytes over all bytes of theirs. `beyond` is what else is remote.
+    """
+
+    links: tuple[Link, ...]
+    beyond: tuple[Link, ...]
+    first_dirty: int
+    end: int
+    dirty_bytes: int
+    ratio: float
+    is_overdue: bool
+
+    def is_worth_it(self, min_ratio: float) -> bool:
+        return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > min_ratio)
+
+
+class Run(NamedTuple):
+    """Adjacent links that become one segment. `replaced` are the segments of which nothing is needed elsewhere."""
+
+    links: tuple[Link, ...]
+    replaced: tuple[RemoteSegment, ...]
+
+    @property
+    def start_offset(self) -> int:
+        return self.links[0].first
+
+    @property
+    def end_offset(self) -> int:
+        return self.links[-1].last
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(link.segment.size_bytes for link in self.links)
+
+
+def plan(part: RemotePart, config: LogConfig) -> Plan:
+    """What a pass would do now. Takes time in proportion to the number of segments."""
+    chain = chain_of(part.segments, part.lineage, part.log_start_offset)
+    links = _without_holes(chain)
+    first_dirty = clean_end(links)
+    oldest_young_ms = part.now_ms - config.min_compaction_lag_ms
+    taken: list[Link] = []
+    for link in links:
+        is_young = config.min_compaction_lag_ms > 0 and link.segment.max_timestamp_ms > oldest_young_ms
+        if is_young and link.last >= first_dirty:
+            break
+        taken.append(link)
+    dirty = [link for link in taken if link.last >= first_dirty]
+    dirty_bytes, all_bytes = sum(link.share_bytes for link in dirty), sum(link.share_bytes for link in taken)
+    return Plan(
+        tuple(taken),
+        tuple(chain[len(taken) :]),
+        first_dirty,
+        taken[-1].last + 1 if dirty else first_dirty,
+        dirty_bytes,
+        dirty_bytes / all_bytes if all_bytes else 0.0,
+        any(link.segment.max_timestamp_ms < part.now_ms - config.max_compaction_lag_ms for link in dirty),
+    )
+
+
+def _without_holes(links: Sequence[Link]) -> list[Link]:
+    """Those up to the first hole. The first is taken whole, whatever of it is below the log's start by now: who leads
+    next may not know of that.
+    """
+    taken: list[Link] = []
+    for link in links:
+        if taken and link.first != taken[-1].last + 1:
+            break
+        taken.append(link if taken else link._replace(first=link.segment.start_offset))
+    return taken
+
+
+def clean_end(links: Sequence[Link]) -> int:
+    """The offset below which every record was compared with every later one; 0 without links."""
+    end: int | None = None
+    for link in links:
+        if end is not None and link.first >= end:
+            break
+        compacted_to = link.segment.compacted_to
+        reached = link.first if compacted_to is None else compacted_to
+        end = reached if end is None else min(end, reached)
+    return end or 0
+
+
+def runs_of(links: Sequence[Link], config: LogConfig, local_start_offset: int) -> list[Run]:
+    """What becomes one segment each: links below the leader's disk that fit together, every other one alone."""
+    groups: list[list[Link]] = []
+    for link in links:
+        if groups and link.last < local_start_offset and _fits(groups[-1], link, config):
+            groups[-1].append(link)
+        else:
+            groups.append([link])
+    needed_in: dict[RemoteSegmentId, int] = {}
+    for link in links:
+        needed_in[link.segment.id] = needed_in.get(link.segment.id, 0) + 1
+    return [Run(tuple(group), _only_in(group, needed_in)) for group in groups]
+
+
+def _fits(group: Sequence[Link], link: Link, config: LogConfig) -> bool:
+    size = sum(member.segment.size_bytes for member in (*group, link))
+    return size <= config.segment_bytes and link.last - group[0].first <= MAX_RELATIVE_OFFSET
+
+
+def _only_in(group: Sequence[Link], needed_in: dict[RemoteSegmentId, int]) -> tuple[RemoteSegment, ...]:
+    """The last run with links of a segment gives it up: those before are published by then."""
+    found: list[RemoteSegment] = []
+    for link in group:
+        needed_in[link.segment.id] -= 1
+        if not needed_in[link.segment.id]:
+            found.append(link.segment)
+    return tuple(found)
+
+
+def describe_run(
+    run: Run,
+    lineage: Lineage,
+    segment_id: RemoteSegmentId,
+    *,
+    compacted_to: int,
+    size_bytes: int,
+    max_timestamp_ms: int,
+    txn_index_empty: bool,
+    broker_id: int,
+    now_ms: int,
+) -> RemoteSegment:
+    """What is said of the new segment. `max_timestamp_ms` is -1 where nothing of a time is left in it."""
+    newest_ms = max(link.segment.max_timestamp_ms for link in run.links)
+    return RemoteSegment(
+        id=segment_id,
+        start_offset=run.start_offset,
+        end_offset=run.end_offset,
+        max_timestamp_ms=max_timestamp_ms if max_timestamp_ms >= 0 else newest_ms,
+        broker_id=broker_id,
+        event_timestamp_ms=now_ms,
+        size_bytes=size_bytes,
+        leader_epochs=epochs_of(lineage.entries, run.start_offset, run.end_offset),
+        txn_index_empty=txn_index_empty,
+        compacted_to=compacted_to,
+    )
+
+
+def is_current(run: Run, lineage: Lineage, metadata: RemoteLogMetadataManager) -> bool:
+    """Whether no other leader has compacted any of it meanwhile. Raises RemoteMetadataNotReady."""
+    for link in run.links:
+        first = max(link.first, lineage.start_offset or 0)
+        epoch = lineage.epoch_for(first)
+        found = None if epoch is None else metadata.segment_for(link.segment.id.partition, epoch, first)
+        if found is None or (found.compacted_to or 0) > (link.segment.compacted_to or 0):
+            return False
+    return True
+
+
+def may_drop_tombstones(segments: Sequence[RemoteSegment], run: Run) -> bool:
+    """Whether no copy is under way that could tell of older records; `run` itself is not begun yet."""
+    return not any(one.state is SegmentState.COPY_STARTED and one.start_offset <= run.end_offset for one in segments)
