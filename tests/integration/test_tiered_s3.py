@@ -299,3 +299,25 @@ def test_a_tier_without_copies_is_read_and_grows_no_more(tier: TieredCluster) ->
     until(lambda: len(tier.finished("read-only")) > len(before))
     wait_until_shrunk(tier, "read-only", 1, 2, 3)
     check_read(tier, "read-only", 9 * MIB)
+
+
+def test_brokers_start_and_serve_what_is_local_while_the_store_is_away(tier: TieredCluster) -> None:
+    tier.create("cold", [1, 2, 3])
+    produce(tier, "cold", 0, 5 * MIB)
+    wait_until_shrunk(tier, "cold", 1, 2, 3)
+    tier.proxy.vanish()
+    for broker in tier.brokers.brokers.values():
+        broker.kill()
+    tier.brokers.start(1, 2, 3)
+    wait_until_whole(tier.bootstrap, "cold")
+    produce(tier, "cold", 5 * MIB, 8 * MIB)
+    local_start = tier.bounds("cold")[0].local_start
+    assert local_start is not None
+    assert local_start > 0
+    check_read(tier, "cold", 8 * MIB, local_start)
+    with pytest.raises(AssertionError, match="nothing came"):
+        read_back(tier.bootstrap, "cold", RECIPE, {0: 8 * MIB}, patience_s=2)
+    tier.proxy.come_back()
+    check_read(tier, "cold", 8 * MIB)
+    wait_until_shrunk(tier, "cold", 1, 2, 3)
+    check_read(tier, "cold", 8 * MIB)
