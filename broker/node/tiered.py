@@ -278,7 +278,7 @@ def build_remote(
     )
     data.partitions.add_listener(manager)
     leader_starts = LeaderStarts(
-        topic_metadata, stores.storage, stores.read_log_start, follower_pool, loop, settings, random.random
+        topic_metadata, stores.storage, stores.read_log_start, pools.expiration, loop, settings, random.random
     )
     data.partitions.use_tier(leader_starts)
     descriptions = None

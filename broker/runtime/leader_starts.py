@@ -59,7 +59,7 @@ class LeaderStarts:
         self._indexes = indexes
         self._read_log_start = read_log_start
         self._pool = pool
-        self._turns = Turns(loop, lambda: settings().follower_threads)
+        self._turns = Turns(loop, lambda: settings().expiration_threads)
         self._seeking: dict[Partition, Seeking] = {}
 
     @property
