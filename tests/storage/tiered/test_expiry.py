@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.primitives import Uuid
-from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, chain, decide
+from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, above_deletions, chain, decide
 from storage.tiered.lineage import Lineage, epochs_of
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
 
@@ -202,6 +202,15 @@ def test_what_nobody_has_is_told() -> None:
     assert decide(tier()).first_offset == 50
     begun = segment(1, 0, 19, state=SegmentState.COPY_STARTED)
     assert decide(tier(begun, *THREE[1:])).first_offset == 0
+
+
+def test_a_deletion_that_was_begun_cannot_be_taken_back() -> None:
+    doomed = [replace(each, state=SegmentState.DELETE_STARTED) for each in THREE[:2]]
+    assert above_deletions(tier(*doomed, THREE[2]), 0) == THREE[1].end_offset + 1
+    assert above_deletions(tier(*THREE), 0) == 0
+    assert above_deletions(tier(*doomed[1:], THREE[2]), 0) == 0, "what is below it is merely missing"
+    foreign = tier(*doomed, THREE[2], entries=[(0, 0), (3, 5)])
+    assert above_deletions(foreign, 0) == 0, "it was no part of the log"
 
 
 @st.composite

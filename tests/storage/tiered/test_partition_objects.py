@@ -53,6 +53,13 @@ def test_changes_wait_unless_something_depends_on_them() -> None:
     assert offset(store) == 8
 
 
+def test_what_the_last_leader_kept_is_told() -> None:
+    store, clock = MemoryObjectStore(), Clock()
+    assert broker(store, clock).kept(FOO) is None
+    broker(store, clock).on_log_start(FOO, 3, 5, at_once=True)
+    assert broker(store, clock, 2).kept(FOO) == 5
+
+
 def test_a_deposed_leader_is_told() -> None:
     store, clock = MemoryObjectStore(), Clock()
     broker(store, clock, 2).on_log_start(FOO, 4, 9, at_once=True)
