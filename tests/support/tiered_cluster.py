@@ -167,7 +167,7 @@ class TieredCluster:
         """`ottla remote`, on the straight way to the store."""
         overrides = [part for key, value in self._tool_settings.items() for part in ("--override", f"{key}={value}")]
         given = ("--bootstrap-server", self.bootstrap, *overrides, *arguments)
-        done = run_ottla("remote", command, *given, check=check, timeout_s=600)
+        done = run_ottla("remote", command, *given, check=check, timeout_s=1800)
         return done.stdout + done.stderr
 
     def remote_json(self, command: str, *arguments: str) -> object:
