@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,9 +36,11 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTier]:
         yield running
 
 
-def filled(tier: LocalTier, topic: str) -> dict[int, list[Read]]:
+def filled(
+    tier: LocalTier, topic: str, *, assignment: Sequence[Sequence[int]] = (), **config: str
+) -> dict[int, list[Read]]:
     """A topic most of which is remote; returns what of each partition is."""
-    tier.create(topic)
+    tier.create(topic, len(PARTITIONS), assignment, **config)
     tier.produce(topic, RECORDS)
     ends = tier.wait_until_tiered(topic, REMOTE)
     return {partition: tier.read(topic, partition, end=ends[partition]) for partition in PARTITIONS}
@@ -73,9 +75,30 @@ def test_lost_metadata_come_back(tier: LocalTier) -> None:
 def test_lost_logs_go_on_behind_what_is_remote(tier: LocalTier) -> None:
     """All disks of a topic are gone; nobody has to do anything."""
     before = filled(tier, "logs")
-    tier.lose_logs("logs")
+    tier.stop()
+    tier.lose_logs("logs", 1, 2, 3)
+    tier.start()
     tier.wait_until_led("logs")
     check_same(tier, "logs", before, tail_is_lost=True)
+
+
+def test_an_unclean_leader_without_a_disk_keeps_what_is_remote(tier: LocalTier) -> None:
+    """Who was in sync comes back later, and gives up what the new leader does not have."""
+    before = filled(tier, "unclean", assignment=[[1, 2], [2, 1]], unclean_leader_election_enable="true")
+    for broker_id in (1, 2):
+        tier.cluster[broker_id].kill()
+    tier.lose_logs("unclean", 1)
+    tier.cluster.start(1)
+    tier.wait_until_led("unclean")
+    assert tier.leader_of("unclean") == 1
+    check_same(tier, "unclean", before, tail_is_lost=True)
+    tier.cluster.start(2)
+    tier.wait_until_in_sync("unclean", 2)
+    tier.cluster[1].kill()
+    tier.wait_until_led("unclean")
+    check_same(tier, "unclean", before, tail_is_lost=False)
+    tier.cluster.start(1)
+    tier.remote("verify")
 
 
 def test_collect_removes_what_was_planted_and_nothing_else(tier: LocalTier) -> None:

@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -11,11 +11,12 @@ from typing import NamedTuple, TypeVar
 
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from broker.cli.tiering.cluster import Cluster, LogBounds
 from broker.cli.tiering.metadata_topic import METADATA_TOPIC, MetadataTopic
 from broker.client import Client, ClientConfig
+from protocol.errors import KafkaError
 from storage.tiered.metadata_snapshot import DIRECTORY as METADATA_SNAPSHOTS
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.broker_cluster import BrokerCluster
@@ -103,13 +104,11 @@ class LocalTier:
 
     # ---- disks
 
-    def lose_logs(self, topic: str) -> None:
-        """On all disks."""
-        self.stop()
-        for broker in self.cluster.brokers.values():
-            for path in broker.data.glob(f"{topic}-*"):
+    def lose_logs(self, topic: str, *broker_ids: int) -> None:
+        """Of brokers that are stopped."""
+        for broker_id in broker_ids:
+            for path in self.cluster[broker_id].data.glob(f"{topic}-*"):
                 shutil.rmtree(path)
-        self.start()
 
     def lose_remote_metadata(self) -> None:
         """The topic, and all that was derived from it."""
@@ -135,9 +134,9 @@ class LocalTier:
 
     # ---- topics and records
 
-    def create(self, topic: str, partitions: int = 2, **config: str) -> None:
+    def create(self, topic: str, partitions: int = 2, assignment: Sequence[Sequence[int]] = (), **config: str) -> None:
         more = {key.replace("_", "."): value for key, value in config.items()}
-        create_topic(self.bootstrap, topic, partitions, 3, (), **(TIERED | more))
+        create_topic(self.bootstrap, topic, partitions, 3, assignment, **(TIERED | more))
 
     def produce(self, topic: str, count: int, partitions: int = 2, *, first: int = 0, size: int = 1000) -> None:
         """As many records to each partition, idempotently, each as its number has it; `size` in bytes."""
@@ -233,14 +232,26 @@ class LocalTier:
 
     def wait_until_led(self, topic: str) -> None:
         def is_led() -> bool:
-            return all(None not in (each.start, each.end) for each in self.bounds(topic).values())
+            try:
+                return all(None not in (each.start, each.end) for each in self.bounds(topic).values())
+            except KafkaError:  # a leader that is dead, of which the cluster does not know yet
+                return False
 
         until(is_led, f"leaders of {topic}")
 
     def leader_of(self, topic: str, partition: int = 0) -> int | None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.get(partition)
+        found = self._partitions(topic).get(partition)
         return None if found is None or found.leader < 0 else int(found.leader)
+
+    def wait_until_in_sync(self, topic: str, broker_id: int) -> None:
+        def is_in_sync() -> bool:
+            return all(broker_id in each.isrs for each in self._partitions(topic).values())
+
+        until(is_in_sync, f"broker {broker_id} among those in sync of {topic}")
+
+    def _partitions(self, topic: str) -> Mapping[int, PartitionMetadata]:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return dict(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
 
     # ---- tools
 
