@@ -17,6 +17,7 @@ from protocol.records.batch import BatchHeader, crc_is_valid
 from protocol.records.reader import iter_records
 from storage.compaction_rules import BatchRules, TransactionScan, last_data_of
 from storage.config import LogConfig
+from storage.epochs import LeaderEpochs
 from storage.errors import CorruptBatch
 from storage.files import FileSystem
 from storage.index.transaction import AbortedTxn
@@ -55,6 +56,9 @@ class CompactableLog(Protocol):
 
     @property
     def producers(self) -> ProducerState: ...
+
+    @property
+    def epochs(self) -> LeaderEpochs: ...
 
 
 class CleanableRange(NamedTuple):
@@ -120,6 +124,7 @@ def compact(
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         keeps_tombstones=log.is_tiered,
+        epoch_starts=frozenset(entry.start_offset for entry in log.epochs.entries),
     )
     rewritten = [segment for segment in segments if segment.base_offset < end_offset]
     for group in group_segments(rewritten, log.config, cleanable.first_uncleanable):

@@ -6,11 +6,12 @@ the delete horizon, into its batch, and a pass at or after that time drops it. W
 log, because older records may be in remote storage alone, tombstones stay: nothing else may tell that an older value is
 no more. Data of aborted transactions goes at once. The marker of a transaction must outlive its data; once a pass meets
 the marker and no data, the marker gets a horizon too. A batch may lose all records and still stay, as a bare header,
-where its offsets or its producer's sequence are needed: the last data of a live producer, and the end of what the round
-covers.
+where its offsets or its producer's sequence are needed: the last data of a live producer, the end of what the round
+covers, and, unlike in Kafka, the beginning of a leader epoch. Followers learn from it where the epoch began, and
+replicas must agree on that for all to find the same segments in remote storage.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -109,6 +110,7 @@ class BatchRules:
         now_ms: int,
         delete_retention_ms: int,
         keeps_tombstones: bool = False,
+        epoch_starts: Collection[int] = (),
     ) -> None:
         self._offsets = offsets
         self._transactions = transactions
@@ -117,6 +119,7 @@ class BatchRules:
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._keeps_tombstones = keeps_tombstones
+        self._epoch_starts = epoch_starts
 
     def apply(self, header: BatchHeader, batch: Buffer) -> Kept | None:
         """What remains of ``batch``, whose checksum holds: the same bytes where nothing changes; None where nothing
@@ -179,7 +182,8 @@ class BatchRules:
         return Kept(empty_batch(header), header.max_timestamp, None)
 
     def _when_empty(self, header: BatchHeader) -> _WhenEmpty:
-        if header.next_offset == self._upper_bound or self._is_last_of_live_producer(header):
+        is_boundary = header.next_offset == self._upper_bound or header.base_offset in self._epoch_starts
+        if is_boundary or self._is_last_of_live_producer(header):
             return _WhenEmpty.KEEP_HEADER
         return _WhenEmpty.DROP
 

@@ -66,6 +66,7 @@ class Compacted:
         self.now_ms = NOW_MS
         self.fs.now_ms = NOW_MS
         self.producers = {n: Producer(n) for n in (1, 2)}
+        self.epoch = 0
         self.log = self.open(clean=True)
         self.cleaner = self.new_cleaner()
 
@@ -121,7 +122,7 @@ class Compacted:
         return Record(self.now_ms, key.encode(), None if value is None else value.encode())
 
     def _append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> None:
-        self.log.append_as_leader(bytearray(batch), 0, now_ms=self.now_ms, origin=origin)
+        self.log.append_as_leader(bytearray(batch), self.epoch, now_ms=self.now_ms, origin=origin)
         self.log.advance_high_watermark(self.log.log_end_offset)
 
     def roll(self) -> None:
@@ -341,6 +342,7 @@ def test_data_of_aborted_transactions_goes_at_once_and_does_not_outdate_anything
 
 def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
     log = Compacted()
+    log.put(("x", "1"))
     log.put_in_transaction(1, ("a", "1"))
     log.end(1, ControlType.COMMIT)
     log.put(("a", "2"))
@@ -353,16 +355,31 @@ def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
         return [(h.base_offset, h.delete_horizon_ms) for h, _ in log.batches() if h.is_control]
 
     log.compact()
-    assert markers() == [(1, None), (4, None)], "the data of the first transaction was still met"
+    assert markers() == [(2, None), (5, None)], "the data of the first transaction was still met"
     log.roll()
     log.put(("z", "2"))
     log.compact()
-    assert markers() == [(1, NOW_MS + DAY_MS), (4, None)]
+    assert markers() == [(2, NOW_MS + DAY_MS), (5, None)]
     log.pass_time(DAY_MS)
     log.roll()
     log.put(("z", "3"))
     log.compact()
-    assert markers() == [(4, None)]
+    assert markers() == [(5, None)]
+
+
+def test_where_a_leader_epoch_began_stays_as_a_bare_header() -> None:
+    """A follower that reads the log now learns the same epochs as one that read it before."""
+    log = Compacted()
+    for epoch in (0, 3, 7):
+        log.log.assign_epoch(epoch)
+        log.epoch = epoch
+        log.put(("a", "1"))
+        log.put(("a", "2"))
+        log.roll()
+    log.compact()
+    batches = log.batches()
+    assert [(header.base_offset, header.leader_epoch) for header, _ in batches] == [(0, 0), (2, 3), (4, 7), (5, 7)]
+    assert [record.offset for record in log.records()] == [5]
 
 
 def test_the_last_batch_of_a_live_producer_stays_as_a_bare_header() -> None:

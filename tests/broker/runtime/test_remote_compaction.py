@@ -228,10 +228,13 @@ class History:
         self.value = 0
         self.slow: TableReader | None = None
         self.failing = 0.0
+        self.is_unreadable = False
         self.finished = 0
         stage.bucket.storage.fault = self._fault
 
     def _fault(self, operation: Operation, segment: RemoteSegment) -> Fault | None:
+        if self.is_unreadable and operation == "read":  # so that copies go on, and compaction does not
+            return Fault(RetriableRemoteStorageError("later"))
         if self.random.random() >= self.failing:
             return None
         error = self.random.choice([RetriableRemoteStorageError("later"), RemoteStorageError("never")])
@@ -244,13 +247,13 @@ class History:
             self.write()
         elif choice < 0.55:
             stage.roll()
-        elif choice < 0.75:
+        elif choice < 0.70:
             await a_while(random.choice([0.3, 1, 3, 10, 40]))
-        elif choice < 0.80:
+        elif choice < 0.75:
             await a_while(random.choice([0.5, 1, 2]) * RETENTION_MS / 1000)
-        elif choice < 0.85:
+        elif choice < 0.83:
             stage.clean(random.choice(stage.brokers))
-        elif choice < 0.90:
+        elif choice < 0.89:
             random.choice(stage.brokers).retain()
         elif choice < 0.93:
             stage.replicate()
@@ -260,6 +263,7 @@ class History:
             await stage.restart(random.choice(stage.brokers))
         else:
             self.failing = random.choice([0.0, 0.0, 0.3])
+            self.is_unreadable = random.random() < 0.5
         self.read_slowly()
 
     def write(self) -> None:
@@ -308,14 +312,17 @@ class History:
 def test_whatever_happens_a_reader_builds_the_same_table(seed: int) -> None:
     async def body() -> None:
         random = Random(seed)
-        stage = CompactedStage(local_retention_bytes=random.choice([0, 500, 3000]))
+        stage = CompactedStage(
+            local_retention_bytes=random.choice([0, 500, 3000]),
+            min_cleanable_dirty_ratio=random.choice([0.1, 0.3, 0.8]),
+        )
         history = History(stage, random)
         for broker in stage.brokers:
             broker.compaction.dedupe_buffer_bytes = random.choice([1000, 100_000])
         for _ in range(250):
             await history.step()
             history.check()
-        history.failing = 0.0
+        history.failing, history.is_unreadable = 0.0, False
         for producer in stage.producers:
             stage.end(producer, ControlType.ABORT)
         stage.roll()
