@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from protocol.records.batch import BatchHeader, crc_is_valid
 from protocol.records.reader import iter_records
-from storage.compaction_rules import BatchRules, TransactionScan, last_data_of
+from storage.compaction_rules import ALL, BatchRules, TransactionScan, last_data_of
 from storage.config import LogConfig
 from storage.epochs import LeaderEpochs
 from storage.errors import CorruptBatch
@@ -123,7 +123,7 @@ def compact(
         upper_bound=cleanable.first_uncleanable,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
-        keeps_tombstones=log.is_tiered,
+        final_below=0 if log.is_tiered else ALL,
         epoch_starts=frozenset(entry.start_offset for entry in log.epochs.entries),
     )
     rewritten = [segment for segment in segments if segment.base_offset < end_offset]

@@ -92,13 +92,21 @@ class Kept(NamedTuple):
     aborted: AbortedTxn | None
 
 
+ALL = 2**63 - 1
+"""Of offsets: those below it."""
+
+
 class _WhenEmpty(Enum):
     KEEP_HEADER = auto()
     DROP = auto()
 
 
 class BatchRules:
-    """One pass over one log. Batches must be shown in the order of the log, each once."""
+    """One pass over one log. Batches must be shown in the order of the log, each once.
+
+    Tombstones at or above `final_below` stay, and their time does not begin: older records of their keys may be
+    elsewhere.
+    """
 
     def __init__(
         self,
@@ -109,7 +117,7 @@ class BatchRules:
         upper_bound: int,
         now_ms: int,
         delete_retention_ms: int,
-        keeps_tombstones: bool = False,
+        final_below: int = ALL,
         epoch_starts: Collection[int] = (),
     ) -> None:
         self._offsets = offsets
@@ -118,7 +126,7 @@ class BatchRules:
         self._upper_bound = upper_bound
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
-        self._keeps_tombstones = keeps_tombstones
+        self._final_below = final_below
         self._epoch_starts = epoch_starts
 
     def apply(self, header: BatchHeader, batch: Buffer) -> Kept | None:
@@ -150,7 +158,8 @@ class BatchRules:
         """
         newest, mapped_to = self._offsets.get, self._offsets.latest_offset
         horizon_ms = header.delete_horizon_ms
-        keeps_tombstones = self._keeps_tombstones or horizon_ms is None or self._now_ms < horizon_ms
+        is_final = header.last_offset < self._final_below
+        keeps_tombstones = not is_final or horizon_ms is None or self._now_ms < horizon_ms
         kept = [
             record
             for record in (iter_records(batch) if header.record_count else ())
@@ -163,7 +172,9 @@ class BatchRules:
         ]
         if not kept:
             return self._emptied(header)
-        if horizon_ms is None and any(record.value is None for record in kept):
+        # A tombstone that is not mapped has superseded nothing yet: its time has not begun.
+        is_final = is_final and header.last_offset <= mapped_to
+        if is_final and horizon_ms is None and any(record.value is None for record in kept):
             return self._rebuilt(header, kept, horizon_ms=self._new_horizon())
         if len(kept) == header.record_count:
             return Kept(batch, header.max_timestamp, None)

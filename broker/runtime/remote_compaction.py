@@ -42,8 +42,8 @@ from storage.tiered.remote_compaction import (
     RemotePart,
     Run,
     describe_run,
+    final_below,
     is_current,
-    may_drop_tombstones,
     plan,
     runs_of,
 )
@@ -239,8 +239,9 @@ class RemoteCompaction:
         began_ms = tools.clock.monotonic_ms()
         if not is_current(run, work.lineage, tools.segments.metadata):
             raise OutOfDate(f"somebody else has compacted {self._reign} meanwhile")
-        drops = may_drop_tombstones(tools.segments.metadata.segments(self._reign.id), run)
-        rewrite = partial(work.rewrite, run, now_ms=tools.clock.now_ms(), drops_tombstones=drops)
+        known = tools.segments.metadata.segments(self._reign.id)
+        below = final_below(known, run, self._reign.partition.log.local_log_start_offset)
+        rewrite = partial(work.rewrite, run, now_ms=tools.clock.now_ms(), final_below=below)
         rewritten = await tools.pool.submit(partial(judged, rewrite))
         tools.quota.take(rewritten.size_bytes)
         segment = self._described(work, run, rewritten)

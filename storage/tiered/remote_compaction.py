@@ -20,7 +20,10 @@ where another stopped, and a bucket alone tells. Why that is sound:
 2. *Nothing comes back.* A tombstone may go only when no older record of its key can be read any more, anywhere. Local
    cleaners of tiered logs never take one away, and what is on a disk is a suffix of the log. A pass takes away those
    whose delete horizon is over, which an earlier pass wrote; by then all segments below had been compacted against
-   them, since segments are published in the order of their offsets. From then on older records could come back only out
+   them, since segments are published in the order of their offsets. The time begins when a tombstone has left the
+   leader's disk, where older records may be read until then, and go on remotely once it is gone. (A replica whose
+   retention lags behind the leader's by delete.retention.ms could still show one to who then reads on elsewhere.) From
+   then on older records could come back only out
    of segments that were read before. One as it was copied never hides a compacted one (`metadata_cache.py`); a
    compacted one by a leader that was deposed meanwhile must be published within `LEASE_MS` of its reading, or not at
    all; and while the copy of any segment is under way that reaches below, tombstones stay.
@@ -218,6 +221,9 @@ def is_current(run: Run, lineage: Lineage, metadata: RemoteLogMetadataManager) -
     return True
 
 
-def may_drop_tombstones(segments: Sequence[RemoteSegment], run: Run) -> bool:
-    """Whether no copy is under way that could tell of older records; `run` itself is not begun yet."""
-    return not any(one.state is SegmentState.COPY_STARTED and one.start_offset <= run.end_offset for one in segments)
+def final_below(segments: Sequence[RemoteSegment], run: Run, local_start_offset: int) -> int:
+    """The offset below which a run may drop tombstones: what is on the leader's disk has older records, and so may a
+    copy that is under way; `run` itself is not begun yet.
+    """
+    is_copied = any(one.state is SegmentState.COPY_STARTED and one.start_offset <= run.end_offset for one in segments)
+    return 0 if is_copied else local_start_offset

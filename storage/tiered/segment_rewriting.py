@@ -141,11 +141,11 @@ class RewritingPass:
             raise CorruptRemoteData(f"the transaction index of {link.segment.id} has {len(data)} bytes")
         return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(data)]
 
-    def rewrite(self, run: Run, *, now_ms: int, drops_tombstones: bool) -> Rewritten:
+    def rewrite(self, run: Run, *, now_ms: int, final_below: int) -> Rewritten:
         """Makes the new segment of a run; `publish`ed, the pass goes on with `accept`."""
         try:
             self._clear_directory()
-            return self._rewrite(run, now_ms, drops_tombstones)
+            return self._rewrite(run, now_ms, final_below)
         except OSError as error:
             raise RemoteStorageError(f"remote segments cannot be rewritten on this disk: {error}") from error
 
@@ -164,7 +164,7 @@ class RewritingPass:
             fs.remove_tree(directory)
         fs.make_directory(directory)
 
-    def _rewrite(self, run: Run, now_ms: int, drops_tombstones: bool) -> Rewritten:
+    def _rewrite(self, run: Run, now_ms: int, final_below: int) -> Rewritten:
         self._pending = self._rewriting.copy()
         rules = BatchRules(
             self._offsets,
@@ -173,7 +173,7 @@ class RewritingPass:
             upper_bound=run.end_offset + 1,
             now_ms=now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
-            keeps_tombstones=not drops_tombstones,
+            final_below=final_below,
         )
         new = LogSegment.create(
             self._tools.fs, self._tools.directory, run.start_offset, self._config, created_ms=now_ms
