@@ -23,6 +23,7 @@ from broker.config.definitions import (
 )
 from broker.config.group_config import group_values
 from broker.config.key import ConfigKey, Scope
+from broker.config.tables.topic import LATER_THAN_4_2
 from broker.config.topic_config import topic_values
 from broker.config.values import ConfigType, render_value
 
@@ -62,12 +63,12 @@ class ConfigEntry:
 
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
-    """Every topic config of a topic with these overrides."""
+    """Every topic config of a topic with these overrides; of those that Kafka 4.2 does not know, what is overridden."""
     values = topic_values(overrides, broker)
     return [
         _entry(key, render_value(values[name]), _topic_synonyms(name, overrides, broker))
         for name, key in TOPIC_KEYS.items()
-        if not key.internal
+        if not key.internal and (name not in LATER_THAN_4_2 or name in overrides)
     ]
 
 

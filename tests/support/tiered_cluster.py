@@ -5,6 +5,7 @@ Whoever uses it makes the stores fail; here is asked what is remote by the metad
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -152,7 +153,12 @@ class TieredCluster:
         """Read from the server's disk, whatever its way is like."""
         keys = ObjectKeys(KEY_PREFIX)
         root = self.server.objects
-        found = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+        # What goes while one looks is no error.
+        found = (
+            Path(directory, name).relative_to(root).as_posix()
+            for directory, _, names in os.walk(root)
+            for name in names
+        )
         mine = [key for key in found if key.startswith(KEY_PREFIX + ("" if topic is None else f"{topic}-"))]
         segments = frozenset(key for key in mine if keys.parse(key) is not None)
         return Bucket(segments, frozenset(mine) - segments)
