@@ -5,7 +5,6 @@ Imported only where `remote.log.storage.system.enable` is on: a node without it 
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.clock import Clock
@@ -45,7 +44,6 @@ from broker.runtime.throttle import Throttle
 from broker.runtime.topic_descriptions import TopicDescriptions
 from storage.files import FileSystem, join
 from storage.formatting import random_id
-from storage.log import Log
 from storage.tiered import metadata_snapshot
 from storage.tiered.backoff import Backoff
 from storage.tiered.forgetting_storage import ForgettingStorage
@@ -207,135 +205,183 @@ def build_remote(
     """Join the parts, and have followers begin behind what is remote. Raises ConfigError."""
     dynamic = metadata.config
     static = dynamic.current
-    first = static.log_dirs[0]
-
-    def settings() -> RemoteLogSettings:
-        return log_settings(dynamic.current)
-
-    cache = IndexCache(
-        fs, join(first, INDEX_CACHE), stores.storage, static.remote_log_index_file_cache_total_size_bytes
-    )
-    storage = ForgettingStorage(stores.storage, cache)
-    topic_metadata = _build_metadata(fs, metadata, data, clock, io, loop, spawn)
-    metrics = RemoteStorageMetrics()
-    pools = RemotePools.open(settings())
-    reader_pool = ThreadPool(
-        static.remote_log_reader_threads, static.remote_log_reader_max_pending_tasks, "remote-read", clock=clock
-    )
-    follower_pool = ThreadPool(
-        static.remote_log_manager_follower_thread_pool_size,
-        static.remote_log_reader_max_pending_tasks,
-        "remote-follow",
-        clock=clock,
-    )
-    copying = RemoteSegments(static.node_id, topic_metadata, storage, pools.copier, clock, metrics)
-    expiring = RemoteSegments(static.node_id, topic_metadata, storage, pools.expiration, clock, metrics)
-    quota = CopyQuota(clock, settings, metrics)
-    copy_tools = CopyTools(
+    cache_bytes = static.remote_log_index_file_cache_total_size_bytes
+    joint = _Joint(
         fs=fs,
-        segments=copying,
-        quota=quota,
+        stores=stores,
+        data=data,
+        dynamic=dynamic,
         clock=clock,
-        settings=settings,
-        new_id=random_id,
-        random=random.random,
+        io=io,
+        loop=loop,
+        metadata=_build_metadata(fs, metadata, data, clock, io, loop, spawn),
+        cache=IndexCache(fs, join(static.log_dirs[0], INDEX_CACHE), stores.storage, cache_bytes),
+        metrics=RemoteStorageMetrics(),
+        pools=RemotePools.open(log_settings(static)),
     )
-    compaction_tools = CompactionTools(
-        fs=fs,
-        directory=join(first, COMPACTION_DIRECTORY),
-        storage=storage,
-        segments=RemoteSegments(static.node_id, topic_metadata, storage, pools.compaction, clock, metrics),
-        pool=pools.compaction,
-        quota=quota,
-        throttle=Throttle(clock, lambda: dynamic.current.log_cleaner_io_max_bytes_per_second),
-        dedupe_buffer_bytes=static.log_cleaner_dedupe_buffer_size,
-        load_factor=static.log_cleaner_io_buffer_load_factor,
-        clock=clock,
-        settings=settings,
-        new_id=random_id,
-        random=random.random,
-        metrics=metrics,
-    )
-    expiration_tools = ExpirationTools(
-        segments=expiring,
-        pool=pools.expiration,
-        log_starts=stores.log_starts,
-        remember_start=_remembers(data, io),
-        clock=clock,
-        settings=settings,
-        random=random.random,
-        copying=lambda: (*copy_tools.copying.values(), *compaction_tools.compacting.values()),
-    )
-    manager = RemoteLogManager(
-        HostedPartitions(data.partitions),
-        topic_metadata,
-        topic_metadata,
-        copy_tools,
-        expiration_tools,
-        metrics,
-        loop,
-        compaction_tools if static.log_cleaner_enable else None,
-    )
+    waiting_max = static.remote_log_reader_max_pending_tasks
+    followers = static.remote_log_manager_follower_thread_pool_size
+    reader_pool = ThreadPool(static.remote_log_reader_threads, waiting_max, "remote-read", clock=clock)
+    follower_pool = ThreadPool(followers, waiting_max, "remote-follow", clock=clock)
+    reader = SegmentReader(stores.storage, joint.cache)
+    manager = joint.manager()
     data.partitions.add_listener(manager)
-    leader_starts = LeaderStarts(
-        topic_metadata, stores.storage, stores.read_log_start, pools.expiration, loop, settings, random.random
-    )
+    leader_starts = joint.leader_starts()
     data.partitions.use_tier(leader_starts)
-    descriptions = None
-    if stores.beside is not None:
-        descriptions = TopicDescriptions(
-            stores.beside, data.partitions, stores.cluster_id, pools.expiration, loop, settings, random.random
-        )
+    descriptions = joint.descriptions()
+    if descriptions is not None:
         data.partitions.add_listener(descriptions)
-    reader = SegmentReader(stores.storage, cache)
-    data.fetchers.use_tier(
-        RemoteTierSource(
-            topic_metadata,
-            stores.storage,
-            follower_pool,
-            loop,
-            skips_remote=lambda: dynamic.current.follower_fetch_last_tiered_offset_enable,
-        )
-    )
-    reads = RemoteReads(
-        reader,
-        topic_metadata,
-        reader_pool,
-        loop,
-        data.deadlines,
-        clock,
-        lambda: read_settings(dynamic.current),
-        quota_window_ms=static.remote_log_manager_fetch_quota_window_num
-        * static.remote_log_manager_fetch_quota_window_size_seconds
-        * 1000,
-    )
-    offsets = RemoteOffsets(
-        reader,
-        topic_metadata,
-        reader_pool,
-        loop,
-        data.deadlines,
-        lambda: dynamic.current.remote_list_offsets_request_timeout_ms,
-    )
+    data.fetchers.use_tier(joint.tier_source(follower_pool))
     return RemotePart(
         dynamic,
         stores.storage,
         stores.objects,
-        cache,
-        topic_metadata,
+        joint.cache,
+        joint.metadata,
         manager,
-        pools,
+        joint.pools,
         reader_pool,
         follower_pool,
-        reads,
-        offsets,
+        joint.reads(reader, reader_pool),
+        joint.offsets(reader, reader_pool),
         leader_starts,
         descriptions,
     )
 
 
-def _remembers(data: DataPart, io: BlockingIo) -> Callable[[Log], "asyncio.Future[None]"]:
-    return lambda _log: io.submit(data.log_dirs.write_log_starts)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joint:
+    """What the parts share, and how each is made of it."""
+
+    fs: FileSystem
+    stores: RemoteStores
+    data: DataPart
+    dynamic: DynamicConfig
+    clock: Clock
+    io: BlockingIo
+    loop: asyncio.AbstractEventLoop
+    metadata: TopicRemoteMetadata
+    cache: IndexCache
+    metrics: RemoteStorageMetrics
+    pools: RemotePools
+
+    def settings(self) -> RemoteLogSettings:
+        """As they are now."""
+        return log_settings(self.dynamic.current)
+
+    def manager(self) -> RemoteLogManager:
+        """Copies, expires and compacts. What deletes segments has the cache of indexes forget them."""
+        static = self.dynamic.current
+        storage = ForgettingStorage(self.stores.storage, self.cache)
+        quota = CopyQuota(self.clock, self.settings, self.metrics)
+        copying = self._copying(storage, quota)
+        compaction = self._compaction(storage, quota)
+        expiration = ExpirationTools(
+            segments=self._segments(storage, self.pools.expiration),
+            pool=self.pools.expiration,
+            log_starts=self.stores.log_starts,
+            remember_start=lambda _log: self.io.submit(self.data.log_dirs.write_log_starts),
+            clock=self.clock,
+            settings=self.settings,
+            random=random.random,
+            copying=lambda: (*copying.copying.values(), *compaction.compacting.values()),
+        )
+        return RemoteLogManager(
+            HostedPartitions(self.data.partitions),
+            self.metadata,
+            self.metadata,
+            copying,
+            expiration,
+            self.metrics,
+            self.loop,
+            compaction if static.log_cleaner_enable else None,
+        )
+
+    def _segments(self, storage: RemoteStorageManager, pool: ThreadPool) -> RemoteSegments:
+        return RemoteSegments(self.dynamic.current.node_id, self.metadata, storage, pool, self.clock, self.metrics)
+
+    def _copying(self, storage: RemoteStorageManager, quota: CopyQuota) -> CopyTools:
+        return CopyTools(
+            fs=self.fs,
+            segments=self._segments(storage, self.pools.copier),
+            quota=quota,
+            clock=self.clock,
+            settings=self.settings,
+            new_id=random_id,
+            random=random.random,
+        )
+
+    def _compaction(self, storage: RemoteStorageManager, quota: CopyQuota) -> CompactionTools:
+        static = self.dynamic.current
+        return CompactionTools(
+            fs=self.fs,
+            directory=join(static.log_dirs[0], COMPACTION_DIRECTORY),
+            storage=storage,
+            segments=self._segments(storage, self.pools.compaction),
+            pool=self.pools.compaction,
+            quota=quota,
+            throttle=Throttle(self.clock, lambda: self.dynamic.current.log_cleaner_io_max_bytes_per_second),
+            dedupe_buffer_bytes=static.log_cleaner_dedupe_buffer_size,
+            load_factor=static.log_cleaner_io_buffer_load_factor,
+            clock=self.clock,
+            settings=self.settings,
+            new_id=random_id,
+            random=random.random,
+            metrics=self.metrics,
+        )
+
+    def leader_starts(self) -> LeaderStarts:
+        return LeaderStarts(
+            self.metadata,
+            self.stores.storage,
+            self.stores.read_log_start,
+            self.pools.expiration,
+            self.loop,
+            self.settings,
+            random.random,
+        )
+
+    def descriptions(self) -> TopicDescriptions | None:
+        """None where there is no place for them beside the segments."""
+        beside, pool = self.stores.beside, self.pools.expiration
+        if beside is None:
+            return None
+        return TopicDescriptions(
+            beside, self.data.partitions, self.stores.cluster_id, pool, self.loop, self.settings, random.random
+        )
+
+    def tier_source(self, pool: ThreadPool) -> RemoteTierSource:
+        return RemoteTierSource(
+            self.metadata,
+            self.stores.storage,
+            pool,
+            self.loop,
+            skips_remote=lambda: self.dynamic.current.follower_fetch_last_tiered_offset_enable,
+        )
+
+    def reads(self, reader: SegmentReader, pool: ThreadPool) -> RemoteReads:
+        static = self.dynamic.current
+        window_s = static.remote_log_manager_fetch_quota_window_size_seconds
+        return RemoteReads(
+            reader,
+            self.metadata,
+            pool,
+            self.loop,
+            self.data.deadlines,
+            self.clock,
+            lambda: read_settings(self.dynamic.current),
+            quota_window_ms=static.remote_log_manager_fetch_quota_window_num * window_s * 1000,
+        )
+
+    def offsets(self, reader: SegmentReader, pool: ThreadPool) -> RemoteOffsets:
+        return RemoteOffsets(
+            reader,
+            self.metadata,
+            pool,
+            self.loop,
+            self.data.deadlines,
+            lambda: self.dynamic.current.remote_list_offsets_request_timeout_ms,
+        )
 
 
 def _build_metadata(
