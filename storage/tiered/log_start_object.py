@@ -76,7 +76,9 @@ class LogStartWriter:
     """One leader's, for one partition and one leader epoch. Blocks, and is used by one thread at a time.
 
     `write` is called whenever the leader looks after the partition; it writes what changed, and not more often than
-    every `interval_ms`. What leaders before left is looked up once. `is_deposed`: a later leader has written.
+    every `interval_ms`. What leaders before left is looked up once; while there is nothing, and this one has nothing to
+    say, every `interval_ms` again, since one that does not know yet that it is deposed may still speak. `is_deposed`: a
+    later leader has written.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class LogStartWriter:
         self.is_deposed = False
         self._written: int | None = None
         self._not_before_ms = 0
+        self._is_silent = False
+        self._look_again_ms = 0
 
     def write(self, log_start_offset: int, now_ms: int) -> bool:
         """Whether the store now says `log_start_offset`.
@@ -105,8 +109,9 @@ class LogStartWriter:
         False while a change must wait, and for good when there is an object of a later leader: this one is deposed.
         A log that begins at 0 and never had an object needs none. Raises ObjectStoreError; the next call tries again.
         """
-        if self._older is None:
+        if self._older is None or (self._is_silent and now_ms >= self._look_again_ms):
             self._look()
+            self._look_again_ms = now_ms + self._interval_ms
         if self.is_deposed or log_start_offset == self._written:
             return not self.is_deposed
         if now_ms < self._not_before_ms:
@@ -128,6 +133,7 @@ class LogStartWriter:
         self.is_deposed = bool(terms) and terms[-1] > self._leader_epoch
         self._written = None if terms else 0
         self._older = bool(terms)
+        self._is_silent = not terms and self._leader_epoch > 0
 
     def _put(self, log_start_offset: int, now_ms: int) -> None:
         said = LogStart(
@@ -138,4 +144,5 @@ class LogStartWriter:
             timestamp_ms=now_ms,
         )
         self._object.write(self._leader_epoch, encode_log_start(said))
+        self._is_silent = False
         self._written, self._not_before_ms = log_start_offset, now_ms + self._interval_ms
