@@ -46,16 +46,22 @@ _REFUSALS = {
 
 
 class S3Proxy:
-    """Before the server at `upstream`, on a port that stays the same; a context manager that starts it."""
+    """Before the server at `upstream`, on a port that stays the same; a context manager that starts it.
 
-    def __init__(self, upstream: int, seed: int = 0) -> None:
+    `host` is the address that clients are told; one that is not of loopback is reached from other network namespaces.
+    """
+
+    def __init__(self, upstream: int, seed: int = 0, host: str = "127.0.0.1") -> None:
         (self.port,) = free_ports(1)
-        self._command = [sys.executable, "-m", "tests.support.s3_proxy", str(self.port), str(upstream), str(seed)]
+        self._host = host
+        listened_on = host if host == "127.0.0.1" else "0.0.0.0"
+        own = (listened_on, str(self.port), str(upstream), str(seed))
+        self._command = [sys.executable, "-m", "tests.support.s3_proxy", *own]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self._host}:{self.port}"
 
     def set_share(self, share: float) -> None:
         """So many of the requests from now on meet a fault."""
@@ -172,7 +178,8 @@ async def _relay_chunks(source: asyncio.StreamReader, target: asyncio.StreamWrit
 class _Proxy:
     """State of the process."""
 
-    def __init__(self, port: int, upstream: int, seed: int) -> None:
+    def __init__(self, host: str, port: int, upstream: int, seed: int) -> None:
+        self._host = host
         self._port = port
         self._upstream = upstream
         self._random = random.Random(seed)
@@ -202,7 +209,7 @@ class _Proxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=1 << 18)
+            self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=1 << 18)
 
     def _vanish(self) -> None:
         if self._server is not None:
@@ -285,8 +292,8 @@ async def _refuse(client: asyncio.StreamWriter, status: int, code: str, message:
 
 
 def main() -> None:
-    port, upstream, seed = map(int, sys.argv[1:])
-    asyncio.run(_Proxy(port, upstream, seed).obey())
+    host, *numbers = sys.argv[1:]
+    asyncio.run(_Proxy(host, *map(int, numbers)).obey())
 
 
 if __name__ == "__main__":
