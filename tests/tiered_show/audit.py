@@ -7,7 +7,7 @@ from storage.tiered.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.partition_states import partition_states
 from tests.support.replicated_load import admin_of
-from tests.support.tiered_cluster import TieredCluster, clipped
+from tests.support.tier_view import TierView, clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Audit:
     faults: list[str]
 
 
-def audit(tier: TieredCluster, topic: str, *, deep: bool) -> Audit:
+def audit(tier: TierView, topic: str, *, deep: bool) -> Audit:
     """Collects what is left over, and then compares. Nothing is produced any more."""
     collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
     verified = tier.remote("verify", "--grace-ms", "0", *(["--deep"] if deep else []), check=False).strip()
@@ -48,7 +48,7 @@ def audit(tier: TieredCluster, topic: str, *, deep: bool) -> Audit:
     )
 
 
-def described(tier: TieredCluster, topic: str) -> list[dict[str, int]]:
+def described(tier: TierView, topic: str) -> list[dict[str, int]]:
     """What `ottla remote describe` says of each partition, by ListOffsets and DescribeLogDirs."""
     rows = tier.remote_json("describe", "--topic", topic)
     assert isinstance(rows, list)
@@ -64,7 +64,7 @@ def bounds_faults(row: dict[str, int]) -> list[str]:
     return [f"partition {row['partition']} begins, is local, is remote to, ends at {bounds}"]
 
 
-def epoch_faults(tier: TieredCluster, topic: str) -> list[str]:
+def epoch_faults(tier: TierView, topic: str) -> list[str]:
     """Every finished segment tells the history of its leader's checkpoint, and together they leave no gap."""
     states = partition_states(admin_of(tier.bootstrap), topic)
     segments = [each for each in tier.segments(topic) if each.state is SegmentState.COPY_FINISHED]

@@ -1,0 +1,142 @@
+"""What can be seen of a tier from outside: the metadata topic, the objects, the bounds of logs, the disks of brokers.
+
+Whoever runs brokers and a store derives from `TierView` and says where they are.
+"""
+
+import contextlib
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.cli.tiering.cluster import Cluster, LogBounds
+from broker.cli.tiering.metadata_topic import MetadataTopic
+from broker.client import Client, ClientConfig
+from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+from tests.support.ottla_node import run_ottla
+
+KEY_PREFIX = "tier/"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Keys by what they are for."""
+
+    segments: frozenset[str]
+    others: frozenset[str]
+
+
+class TierView(ABC):
+    """Objects are named with KEY_PREFIX."""
+
+    @property
+    @abstractmethod
+    def bootstrap(self) -> str:
+        """Of the brokers that run."""
+
+    @property
+    @abstractmethod
+    def objects(self) -> Path:
+        """Where the objects are, as files named for their keys."""
+
+    @property
+    @abstractmethod
+    def tool_settings(self) -> Mapping[str, str]:
+        """By which tools find the store, on a straight way."""
+
+    @abstractmethod
+    def data_directory(self, broker_id: int) -> Path:
+        """Of a broker's logs."""
+
+    # ---- topics
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Client]:
+        with Client(ClientConfig.parse(self.bootstrap)) as client:
+            yield client
+
+    def bounds(self, topic: str) -> dict[int, LogBounds]:
+        """By ListOffsets, as the leaders have them."""
+        with self.client() as client:
+            return dict(Cluster(client).bounds(topic))
+
+    # ---- what is remote
+
+    def segments(self, topic: str | None = None) -> list[RemoteSegment]:
+        """All that the metadata topic tells of now, of one topic or of all, in whatever state."""
+        with self.client() as client:
+            metadata = MetadataTopic(client, lambda: time.time_ns() // 1_000_000)
+            known = list(metadata.catch_up_all()) if metadata.exists() else []
+        return [
+            segment for each in known if topic in (None, each.partition.topic) for segment in each.segments.segments()
+        ]
+
+    def finished(self, topic: str, partition: int = 0) -> list[RemoteSegment]:
+        """By their start."""
+        found = [
+            each
+            for each in self.segments(topic)
+            if each.state is SegmentState.COPY_FINISHED and each.id.partition.partition == partition
+        ]
+        return sorted(found, key=lambda each: each.start_offset)
+
+    def bucket(self, topic: str | None = None) -> Bucket:
+        """Read from the store's disk, whatever its way is like."""
+        keys = ObjectKeys(KEY_PREFIX)
+        # What goes while one looks is no error.
+        found = (
+            Path(directory, name).relative_to(self.objects).as_posix()
+            for directory, _, names in os.walk(self.objects)
+            for name in names
+        )
+        mine = [key for key in found if key.startswith(KEY_PREFIX + ("" if topic is None else f"{topic}-"))]
+        segments = frozenset(key for key in mine if keys.parse(key) is not None)
+        return Bucket(segments, frozenset(mine) - segments)
+
+    def expected_objects(self, topic: str | None = None) -> frozenset[str]:
+        """What must be there, and nothing more: three objects for each finished segment."""
+        keys = ObjectKeys(KEY_PREFIX)
+        finished = (each for each in self.segments(topic) if each.state is SegmentState.COPY_FINISHED)
+        return frozenset(keys.key(each, suffix) for each in finished for suffix in ObjectSuffix)
+
+    def remote(self, command: str, *arguments: str, check: bool = True) -> str:
+        """`ottla remote`, on the straight way to the store."""
+        overrides = [part for key, value in self.tool_settings.items() for part in ("--override", f"{key}={value}")]
+        given = ("--bootstrap-server", self.bootstrap, *overrides, *arguments)
+        done = run_ottla("remote", command, *given, check=check, timeout_s=1800)
+        return done.stdout + done.stderr
+
+    def remote_json(self, command: str, *arguments: str) -> object:
+        return json.loads(self.remote(command, "--json", *arguments))
+
+    # ---- disks
+
+    def partition_directory(self, broker_id: int, topic: str, partition: int = 0) -> Path:
+        return self.data_directory(broker_id) / f"{topic}-{partition}"
+
+    def local_bytes(self, broker_id: int, topic: str, partition: int = 0) -> int:
+        """Of the segments of a replica; 0 for one that is deleted right now."""
+        size = 0
+        for path in self.partition_directory(broker_id, topic, partition).glob("*.log"):
+            with contextlib.suppress(FileNotFoundError):
+                size += path.stat().st_size
+        return size
+
+    def leader_epochs(self, broker_id: int, topic: str, partition: int = 0) -> list[tuple[int, int]]:
+        """Epochs and where they begin, as the replica's checkpoint has them."""
+        text = (self.partition_directory(broker_id, topic, partition) / "leader-epoch-checkpoint").read_text()
+        return [(int(epoch), int(offset)) for epoch, offset in (line.split() for line in text.splitlines()[2:])]
+
+
+def clipped(epochs: list[tuple[int, int]], first: int, last: int) -> tuple[tuple[int, int], ...]:
+    """The epochs of the offsets from `first` to `last`, the first one beginning at `first`."""
+    ends = [start for _, start in epochs[1:]] + [last + 1]
+    return tuple(
+        (epoch, max(start, first))
+        for (epoch, start), end in zip(epochs, ends, strict=True)
+        if max(start, first) < min(end, last + 1)
+    )
