@@ -31,7 +31,8 @@ class S3Settings:
     """Times are in milliseconds, sizes in bytes. Raises ValueError with one sentence that names the key."""
 
     bucket_name: str
-    region: str
+    region: str | None
+    """None: what the SDK finds in the environment or its own files."""
     endpoint_url: str | None = None
     path_style_access_enabled: bool | None = None
     """None: virtual hosts at AWS, paths at an endpoint of one's own."""
@@ -66,7 +67,7 @@ class S3Settings:
     def _refuse_shape(self) -> str | None:
         if not self.bucket_name:
             return "storage.s3.bucket.name must not be empty"
-        if not self.region:
+        if self.region == "":
             return "storage.s3.region must not be empty"
         if self.server_side_encryption not in (None, *_ENCRYPTIONS):
             return f"storage.s3.server.side.encryption must be one of {', '.join(_ENCRYPTIONS)}"
