@@ -32,7 +32,7 @@ from broker.metrics.requests import RequestMetrics
 from broker.net.request import Answer, Dispatch, Request
 from broker.net.server import Server
 from broker.node.controller import build_controller_dispatcher, build_registrar, build_watch
-from broker.node.data import DataPart, build_data, load_logs, set_aside_strays
+from broker.node.data import DataPart, build_data, load_logs, set_aside_strays, settle_duplicates
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.front import advertised_endpoints, build_dispatcher, open_ports
 from broker.node.metadata import MetadataPart, build_metadata
@@ -218,6 +218,7 @@ class Node:
         remote = await self._build_remote(directories, metadata, data)
         self._register(directories, metadata, data, lifecycle, remote)
         await self._unless_ended(lifecycle.wait_caught_up())
+        await self._settle_duplicates(directories, metadata, data)
         self._take_up_roles(directories, metadata, data, lifecycle, remote)
         self._exposition = Exposition(
             [
@@ -303,6 +304,14 @@ class Node:
         self._undo.callback(assignments.close)
         self._spawn(lifecycle.run())
         self._undo.push_async_callback(self._leave, data, lifecycle, remote)
+
+    async def _settle_duplicates(self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart) -> None:
+        """Not earlier, since metadata of another time may name another directory."""
+        if directories.log_dirs.contested:
+            image = metadata.cache.image
+            config_of = partial(metadata.config.log_config, image)
+            broker_id = self._config.node_id
+            await asyncio.to_thread(settle_duplicates, data.store, directories.log_dirs, config_of, image, broker_id)
 
     def _take_up_roles(
         self,

@@ -180,8 +180,11 @@ class LogCleaner:
         """Forgets a log that is gone. Raises OSError."""
         self.abort(log)
         self._uncleanable.discard(_key(log))
-        directory = parent(log.directory)
-        if self._checkpoints.get(directory, {}).pop(_key(log), None) is not None:
+        self.forget(parent(log.directory), _key(log))
+
+    def forget(self, directory: str, partition: TopicPartition) -> None:
+        """Forgets how far the log of a partition was cleaned that was in a directory. Raises OSError."""
+        if self._checkpoints.get(directory, {}).pop(partition, None) is not None:
             write_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE), self._checkpoints[directory])
 
     def _checkpoint(self, log: Log) -> int:

@@ -8,6 +8,10 @@ shutdown says that they do not.
 Order at start: lock, meta.properties, take the marker away, read checkpoints, open the logs. At the end: flush and
 close the logs, write checkpoints, then the marker, then unlock.
 
+A replica may have been given a new log while the directory of its old one was offline. When that directory is back,
+both are found. Neither is opened (`contested`) before somebody who knows says which one it is (`settle`), and what the
+checkpoints say of them is kept until then.
+
 Threads. The registry changes on the thread that owns the logs. What says that it blocks may run on another; two such
 calls for one directory must not overlap, which one IO thread guarantees.
 """
@@ -16,6 +20,7 @@ import contextlib
 import errno
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,6 +33,7 @@ from storage.checkpoints import (
     RECOVERY_POINT_FILE,
     TopicPartition,
     read_offsets,
+    read_topic_id,
     write_offsets,
 )
 from storage.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
@@ -81,10 +87,13 @@ class NotALog(StorageError):
 
 
 class DuplicateLog(StorageError):
-    """Two log directories hold the same partition, and nothing says which is the one."""
+    """Log directories hold the same partition, and nothing says which is the one."""
 
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(f"{first} and {second} hold the same topic partition; move one of them away before starting.")
+    def __init__(self, paths: Iterable[str]) -> None:
+        super().__init__(
+            f"{' and '.join(paths)} hold the same topic partition, and the metadata of the cluster does not say which"
+            " one counts; move all but one away before starting."
+        )
 
 
 class NoLogDir(StorageError):
@@ -124,12 +133,17 @@ class Checkpoints(NamedTuple):
     high_watermarks: Mapping[TopicPartition, int]
 
 
-class _Found(NamedTuple):
-    """A log that is to be opened."""
+_CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
+"""In the order of the fields of Checkpoints."""
+
+
+class FoundLog(NamedTuple):
+    """A log that is to be opened. `topic_id` is that of its files, and only read where there are several."""
 
     directory: LogDir
     path: str
     partition: TopicPartition
+    topic_id: Uuid | None = None
 
 
 ConfigOf = Callable[[str], LogConfig]
@@ -157,6 +171,9 @@ class LogDirs:
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, LogDir] = {}
         self._preferred: dict[TopicPartition, LogDir] = {}
+        self._contested: dict[TopicPartition, list[FoundLog]] = {}
+        self._unopened: dict[str, dict[TopicPartition, int]] = {}
+        """What the offset checkpoints hold of contested logs, by path."""
         self._checkpointing = threading.Lock()
         self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
         """What the offset checkpoints hold, by path: most of the time they need not be written again."""
@@ -235,24 +252,29 @@ class LogDirs:
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def load(self, config_of: ConfigOf, *, now_ms: int, threads_per_directory: int = 1) -> None:
-        """Opens every log there is, recovering what needs it; directories in parallel if there may be threads.
+        """Opens every log there is but contested ones, recovering what needs it; in parallel if there may be threads.
 
-        Blocks. Raises NotALog, DuplicateLog, NoLogDir.
+        Blocks. Raises NotALog, NoLogDir.
         """
         found = [entry for directory in self.online for entry in self._find(directory)]
-        _refuse_duplicates(found)
+        for entry in _repeated(found):
+            self._guarded(entry.directory, self._contest, entry)
         for directory in self.online:
-            mine = [entry for entry in found if entry.directory is directory]
+            mine = [entry for entry in found if entry.directory is directory and entry.partition not in self._contested]
             self._guarded(directory, self._load_directory, mine, config_of, now_ms, threads_per_directory)
         self._require_one()
 
-    def _find(self, directory: LogDir) -> list[_Found]:
+    def _contest(self, _directory: LogDir, entry: FoundLog) -> None:
+        found = entry._replace(topic_id=read_topic_id(self._fs, entry.path))
+        self._contested.setdefault(entry.partition, []).append(found)
+
+    def _find(self, directory: LogDir) -> list[FoundLog]:
         """The logs of a directory; notes what else there is. An IO error takes it offline."""
-        found: list[_Found] = []
+        found: list[FoundLog] = []
         self._guarded(directory, self._sort_names, found)
         return found
 
-    def _sort_names(self, directory: LogDir, found: list[_Found]) -> None:
+    def _sort_names(self, directory: LogDir, found: list[FoundLog]) -> None:
         for name in self._fs.list(directory.path):
             path = join(directory.path, name)
             if name in NOT_LOGS or not self._fs.is_directory(path):
@@ -263,15 +285,16 @@ class LogDirs:
             elif name.endswith((STRAY_SUFFIX, FUTURE_SUFFIX)):
                 directory.kept_aside.append(path)
             else:
-                found.append(_Found(directory, path, partition))
+                found.append(FoundLog(directory, path, partition))
 
     def _load_directory(
-        self, directory: LogDir, found: Sequence[_Found], config_of: ConfigOf, now_ms: int, threads: int
+        self, directory: LogDir, found: Sequence[FoundLog], config_of: ConfigOf, now_ms: int, threads: int
     ) -> None:
         directory.previous_epoch = take_marker(self._fs, directory.path)
         checkpoints = self._read_checkpoints(directory)
+        self._keep_of_contested(directory, checkpoints)
 
-        def open_one(entry: _Found) -> Log:
+        def open_one(entry: FoundLog) -> Log:
             return self._open_log(entry, config_of(entry.partition.topic), checkpoints, now_ms)
 
         for log in _map_in_threads(open_one, found, threads):
@@ -281,11 +304,12 @@ class LogDirs:
 
     def _read_checkpoints(self, directory: LogDir) -> Checkpoints:
         """A recovery-point or log-start file that does not parse costs a longer recovery, not the directory."""
-        return Checkpoints(
-            self._read_or_empty(directory, RECOVERY_POINT_FILE),
-            self._read_or_empty(directory, LOG_START_OFFSET_FILE),
-            self._read_or_empty(directory, HIGH_WATERMARK_FILE),
-        )
+        return Checkpoints(*(self._read_or_empty(directory, name) for name in _CHECKPOINT_FILES))
+
+    def _keep_of_contested(self, directory: LogDir, checkpoints: Checkpoints) -> None:
+        for name, offsets in zip(_CHECKPOINT_FILES, checkpoints, strict=True):
+            kept = {partition: offset for partition, offset in offsets.items() if partition in self._contested}
+            self._unopened[join(directory.path, name)] = kept
 
     def _read_or_empty(self, directory: LogDir, name: str) -> Mapping[TopicPartition, int]:
         path = join(directory.path, name)
@@ -295,7 +319,7 @@ class LogDirs:
             return {}
         return self._on_disk[path]
 
-    def _open_log(self, entry: _Found, config: LogConfig, checkpoints: Checkpoints, now_ms: int) -> Log:
+    def _open_log(self, entry: FoundLog, config: LogConfig, checkpoints: Checkpoints, now_ms: int) -> Log:
         log = Log.open(
             self._fs,
             entry.path,
@@ -317,6 +341,40 @@ class LogDirs:
             return UNKNOWN_BROKER_EPOCH
         epoch = epochs.pop()
         return UNKNOWN_BROKER_EPOCH if epoch is None else epoch
+
+    # -- logs of the same partition in several directories -----------------------------------------------------------
+
+    @property
+    def contested(self) -> Mapping[TopicPartition, Sequence[FoundLog]]:
+        """Partitions of which several logs were found. None of them is open, or in the registry, before `settle`."""
+        return self._contested
+
+    def settle(self, partition: TopicPartition, chosen: FoundLog | None, config: LogConfig, *, now_ms: int) -> None:
+        """Opens the log that counts of a contested partition, and sets the others aside (`-stray`), all if None does.
+
+        The others go first, so that a crash leaves no more than there were. Blocks. What belongs to a directory that
+        failed meanwhile is left as it is.
+        """
+        for found in self._contested.pop(partition):
+            if found is not chosen and found.directory.is_online:
+                self._guarded(found.directory, self._set_aside_unopened, found)
+        if chosen is not None and chosen.directory.is_online:
+            self._guarded(chosen.directory, self._open_chosen, chosen, config, now_ms)
+
+    def _set_aside_unopened(self, directory: LogDir, found: FoundLog) -> None:
+        directory.kept_aside.append(self._rename_aside(found.path, found.partition, STRAY_SUFFIX))
+        self._take_unopened(found)
+        self._write_checkpoints(directory)
+
+    def _open_chosen(self, directory: LogDir, chosen: FoundLog, config: LogConfig, now_ms: int) -> None:
+        self._register(self._open_log(chosen, config, self._take_unopened(chosen), now_ms), directory)
+        self._write_checkpoints(directory)
+
+    def _take_unopened(self, found: FoundLog) -> Checkpoints:
+        """What the checkpoints say of one log; they forget it."""
+        each = (self._unopened[join(found.directory.path, name)] for name in _CHECKPOINT_FILES)
+        taken = [(offsets, offsets.pop(found.partition, None)) for offsets in each]
+        return Checkpoints(*({} if offset is None else {found.partition: offset} for _, offset in taken))
 
     # -- logs ------------------------------------------------------------------------------------------------------
 
@@ -489,6 +547,7 @@ class LogDirs:
         with self._checkpointing:
             values = ((TopicPartition(log.topic, log.partition), value_of(log)) for log in self.logs_in(directory))
             known = {partition: value for partition, value in values if value is not None}
+            known |= self._unopened.get(path, {})
             if self._on_disk.get(path) != known:
                 self._on_disk.pop(path, None)
                 write_offsets(self._fs, path, known)
@@ -550,7 +609,12 @@ class LogDirs:
             return  # The logs were never read: whether they are whole is not known.
         if directory.is_loaded:
             self._write_checkpoints(directory)
+        if not directory.was_clean and self._holds_unopened(directory):
+            return
         write_marker(self._fs, directory.path, broker_epoch)
+
+    def _holds_unopened(self, directory: LogDir) -> bool:
+        return any(found.directory is directory for logs in self._contested.values() for found in logs)
 
     def _unlock(self) -> None:
         for directory in self.directories:
@@ -570,12 +634,10 @@ def _partition_of(path: str) -> TopicPartition:
         raise NotALog(path) from None
 
 
-def _refuse_duplicates(found: Iterable[_Found]) -> None:
-    seen: dict[TopicPartition, str] = {}
-    for entry in found:
-        first = seen.setdefault(entry.partition, entry.path)
-        if first != entry.path:
-            raise DuplicateLog(first, entry.path)
+def _repeated(found: Sequence[FoundLog]) -> list[FoundLog]:
+    """Those of which there is another of the same partition."""
+    counts = Counter(entry.partition for entry in found)
+    return [entry for entry in found if counts[entry.partition] > 1]
 
 
 def _start_to_remember(log: Log) -> int | None:

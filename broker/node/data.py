@@ -14,6 +14,7 @@ from broker.net.peer import TcpConnect
 from broker.replication.fetch_plan import FetcherSettings
 from broker.runtime.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller_channel import ControllerChannel
+from broker.runtime.duplicate_logs import log_that_counts
 from broker.runtime.dynamic_config import DynamicConfig
 from broker.runtime.fetch_transport import NetworkFetchTransport
 from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
@@ -34,6 +35,7 @@ from broker.runtime.shard_runtime import ShardRuntime
 from broker.runtime.waiters import Deadlines
 from protocol.records.compression import Codec
 from storage.cleaner import LogCleaner
+from storage.config import LogConfig
 from storage.files import FileSystem
 from storage.log_dirs import LogDirs
 from storage.removals import PendingRemovals
@@ -70,6 +72,22 @@ def load_logs(log_dirs: LogDirs, config: DynamicConfig, image: MetadataImage, no
         now_ms=now_ms,
         threads_per_directory=config.current.num_recovery_threads_per_data_dir,
     )
+
+
+def settle_duplicates(
+    store: LogStore, log_dirs: LogDirs, config_of: Callable[[str], LogConfig], image: MetadataImage, broker_id: int
+) -> None:
+    """Open what counts of logs that several directories have of one partition, and set the others aside. Blocks.
+
+    To be asked of an image that holds this node's present registration, and before `set_aside_strays`. Raises
+    DuplicateLog, with everything as it was.
+    """
+    chosen = {
+        partition: log_that_counts(found, image.topics.by_name(partition.topic), broker_id)
+        for partition, found in log_dirs.contested.items()
+    }
+    for partition, log in chosen.items():
+        store.settle(partition, log, config_of(partition.topic))
 
 
 def set_aside_strays(store: LogStore, log_dirs: LogDirs, image: MetadataImage, broker_id: int) -> None:

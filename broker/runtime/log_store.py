@@ -19,7 +19,7 @@ from storage.cleaner import LogCleaner
 from storage.config import LogConfig
 from storage.errors import LogDirFailure
 from storage.log import Log
-from storage.log_dirs import LogDir, LogDirs, NoLogDir
+from storage.log_dirs import FoundLog, LogDir, LogDirs, NoLogDir
 from storage.removals import PendingRemovals
 from storage.tier_start import TierStart
 
@@ -95,6 +95,15 @@ class LogStore:
         """The log, if it is there, with the high watermark of its checkpoint."""
         log = self._log_dirs.get(TopicPartition(topic, index))
         return None if log is None or log in self._leaving else log
+
+    def settle(self, partition: TopicPartition, chosen: FoundLog | None, config: LogConfig) -> None:
+        """Open the log that counts of several found, and keep the others aside. Blocks; before anything else is done
+        with logs."""
+        for found in self._log_dirs.contested[partition]:
+            if found is not chosen and found.directory.is_online:
+                _log.warning("set aside a log that another one has replaced", log=found.path)
+                self._cleaner.forget(found.directory.path, partition)
+        self._log_dirs.settle(partition, chosen, config, now_ms=self._clock.now_ms())
 
     def may_create(self, directory_id: Uuid) -> bool:
         """Whether a log that is not here can be new. With a directory offline it may be there, and then another one

@@ -1,5 +1,7 @@
 """Log directories that fail under leaders and followers, share the logs, or hold what belongs there no more."""
 
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.integration
 OFFLINE_DIRECTORIES = "kafka_log_logmanager_offlinelogdirectorycount"
 OFFLINE_REPLICAS = "kafka_server_replicamanager_offlinereplicacount"
 UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
+IMAGE_OF_T_0 = "/image/topics/byName/t/0"
 VALUE = bytes(100_000)
 
 
@@ -23,6 +26,11 @@ def homes(directory: Path, topic: str) -> list[int]:
     return sorted(
         int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-*") if path.name.count(".") == 0
     )
+
+
+def directory_id(directory: Path) -> str:
+    lines = (directory / "meta.properties").read_text().splitlines()
+    return next(line for line in lines if line.startswith("directory.id=")).partition("=")[2].replace("\\", "")
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
@@ -60,6 +68,26 @@ def test_logs_are_spread_over_the_directories(tmp_path: Path) -> None:
         assert [len(homes(directory, "t")) for directory in dirs] == [3, 3, 3]
         told = cluster.ottla("log-dirs", "--describe", "--topic-list", "t")
         assert all(str(directory) in told for directory in dirs)
+
+
+def test_of_a_log_in_two_directories_that_one_goes_on_which_the_metadata_names(tmp_path: Path) -> None:
+    """As when a disk comes back that had failed before its replica went to the other one."""
+    dirs = [tmp_path / name for name in ("a", "b")]
+    with BrokerCluster(tmp_path, brokers=1, each={1: {"log.dirs": ",".join(map(str, dirs))}}) as cluster:
+        create_topic(cluster.bootstrap, "t", 2, 1)
+        for index in range(2):
+            produce(cluster.bootstrap, "t", [b"kept"], partition=index)
+        ((home, other),) = [(home, other) for home, other in (dirs, dirs[::-1]) if (home / "t-0").exists()]
+        identity = re.escape(directory_id(home))
+        until(lambda: re.search(f"directories=.{identity}", cluster.ottla("metadata-shell", "cat", IMAGE_OF_T_0)))
+        cluster[1].terminate()
+        shutil.copytree(home / "t-0", other / "t-0")
+        cluster.start(1)
+        assert "set aside a log that another one has replaced" in cluster[1].log_text
+        assert consume_all(cluster.bootstrap, "t", 0) == consume_all(cluster.bootstrap, "t", 1) == [b"kept"]
+        assert homes(home, "t") == [0]
+        assert homes(other, "t") == [1]
+        assert len(list(other.glob("t-0.*-stray"))) == 1
 
 
 @pytest.fixture

@@ -14,13 +14,14 @@ from storage.checkpoints import (
     RECOVERY_POINT_FILE,
     TopicPartition,
     read_offsets,
+    write_offsets,
 )
 from storage.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from storage.config import LogConfig
 from storage.errors import CorruptCheckpoint, LogDirFailure
 from storage.files import OsFileSystem, join, write_file
 from storage.log import Log
-from storage.log_dirs import DuplicateLog, LogDir, LogDirLocked, LogDirs, NoLogDir, NotALog, lock_directory
+from storage.log_dirs import LogDir, LogDirLocked, LogDirs, NoLogDir, NotALog, lock_directory
 from storage.meta_properties import MetaProperties, MetaPropertiesMismatch, write_meta_properties
 from tests.support.memory_files import MemoryFileSystem
 
@@ -322,13 +323,77 @@ def test_a_directory_that_is_no_log_stops_the_start_with_one_sentence() -> None:
         node.start()
 
 
-def test_the_same_partition_in_two_directories_stops_the_start() -> None:
+@pytest.fixture
+def twice() -> Node:
+    """t-0 in both directories, with 2 records in a and 3 in b; b was offline when a got its log."""
     node = Node("a", "b")
-    for path in ("a/t-0", "b/t-0"):
-        node.fs.make_directory(path)
+    node.create(T1)
+    append(node.create(T0), 3)
+    assert node.dirs.get(T0).directory == "b/t-0"  # type: ignore[union-attr]
     node.stop()
-    with pytest.raises(DuplicateLog, match="a/t-0 and b/t-0"):
-        node.start()
+    node.fs.rename("b/t-0", "b/lost+found")
+    node.start()
+    node.dirs.prefer(T0, node.dirs.directories[0])
+    append(node.create(T0), 2)
+    node.stop()
+    node.fs.rename("b/lost+found", "b/t-0")
+    write_offsets(node.fs, join("b", HIGH_WATERMARK_FILE), {T0: 3})  # as that disk was when it failed
+    node.start()
+    return node
+
+
+def test_of_a_partition_in_two_directories_nothing_is_opened_before_that_is_settled(twice: Node) -> None:
+    assert [log.name for log in twice.dirs] == ["t-1"]
+    found = twice.dirs.contested[T0]
+    assert [(log.path, log.topic_id) for log in found] == [("a/t-0", TOPIC_ID), ("b/t-0", TOPIC_ID)]
+    assert twice.dirs.home_of(T0) is None
+
+
+@pytest.mark.parametrize(("chosen", "end"), [(0, 2), (1, 3)])
+def test_one_of_two_logs_is_opened_and_the_other_one_kept_aside(twice: Node, chosen: int, end: int) -> None:
+    twice.dirs.settle(T0, twice.dirs.contested[T0][chosen], LogConfig(), now_ms=NOW_MS)
+    log = twice.dirs.get(T0)
+    assert log is not None
+    assert (log.log_end_offset, log.high_watermark) == (end, end), "as the checkpoints have it"
+    assert twice.dirs.home_of(T0) is twice.dirs.directories[chosen]
+    (aside,) = twice.dirs.directories[1 - chosen].kept_aside
+    assert twice.fs.exists(join(aside, "00000000000000000000.log"))
+    assert not twice.dirs.contested
+    twice.stop()
+    twice.start()
+    assert not twice.dirs.contested
+    assert {log.name for log in twice.dirs} == {"t-0", "t-1"}
+
+
+def test_none_of_two_logs_may_count(twice: Node) -> None:
+    twice.dirs.settle(T0, None, LogConfig(), now_ms=NOW_MS)
+    assert twice.dirs.get(T0) is None
+    assert [len(directory.kept_aside) for directory in twice.dirs.directories] == [1, 1]
+    assert T0 not in read_offsets(twice.fs, join("b", HIGH_WATERMARK_FILE))
+
+
+def test_a_stop_before_that_is_settled_forgets_nothing(twice: Node) -> None:
+    twice.stop()
+    assert read_offsets(twice.fs, join("b", HIGH_WATERMARK_FILE))[T0] == 3
+    twice.start()
+    assert len(twice.dirs.contested[T0]) == 2
+    assert all(directory.was_clean for directory in twice.dirs.directories)
+
+
+def test_logs_that_were_not_recovered_are_not_called_clean(twice: Node) -> None:
+    twice.crash()
+    twice.start()
+    twice.stop()
+    assert not any(twice.fs.exists(join(path, CLEAN_SHUTDOWN_FILE)) for path in twice.paths)
+
+
+def test_a_directory_that_fails_takes_its_claim_with_it(twice: Node) -> None:
+    first, second = twice.dirs.contested[T0]
+    twice.dirs.fail(first.directory, OSError(errno.EIO, "gone"))
+    twice.dirs.settle(T0, first, LogConfig(), now_ms=NOW_MS)
+    assert twice.dirs.get(T0) is None
+    assert second.directory.kept_aside
+    assert twice.fs.exists("a/t-0")
 
 
 def test_a_truncation_writes_the_recovery_point_first() -> None:

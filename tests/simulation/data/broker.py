@@ -23,7 +23,7 @@ from broker.metadata.image_difference import difference
 from broker.metadata.loader import MetadataLoader, Publication, RecordBatch
 from broker.metadata.slices import finish
 from broker.net.peer import Endpoint
-from broker.node.data import set_aside_strays
+from broker.node.data import set_aside_strays, settle_duplicates
 from broker.replication.fetch_plan import FetcherSettings
 from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller_driver import MetadataPublisher
@@ -190,7 +190,7 @@ class Broker:
         node.disk.is_starting = True
         log_dirs.load(partial(self._config, image), now_ms=self.process.now_ms())
         node.disk.is_starting = False
-        node.recovered = {ReplicaName(log.topic, log.partition): log.log_end_offset for log in log_dirs}
+        self._note_recovered(log_dirs)
         self.lifecycle = lifecycle = self._build_lifecycle(log_dirs)
         self.data = data = DataPart(self, log_dirs, failures, lifecycle)
         self._add_publisher(lifecycle)
@@ -202,8 +202,16 @@ class Broker:
         if not node.is_leaving:
             self.around.wires.listen(node.endpoint, self)
 
+    def _note_recovered(self, log_dirs: LogDirs) -> None:
+        self.node.recovered = {ReplicaName(log.topic, log.partition): log.log_end_offset for log in log_dirs}
+
     def _take_up_roles(self, data: "DataPart") -> None:
         """Once the metadata holds the own registration."""
+        image = self.cache.image
+        self.node.disk.is_starting = True
+        settle_duplicates(data.store, data.log_dirs, partial(self._config, image), image, self.node.id)
+        self.node.disk.is_starting = False
+        self._note_recovered(data.log_dirs)
         set_aside_strays(data.store, data.log_dirs, self.cache.image, self.node.id)
         for publisher in (data.fetchers, data.partitions):
             self._add_publisher(publisher)

@@ -26,15 +26,17 @@ def worker() -> Iterator[Pool]:
         yield pool
 
 
-def regression_seeds() -> list[int]:
+def regression_seeds() -> list[tuple[int, int]]:
+    """With the number of events of each."""
     lines = Path(__file__).with_name("regression_seeds.txt").read_text().splitlines()
-    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+    first_words = [line.split()[0].partition(":") for line in lines if line and not line.startswith("#")]
+    return [(int(seed), int(events or EVENTS)) for seed, _, events in first_words]
 
 
-def run_all(worker: Pool, seeds: Iterable[int]) -> Counter[str]:
+def run_all(worker: Pool, seeds: Iterable[tuple[int, int]]) -> Counter[str]:
     """What they saw together; the first violation fails the test."""
     seen: Counter[str] = Counter()
-    for result in worker.imap(run_job, [(seed, EVENTS) for seed in seeds]):
+    for result in worker.imap(run_job, seeds):
         assert result.found is None, f"{result.found}\nreplay with: make sim PLANE=data SEED={result.seed}"
         assert result.events >= EVENTS
         seen.update(result.counts.by_name)
@@ -63,7 +65,7 @@ def test_a_seed_is_one_history_whatever_the_hash_seed() -> None:
 
 
 def test_some_seeds_hold_every_rule_and_see_everything(worker: Pool) -> None:
-    seen = run_all(worker, FAST_SEEDS)
+    seen = run_all(worker, ((seed, EVENTS) for seed in FAST_SEEDS))
     assert all(seen[name] > 0 for name in Counts.NAMES), seen
 
 
@@ -74,7 +76,7 @@ def test_seeds_that_once_found_something_hold(worker: Pool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fifth", range(5))
 def test_a_thousand_seeds_hold_every_rule(fifth: int, worker: Pool) -> None:
-    seen = run_all(worker, SLOW_SEEDS[fifth * 200 : (fifth + 1) * 200])
+    seen = run_all(worker, ((seed, EVENTS) for seed in SLOW_SEEDS[fifth * 200 : (fifth + 1) * 200]))
     assert all(seen[name] > 0 for name in Counts.NAMES), seen
 
 
