@@ -1,0 +1,152 @@
+"""Columns of byte strings that lie somewhere in one buffer, and how they are copied together without a step for each.
+
+Where values are copied they are taken by length: all of one length at a time, as items of that many bytes. Metadata has
+few lengths (a replica list of three is always twelve bytes), so this costs some ten nanoseconds a value.
+"""
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_MAX_LENGTHS: Final = 64
+"""More lengths than this are rather copied byte by byte."""
+
+
+class Strings(NamedTuple):
+    """Byte strings in `pool`: each begins at its start and has its length."""
+
+    pool: Bytes
+    starts: Ints
+    lengths: Ints
+
+    def take(self, rows: Ints | Bools) -> "Strings":
+        """Those of some rows, in their order; nothing is copied."""
+        return Strings(self.pool, self.starts[rows], self.lengths[rows])
+
+    def joined(self) -> Bytes:
+        """The strings one behind the other."""
+        return take_bytes(self.pool, self.starts, self.lengths)
+
+    def array(self, type: pa.DataType | None = None, nulls: Bools | None = None) -> pa.Array:
+        """As an Arrow array, binary by default."""
+        return binary_array(self.joined(), self.lengths, type, nulls)
+
+    def value(self, row: int) -> bytes:
+        start = int(self.starts[row])
+        return self.pool[start : start + int(self.lengths[row])].tobytes()
+
+
+def strings_of(column: pa.Array | pa.ChunkedArray) -> Strings:
+    """The values of a binary, string or fixed-size binary column where they lie; null is empty."""
+    array = flat(column)
+    if pa.types.is_fixed_size_binary(array.type):
+        return _fixed_strings(array)
+    _, offsets, data = array.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    pool = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return Strings(pool, bounds[:-1], bounds[1:] - bounds[:-1])
+
+
+def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    if isinstance(column, pa.ChunkedArray):
+        if column.num_chunks == 1:
+            return column.chunk(0)
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> Ints:
+    """The values of a column of integers; whatever lies there where one is null."""
+    array = flat(column)
+    values = array.buffers()[1]
+    if values is None:
+        return np.zeros(len(array), np.int64)
+    width = np.dtype(f"i{array.type.bit_width // 8}")
+    return np.frombuffer(values, width)[array.offset : array.offset + len(array)].astype(np.int64)
+
+
+def booleans(column: pa.Array | pa.ChunkedArray) -> Bools:
+    """The values of a column of booleans without nulls."""
+    values: Bools = flat(column).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return values
+
+
+def is_null(column: pa.Array | pa.ChunkedArray) -> Bools:
+    """Where a column has no value."""
+    return booleans(flat(column).is_null())
+
+
+def int_array(values: npt.NDArray[Any], type: pa.DataType, nulls: Bools | None = None) -> pa.Array:
+    """An Arrow array of integers, null where told."""
+    return pa.array(values.astype(type.to_pandas_dtype(), copy=False), type, mask=nulls)
+
+
+def binary_array(
+    data: bytes | Bytes, lengths: Ints, type: pa.DataType | None = None, nulls: Bools | None = None
+) -> pa.Array:
+    """An Arrow array of the strings that lie one behind the other in `data`. A null has no bytes."""
+    bounds = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=bounds[1:])
+    kind = pa.binary() if type is None else type
+    return pa.Array.from_buffers(kind, len(lengths), [_validity(nulls), pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def fixed_array(data: Bytes, width: int, nulls: Bools | None = None) -> pa.Array:
+    """An Arrow array of strings of `width` bytes; nulls have their bytes too."""
+    count = len(data) // width
+    return pa.Array.from_buffers(pa.binary(width), count, [_validity(nulls), pa.py_buffer(np.ascontiguousarray(data))])
+
+
+def take_bytes(pool: Bytes, starts: Ints, lengths: Ints) -> Bytes:
+    """The strings at these places, one behind the other."""
+    ends = np.cumsum(lengths)
+    out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    put_bytes(out, ends - lengths, pool, starts, lengths)
+    return out
+
+
+def put_bytes(out: Bytes, places: Ints, pool: Bytes, starts: Ints, lengths: Ints) -> None:
+    """Copy strings to their places in `out`."""
+    sizes = np.unique(lengths)
+    if len(sizes) > _MAX_LENGTHS:
+        _put_one_by_one(out, places, pool, starts, lengths)
+        return
+    for size in sizes.tolist():
+        if size:
+            rows = slice(None) if len(sizes) == 1 else np.flatnonzero(lengths == size)
+            items(out, size)[places[rows]] = items(pool, size)[starts[rows]]
+
+
+def items(pool: Bytes, size: int) -> npt.NDArray[Any]:
+    """A view of a buffer as overlapping items of `size` bytes, indexed by where they begin."""
+    count = max(0, len(pool) - size + 1)
+    return np.ndarray((count,), f"V{size}", pool.data if count else b"", strides=(1,))
+
+
+def integers_at(pool: Bytes, places: Ints, size: int = 4) -> Ints:
+    """The signed big-endian integers that begin at these places."""
+    return items(pool, size)[places].view(f">i{size}").astype(np.int64)
+
+
+def _put_one_by_one(out: Bytes, places: Ints, pool: Bytes, starts: Ints, lengths: Ints) -> None:
+    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    out[np.repeat(places, lengths) + within] = pool[np.repeat(starts, lengths) + within]
+
+
+def _fixed_strings(array: pa.Array) -> Strings:
+    width = array.type.byte_width
+    data = array.buffers()[1]
+    pool = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    starts = (np.arange(len(array), dtype=np.int64) + array.offset) * width
+    return Strings(pool, starts, np.full(len(array), width, np.int64))
+
+
+def _validity(nulls: Bools | None) -> pa.Buffer | None:
+    return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))

@@ -1,0 +1,57 @@
+"""Which of the rows that a worker has are to be folded."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.metadata.byte_columns import Bools, numbers
+from spark_jobs.metadata.log_rows import FROM_LOG, FROM_SNAPSHOT
+from spark_jobs.metadata.summary import Summary
+from spark_jobs.metadata.transactions import TransactionPlan, plan
+
+
+@dataclass(frozen=True, slots=True)
+class FoldContext:
+    """The same for all sections of a step.
+
+    `start`: the end of the state that the step begins with; rows below it were folded before. `end`: rows from there on
+    wait, see `transactions.py`. `aborted`: ranges of offsets [first, end) to leave out. `snapshot_end`: the end of the
+    snapshot that comes with the rows and replaces the state, in every section, with rows or without; -1 for none, or
+    where the state is as new. `with_changes`: whether changes are wanted as rows.
+    """
+
+    start: int
+    end: int
+    aborted: tuple[tuple[int, int], ...] = ()
+    snapshot_end: int = -1
+    with_changes: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a snapshot takes the place of the state."""
+        return self.snapshot_end >= 0
+
+
+def context_of(summary: Summary, *, start: int, with_changes: bool) -> tuple[FoldContext, TransactionPlan]:
+    """The context for rows of this (merged) summary on top of a state that ends at `start`, and their transactions.
+
+    `plan.stable_end` is where the state ends afterwards. Raises InvalidMetadata as `transactions.plan`.
+    """
+    snapshot_end = summary.snapshot_end if summary.snapshot_end > start else -1
+    first = max(start, snapshot_end)
+    transactions = plan(summary.markers, start=first, end=max(first, summary.end))
+    return FoldContext(start, transactions.stable_end, transactions.aborted, snapshot_end, with_changes), transactions
+
+
+def rows_to_fold(rows: pa.Table, context: FoldContext) -> pa.Table:
+    """The rows that change the state, those of a snapshot among them."""
+    offsets, origins = numbers(rows.column("offset")), numbers(rows.column("origin"))
+    mine: Bools = (
+        (origins == FROM_LOG) & (offsets >= max(context.start, context.snapshot_end)) & (offsets < context.end)
+    )
+    for first, end in context.aborted:
+        mine &= (offsets < first) | (offsets >= end)
+    if context.replaces:
+        mine |= (origins == FROM_SNAPSHOT) & (offsets == context.snapshot_end - 1)
+    return rows if mine.all() else rows.filter(pa.array(np.ascontiguousarray(mine)))

@@ -1,0 +1,248 @@
+"""Record batches of the metadata log as rows: one for each record, data and control alike.
+
+Owns the schema of the rows and how batches become them. Does not know what records mean, but for the one topic that a
+record names, by which rows are dealt out to sections.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from broker.metadata.snapshot_codec import TOPIC_BUCKET_BITS
+from protocol.messages.metadata_records import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from protocol.primitives import Buffer
+from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
+from protocol.records.compiled import record_code
+from protocol.records.compression import Codec
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from protocol.records.reader import iter_records
+from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, binary_array, booleans, items, numbers, strings_of
+from spark_jobs.metadata.frame_heads import MalformedLog, UnknownRecord, frame_heads, known
+
+__all__ = ["MalformedLog", "UnknownRecord"]
+
+FROM_LOG: Final = 0
+FROM_SNAPSHOT: Final = 1
+TOPIC_SECTIONS: Final = 1 << TOPIC_BUCKET_BITS
+REGISTRY: Final = TOPIC_SECTIONS
+"""The section of everything that is not a topic or a partition, and of the names of topics."""
+ALL_SECTIONS: Final = tuple(range(TOPIC_SECTIONS + 1))
+NO_SECTION: Final = -1
+
+LOG_ROWS: Final = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int32(), nullable=False),
+        pa.field("timestamp_ms", pa.int64(), nullable=False),
+        pa.field("batch_end", pa.int64(), nullable=False),
+        pa.field("is_control", pa.bool_(), nullable=False),
+        pa.field("key", pa.int16(), nullable=False),
+        pa.field("version", pa.int16(), nullable=False),
+        pa.field("section", pa.int16(), nullable=False),
+        pa.field("frame", pa.binary(), nullable=False),
+        pa.field("origin", pa.int8(), nullable=False),
+    ]
+)
+"""`epoch` and `timestamp_ms` (the maximum) are those of the batch, `batch_end` is the offset after it. For a data
+record `key` and `version` are its own and `frame` is the whole value; for a control record `key` is the control type,
+`version` that of the control record's key, and `frame` its value. `section`: 0 to 31 if the record names one topic id,
+else -1. `origin`: 0 from the log; 1 from a snapshot, all whose rows then bear the offset of the last record for which
+it stands.
+"""
+
+_TOPIC_ID_SIZE: Final = 16
+_ID_BEHIND_INDEX: Final = (PartitionRecord.API_KEY, PartitionChangeRecord.API_KEY)
+_CONTROL_HEAD: Final = 4
+
+
+def rows_of(data: Buffer, *, start: int, end: int, origin: int = FROM_LOG) -> pa.RecordBatch:
+    """The records of whole batches, magic 2, compressed or not, as LOG_ROWS with start <= offset < end.
+
+    An incomplete batch at the end of `data` is left out, since answers to fetches have them; batches outside the bounds
+    are not opened. With `origin` FROM_SNAPSHOT, `data` is a part of a snapshot that stands for the records below `end`:
+    all its rows are given, at offset `end` - 1, and `start` means nothing.
+
+    Raises MalformedLog for bytes that are no batches, a wrong CRC, offsets that leave a gap, and frames without a head;
+    UnknownRecord for a key or version beyond int16.
+    """
+    batches = [each for each in _batches(data) if origin == FROM_SNAPSHOT or each.overlaps(start, end)]
+    rows = _rows(batches)
+    if origin == FROM_SNAPSHOT:
+        return _set(_set(_set(rows, "offset", end - 1), "batch_end", end), "origin", origin)
+    if batches and (batches[0].header.base_offset < start or batches[-1].header.next_offset > end):
+        offsets = numbers(rows.column("offset"))
+        return rows.filter(pa.array((offsets >= start) & (offsets < end)))
+    return rows
+
+
+def data_rows(rows: pa.Table) -> pa.Table:
+    """The rows without those of control records."""
+    control = booleans(rows.column("is_control"))
+    return rows.filter(pa.array(~control)) if control.any() else rows
+
+
+def section_rows(rows: pa.Table, section: int) -> pa.Table:
+    """The rows that concern a section: what `fold_section` or, for REGISTRY, `fold_registry` takes in."""
+    sections, keys = numbers(rows.column("section")), numbers(rows.column("key"))
+    if section == REGISTRY:
+        mine = (sections == NO_SECTION) | (keys == TopicRecord.API_KEY) | (keys == RemoveTopicRecord.API_KEY)
+    else:
+        mine = (sections == section) | (keys == ClearElrRecord.API_KEY)
+    mine &= ~booleans(rows.column("is_control"))
+    return rows if mine.all() else rows.filter(pa.array(mine))
+
+
+class _Batch(NamedTuple):
+    data: Buffer
+    position: int
+    header: BatchHeader
+
+    def overlaps(self, start: int, end: int) -> bool:
+        return self.header.base_offset < end and self.header.next_offset > start
+
+    def values(self) -> list[bytes | None]:
+        """The values of its records. Raises MalformedLog."""
+        header, where = self.header, f"the batch at offset {self.header.base_offset}"
+        if not crc_is_valid(self.data, self.position, header.size):
+            raise MalformedLog(f"{where} has a wrong CRC")
+        try:
+            values = self._control_values() if header.is_control else self._data_values()
+        except (MalformedBatch, MalformedRecords) as error:
+            raise MalformedLog(f"{where} does not parse: {error}") from error
+        if len(values) != header.record_count or len(values) != header.next_offset - header.base_offset:
+            raise MalformedLog(f"{where} has {len(values)} records for {header.last_offset_delta + 1} offsets")
+        return values
+
+    def _data_values(self) -> list[bytes | None]:
+        if self.header.codec != Codec.NONE:
+            return [record.value for record in iter_records(self.data, self.position)]
+        code = record_code()
+        view = memoryview(self.data)[self.position : self.position + self.header.size]
+        try:
+            return [record.value for record in code.reader(view)]
+        except (code.corrupt, ValueError, IndexError, OverflowError, MemoryError) as error:
+            raise MalformedRecords(str(error)) from error
+
+    def _control_values(self) -> list[bytes | None]:
+        """Each with the four bytes of its key in front."""
+        records = list(iter_records(self.data, self.position))
+        if any(record.key is None or len(record.key) < _CONTROL_HEAD for record in records):
+            raise MalformedRecords("the key of a control record is too short")
+        return [(record.key or b"")[:_CONTROL_HEAD] + (record.value or b"") for record in records]
+
+
+def _batches(data: Buffer) -> Iterator[_Batch]:
+    expected = None
+    try:
+        for position, header in iter_headers(data):
+            if expected is not None and header.base_offset != expected:
+                raise MalformedLog(f"a batch begins at offset {header.base_offset} where {expected} was to come")
+            expected = header.next_offset
+            yield _Batch(data, position, header)
+    except MalformedBatch as error:
+        raise MalformedLog(str(error)) from error
+
+
+def _rows(batches: Sequence[_Batch]) -> pa.RecordBatch:
+    values: list[bytes | None] = []
+    for batch in batches:
+        values += batch.values()
+    lengths, data = _joined(values, batches)
+    counts = np.array([each.header.record_count for each in batches], np.int64)
+    bases = np.array([each.header.base_offset for each in batches], np.int64)
+    firsts = np.cumsum(counts) - counts
+    offsets = np.arange(len(values), dtype=np.int64) + np.repeat(bases - firsts, counts)
+    control = np.repeat(np.array([each.header.is_control for each in batches], np.bool_), counts)
+    frames, keys, versions, sections = _heads(_strings(data, lengths), control, offsets)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets),
+            pa.array(np.repeat(np.array([each.header.leader_epoch for each in batches], np.int32), counts)),
+            pa.array(np.repeat(np.array([each.header.max_timestamp for each in batches], np.int64), counts)),
+            pa.array(np.repeat(bases + counts, counts)),
+            pa.array(control),
+            pa.array(keys.astype(np.int16)),
+            pa.array(versions.astype(np.int16)),
+            pa.array(sections.astype(np.int16)),
+            frames,
+            pa.array(np.zeros(len(values), np.int8)),
+        ],
+        schema=LOG_ROWS,
+    )
+
+
+def _joined(values: Sequence[bytes | None], batches: Sequence[_Batch]) -> tuple[Ints, bytes]:
+    """(lengths, the values one behind the other)."""
+    present = cast(Sequence[bytes], values)
+    if None in values:
+        first, last = batches[0].header.base_offset, batches[-1].header.last_offset
+        raise MalformedLog(f"a record between offsets {first} and {last} has no value")
+    return np.fromiter(map(len, present), np.int64, len(present)), b"".join(present)
+
+
+def _strings(data: bytes, lengths: Ints) -> Strings:
+    return Strings(np.frombuffer(data, np.uint8), np.cumsum(lengths) - lengths, lengths)
+
+
+def _heads(values: Strings, control: Bools, offsets: Ints) -> tuple[pa.Array, Ints, Ints, Ints]:
+    """(frames, keys, versions, sections)."""
+    sections = np.full(len(offsets), NO_SECTION, np.int64)
+    keys, versions = np.zeros_like(sections), np.zeros_like(sections)
+    frames = values
+    if control.any():
+        rows = np.flatnonzero(control)
+        places = values.starts[rows]
+        keys[rows] = items(values.pool, 2)[places + 2].view(">i2")
+        versions[rows] = items(values.pool, 2)[places].view(">i2")
+        head = np.where(control, _CONTROL_HEAD, 0)
+        frames = Strings(values.pool, values.starts + head, values.lengths - head)
+    rows = np.flatnonzero(~control)
+    data = frames.take(rows)
+    keys[rows], versions[rows], bodies = frame_heads(data, offsets[rows])
+    sections[rows] = _sections(data, keys[rows], versions[rows], bodies, offsets[rows])
+    array = frames.array() if control.any() else binary_array(values.pool, values.lengths)
+    return array, keys, versions, sections
+
+
+def _sections(frames: Strings, keys: Ints, versions: Ints, bodies: Ints, offsets: Ints) -> Ints:
+    """By the first byte of the topic id, which lies behind the index of a partition, or behind the name of a topic."""
+    ids = bodies.copy()
+    ids[np.isin(keys, _ID_BEHIND_INDEX)] += 4
+    names = np.flatnonzero(keys == TopicRecord.API_KEY)
+    ids[names] += _string_sizes(frames, bodies, names)
+    has_id = known(keys, versions) & np.isin(keys, (*_ID_BEHIND_INDEX, TopicRecord.API_KEY, RemoveTopicRecord.API_KEY))
+    short = np.flatnonzero(has_id & (ids + _TOPIC_ID_SIZE > frames.starts + frames.lengths))
+    if len(short):
+        raise MalformedLog(f"the record at offset {offsets[short[0]]} is cut short")
+    sections = np.full(len(keys), NO_SECTION, np.int64)
+    sections[has_id] = frames.pool[ids[has_id]] >> (8 - TOPIC_BUCKET_BITS)
+    return sections
+
+
+def _string_sizes(frames: Strings, bodies: Ints, rows: Ints) -> Ints:
+    """Bytes of the compact strings with which bodies begin: their length + 1 as a varint of one or two bytes, and they
+    themselves. Nonsense for what is cut short, which is then too long for its frame.
+    """
+    last = len(frames.pool) - 1
+    first = frames.pool[np.minimum(bodies[rows], last)].astype(np.int64)
+    second = frames.pool[np.minimum(bodies[rows] + 1, last)].astype(np.int64)
+    return np.where(first < 0x80, first, (first & 0x7F) + (second << 7) + 1)
+
+
+def _set(rows: pa.RecordBatch, name: str, value: int) -> pa.RecordBatch:
+    index = LOG_ROWS.get_field_index(name)
+    field = LOG_ROWS.field(index)
+    return rows.set_column(index, field, pa.array(np.full(len(rows), value, field.type.to_pandas_dtype())))
+
+
+def frames_of(rows: pa.Table) -> Strings:
+    """The frames of rows, where they lie."""
+    return strings_of(rows.column("frame"))

@@ -1,0 +1,182 @@
+"""From folded state to the bytes of a snapshot, as `broker.metadata.snapshot_codec` defines them.
+
+Sections are encoded apart from each other, each with base offsets from 0; put together, only those offsets change,
+which the CRC does not cover. The opening batch and the registry are written by the node's own code.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from broker.metadata.image import Provenance
+from broker.metadata.metadata_version import MetadataVersion
+from broker.metadata.snapshot_codec import InvalidSnapshot, SnapshotReading, image_batches
+from broker.metadata.topic_image import TopicsImage
+from protocol.compiler import encode_bytes
+from protocol.messages.common_records import SnapshotFooterRecord
+from protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord, RegisterControllerRecord
+from protocol.primitives import Buffer
+from protocol.records.batch import iter_headers, parse_header
+from protocol.records.compression import Codec
+from protocol.records.control import ControlType, control_batch
+from protocol.records.quorum_control import ControlState
+from protocol.records.reader import iter_records
+from spark_jobs.metadata.byte_columns import Strings
+from spark_jobs.metadata.frame_heads import MalformedLog, UnknownRecord, frame_heads, require_known
+from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS
+from spark_jobs.metadata.partition_frames import section_batches
+from spark_jobs.metadata.registry import Registry
+
+_BASE_OFFSET: Final = struct.Struct(">q")
+_BEFORE_TOPICS: Final = (FeatureLevelRecord.API_KEY, RegisterBrokerRecord.API_KEY, RegisterControllerRecord.API_KEY)
+_CONTROL_VERSION: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeContext:
+    """What all batches of a snapshot have in common: the metadata.version as of its end, the epoch and the timestamp of
+    the last record below it, and the codec of data batches."""
+
+    version: MetadataVersion
+    epoch: int
+    timestamp_ms: int
+    codec: Codec = Codec.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSection:
+    """Whole batches one behind the other, with base offsets from 0; the sizes in bytes and the records of each."""
+
+    section: int
+    batches: Buffer
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(self.counts)
+
+    @classmethod
+    def of(cls, section: int, batches: Buffer) -> "EncodedSection":
+        """Sizes and counts read from the batches' headers, for those that were kept as bytes alone."""
+        headers = [header for _, header in iter_headers(batches)]
+        return cls(section, batches, tuple(each.size for each in headers), tuple(each.record_count for each in headers))
+
+
+class EncodedRegistry(NamedTuple):
+    """The opening control batch, what comes before the topics, what comes after them, and the footer's context."""
+
+    opening: bytes
+    before: EncodedSection
+    after: EncodedSection
+    epoch: int
+    timestamp_ms: int
+
+
+class ReadBack(NamedTuple):
+    """What a snapshot that was read and found whole says of itself. `records` counts those of metadata."""
+
+    epoch: int
+    last_contained_log_timestamp: int
+    control: ControlState | None
+    records: int
+    size: int
+
+
+def encode_section(section: int, state: pa.Table, context: EncodeContext) -> EncodedSection:
+    """The batches of a section of topics, 0 to 31, from its SECTION_STATE; no batches of an empty one."""
+    batches = section_batches(state, context.version, context.epoch, context.timestamp_ms, context.codec)
+    return EncodedSection.of(section, batches)
+
+
+def encode_registry(registry: Registry, control: ControlState | None, context: EncodeContext) -> EncodedRegistry:
+    """The opening batch, with `control` as of the snapshot's end, and the batches before and behind the topics."""
+    provenance = Provenance(-1, context.epoch, context.timestamp_ms)
+    image = registry.image._replace(provenance=provenance, topics=TopicsImage())
+    opening, *batches, _footer = filter(None, image_batches(image, control, codec=context.codec))
+    before = [each for each in batches if _first_key(each) in _BEFORE_TOPICS]
+    after = batches[len(before) :]
+    return EncodedRegistry(
+        opening,
+        EncodedSection.of(REGISTRY, b"".join(before)),
+        EncodedSection.of(REGISTRY, b"".join(after)),
+        context.epoch,
+        context.timestamp_ms,
+    )
+
+
+def assemble(registry: EncodedRegistry, sections: Iterable[EncodedSection]) -> Iterator[Buffer]:
+    """The bytes of the snapshot in pieces, exactly those that a node writes. `sections` of topics in their order; those
+    without records may be left out. They are taken one by one, so no more than one need be in memory.
+
+    Raises ValueError for sections out of order.
+    """
+    yield registry.opening
+    offset = parse_header(registry.opening).record_count
+    yield from _placed(registry.before, offset)
+    offset += registry.before.records
+    last = -1
+    for section in sections:
+        if not last < section.section < TOPIC_SECTIONS:
+            raise ValueError(f"section {section.section} follows section {last}")
+        last = section.section
+        yield from _placed(section, offset)
+        offset += section.records
+    yield from _placed(registry.after, offset)
+    offset += registry.after.records
+    footer = encode_bytes(SnapshotFooterRecord(), _CONTROL_VERSION)
+    yield control_batch(
+        [(ControlType.SNAPSHOT_FOOTER, footer)],
+        registry.timestamp_ms,
+        base_offset=offset,
+        leader_epoch=registry.epoch,
+    )
+
+
+def read_back(chunks: Iterable[Buffer]) -> ReadBack:
+    """Read a snapshot in pieces of any size and check it as a node would, down to the heads of its records.
+
+    Raises InvalidSnapshot for anything but a whole snapshot of records that this program knows.
+    """
+    reading = SnapshotReading()
+    records = size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        for frames in reading.feed(chunk):
+            _check(frames, records)
+            records += len(frames)
+    reading.end()
+    return ReadBack(reading.epoch, reading.last_timestamp_ms, reading.control, records, size)
+
+
+def _check(frames: list[bytes], first: int) -> None:
+    lengths = np.fromiter(map(len, frames), np.int64, len(frames))
+    places = np.arange(first, first + len(frames))
+    strings = Strings(np.frombuffer(b"".join(frames), np.uint8), np.cumsum(lengths) - lengths, lengths)
+    try:
+        heads = frame_heads(strings, places)
+        require_known(heads.keys, heads.versions, places)
+    except (MalformedLog, UnknownRecord) as error:
+        raise InvalidSnapshot(str(error)) from error
+
+
+def _placed(section: EncodedSection, offset: int) -> Iterator[Buffer]:
+    """The batches with their offsets in the file."""
+    view = memoryview(section.batches)
+    position = 0
+    for size, count in zip(section.sizes, section.counts, strict=True):
+        yield _BASE_OFFSET.pack(offset)
+        yield view[position + _BASE_OFFSET.size : position + size]
+        position += size
+        offset += count
+
+
+def _first_key(batch: bytes) -> int:
+    """The key of a batch's first record."""
+    frame = next(iter_records(batch)).value or b""
+    lengths = np.array([len(frame)])
+    return int(frame_heads(Strings(np.frombuffer(frame, np.uint8), np.array([0]), lengths), np.array([0])).keys[0])

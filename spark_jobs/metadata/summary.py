@@ -1,0 +1,148 @@
+"""What a job must know of a run of rows before it folds them, small enough to be collected from many workers."""
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from protocol.messages.metadata_records import ClearElrRecord, RemoveTopicRecord, TopicRecord
+from protocol.records.control import ControlType, control_batch
+from protocol.records.quorum_control import ControlState, control_records, read_control_state
+from spark_jobs.metadata.byte_columns import booleans, numbers, strings_of
+from spark_jobs.metadata.frame_heads import require_known
+from spark_jobs.metadata.log_rows import ALL_SECTIONS, FROM_LOG, FROM_SNAPSHOT, NO_SECTION, REGISTRY, TOPIC_SECTIONS
+from spark_jobs.metadata.transactions import MARKERS, Marker
+
+
+class ControlRow(NamedTuple):
+    """A control record: its offset, type (a number, for types of later versions too), value, and where it came from."""
+
+    offset: int
+    type: int
+    value: bytes
+    origin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of rows: `end` is the offset after their last batch, `epoch` and `timestamp_ms` are that batch's (-1 of none).
+
+    `records` and `frame_bytes` count the data records that came from the log and the bytes of their frames. `sections`
+    are those that have rows to fold, REGISTRY among them,
+    all where there is a snapshot. `snapshot_end` is the end offset of the snapshot that rows
+    came from, -1 if none did. Control rows and markers are in order of offsets once merged.
+    """
+
+    end: int = -1
+    epoch: int = -1
+    timestamp_ms: int = -1
+    records: int = 0
+    frame_bytes: int = 0
+    sections: tuple[int, ...] = ()
+    control: tuple[ControlRow, ...] = ()
+    markers: tuple[Marker, ...] = ()
+    snapshot_end: int = -1
+
+    def to_json(self) -> bytes:
+        """As bytes, for a row that goes from a worker to the driver."""
+        control = [(row.offset, row.type, base64.b64encode(row.value).decode(), row.origin) for row in self.control]
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(fields | {"control": control}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "Summary":
+        fields: dict[str, Any] = json.loads(data)
+        return cls(
+            **fields
+            | {
+                "sections": tuple(fields["sections"]),
+                "control": tuple(
+                    ControlRow(offset, type, base64.b64decode(value), origin)
+                    for offset, type, value, origin in fields["control"]
+                ),
+                "markers": tuple(Marker(*each) for each in fields["markers"]),
+            }
+        )
+
+
+def summarize(rows: pa.Table | pa.RecordBatch) -> Summary:
+    """The summary of LOG_ROWS. Raises UnknownRecord for the first record that this program does not know."""
+    if len(rows) == 0:
+        return Summary()
+    names = ("offset", "key", "version", "section", "origin", "batch_end")
+    offsets, keys, versions, sections, origins, ends = (numbers(rows.column(name)) for name in names)
+    control = booleans(rows.column("is_control"))
+    require_known(keys[~control], versions[~control], offsets[~control])
+    last = int(np.argmax(offsets))
+    counted = ~control & (origins == FROM_LOG)
+    frames = strings_of(rows.column("frame"))
+    markers = np.flatnonzero(~control & np.isin(keys, MARKERS))
+    snapshots = ends[origins == FROM_SNAPSHOT]
+    return Summary(
+        end=int(ends[last]),
+        epoch=int(numbers(rows.column("epoch"))[last]),
+        timestamp_ms=int(numbers(rows.column("timestamp_ms"))[last]),
+        records=int(counted.sum()),
+        frame_bytes=int(frames.lengths[counted].sum()),
+        sections=ALL_SECTIONS if len(snapshots) else _touched(sections[~control], keys[~control]),
+        control=tuple(
+            ControlRow(int(offsets[row]), int(keys[row]), frames.value(row), int(origins[row]))
+            for row in np.flatnonzero(control).tolist()
+        ),
+        markers=tuple(Marker(int(offsets[row]), int(keys[row])) for row in markers.tolist()),
+        snapshot_end=int(snapshots.max()) if len(snapshots) else -1,
+    )
+
+
+def merge(summaries: Iterable[Summary]) -> Summary:
+    """The summary of all the rows, whatever the order in which their parts come."""
+    parts = [each for each in summaries if each.end >= 0]
+    if not parts:
+        return Summary()
+    return replace(
+        max(parts, key=lambda each: each.end),
+        records=sum(each.records for each in parts),
+        frame_bytes=sum(each.frame_bytes for each in parts),
+        sections=tuple(sorted({section for each in parts for section in each.sections})),
+        control=tuple(sorted((row for each in parts for row in each.control), key=lambda row: row.offset)),
+        markers=tuple(sorted(marker for each in parts for marker in each.markers)),
+        snapshot_end=max(each.snapshot_end for each in parts),
+    )
+
+
+def control_after(before: ControlState | None, rows: Sequence[ControlRow]) -> ControlState | None:
+    """What control records establish, in order of offsets, on top of what was before; a snapshot's replace that.
+
+    Raises MalformedRecords for one that does not parse.
+    """
+    snapshot = max((row.offset for row in rows if row.origin == FROM_SNAPSHOT), default=-1)
+    state = before if snapshot < 0 else None
+    for row in rows:
+        is_of_snapshot = row.origin == FROM_SNAPSHOT and row.offset == snapshot
+        is_known = row.type in (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
+        if is_known and (is_of_snapshot or (row.origin == FROM_LOG and row.offset > snapshot)):
+            state = read_control_state(control_batch([(ControlType(row.type), row.value)], 0), 0, state)
+    return state
+
+
+def control_to_bytes(control: ControlState | None) -> bytes:
+    """A control state as bytes, to be kept beside a state; none for no state."""
+    return b"" if control is None else control_batch(control_records(control), 0)
+
+
+def control_from_bytes(data: bytes) -> ControlState | None:
+    """The control state again. Raises MalformedRecords."""
+    return read_control_state(data, 0, None) if data else None
+
+
+def _touched(sections: np.ndarray[Any, Any], keys: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    touched = set(np.unique(sections).tolist())
+    if (keys == ClearElrRecord.API_KEY).any():
+        touched.update(range(TOPIC_SECTIONS))
+    if NO_SECTION in touched or np.isin(keys, (TopicRecord.API_KEY, RemoveTopicRecord.API_KEY)).any():
+        touched.add(REGISTRY)
+    return tuple(sorted(touched - {NO_SECTION}))
