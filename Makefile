@@ -23,7 +23,7 @@ $(BIN)/.installed: pyproject.toml
 	@touch $@
 
 $(BIN)/.installed-test: $(BIN)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test]'
 	@touch $@
 
 up: $(BIN)/.installed  ## start a local cluster in the foreground (NODES=3 DIR=./data PORT=9092)
@@ -52,8 +52,8 @@ interop: $(BIN)/.installed-test  ## Apache Kafka's tools, Java client and admin 
 bench: $(BIN)/.installed-test  ## the benchmark table against Apache Kafka: build/bench/report.md
 	$(BIN)/python -m tests.benchmarks
 
-sim: $(BIN)/.installed-test  ## simulate quorums and brokers on bad disks, clocks and networks (SEEDS=1000 PLANE=both), or replay (SEED=n)
-	$(BIN)/python -m tests.simulation --plane $(or $(PLANE),both) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+sim: $(BIN)/.installed-test  ## simulate quorums, brokers and tiers on bad disks, clocks, networks and stores (SEEDS=1000 PLANE=all), or replay (SEED=n)
+	$(BIN)/python -m tests.simulation --plane $(or $(PLANE),all) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 chaos: $(BIN)/.installed-test  ## kill, pause and partition three brokers under load, and check every record (MINUTES=10, ARGS=...)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(ARGS)

@@ -1,0 +1,75 @@
+"""The Spark session of every job here, and whether this machine can have one.
+
+What is set here is what the jobs need to be right or bearable; where they run, and with how much memory, is for
+`spark-submit`, `spark-defaults.conf` and the environment to say, which all go first. Executors need what the driver
+has: `pip install 'ottla[spark]'` in their image, or in the environment that `PYSPARK_PYTHON` names.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+OLDEST_JAVA: Final = 17
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    # The rows are few columns of bytes: copies between JVM and Python are Arrow's, in batches of this many.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # A state for each section is folded by itself; to split or join these tasks by size would only cost time.
+    "spark.sql.adaptive.enabled": "false",
+    # The source's rows have no expressions worth compiling; a micro-batch would spend more time on that than on rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+    "spark.log.level": "ERROR",
+}
+_VERSION: Final = re.compile(r'version "(\d+)')
+
+
+@cache
+def unavailable_reason() -> str | None:
+    """Why Spark cannot run on this machine, in a sentence; None if it can."""
+    java = _java()
+    if java is None:
+        return f"Spark needs Java {OLDEST_JAVA}, and there is no java on PATH nor a JAVA_HOME."
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = _VERSION.search(told.stderr + told.stdout)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        return f"Spark needs Java {OLDEST_JAVA}, and {java} is {found[1] if found else 'not saying what it is'}."
+    return None
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java")
+
+
+def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of this process, made if there is none. What the environment sets is kept.
+
+    Workers run the interpreter that runs this, unless the environment names another.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    submitted = _submitted()
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        if key not in submitted:
+            builder = builder.config(key, value)
+    # PySpark itself asks for Spark's own bars, on any terminal; a job shows its progress in its own words.
+    return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+def _submitted() -> frozenset[str]:
+    """What `spark-submit --conf` or spark-defaults.conf sets: known to the JVM, and a builder's setting would win."""
+    SparkContext._ensure_initialized()
+    return frozenset(key for key, _ in SparkConf().getAll())
