@@ -14,7 +14,7 @@ from broker.cli.options import client_options, json_option, key_value
 from broker.cli.output import print_json
 from broker.cli.session import session
 from broker.cli.tiering.auditing import Auditing
-from broker.cli.tiering.bucket import Bucket, open_bucket
+from broker.cli.tiering.bucket import Bucket, create_bucket, open_bucket
 from broker.cli.tiering.cluster import Cluster
 from broker.cli.tiering.describing import Row, print_rows, row_of_bucket, rows_of_cluster
 from broker.cli.tiering.findings import Tally, document, verdict_document, verdict_line
@@ -106,6 +106,25 @@ grace_option = click.option(
 @click.group("remote", short_help="Describe, verify, clean up or recover remote storage.")
 def remote() -> None:
     """What is in remote storage: describe it, verify it, collect what is left over, and recover topics from it."""
+
+
+# -- create-bucket -----------------------------------------------------------------------------------------------------
+
+
+@remote.command("create-bucket")
+@click.option(
+    "--config", metavar="FILE", help="A node's server.properties. KAFKA_* variables of the environment count too."
+)
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that beats file and environment."
+)
+@click.option(
+    "--patience", "patience_s", type=float, default=60, show_default=True, help="How many seconds a store may be away."
+)
+def create(config: str | None, overrides: tuple[str, ...], patience_s: float) -> None:
+    """Make the bucket that nodes with these settings keep segments in, unless it is there."""
+    with open_bucket(config, overrides) as bucket:
+        print("The bucket was created." if create_bucket(bucket.store, patience_s) else "The bucket is there already.")
 
 
 # -- describe ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreUnavail
 from storage.tiered.object_store import ObjectInfo
 from storage.tiered.retries import Retries, RetryLimits
 from storage.tiered.s3_client import Body, DeleteFailure, GetAnswer, S3Client
-from storage.tiered.s3_errors import NoSuchUpload, RangeNotSatisfiable, store_error
+from storage.tiered.s3_errors import BucketExists, NoSuchUpload, RangeNotSatisfiable, store_error
 from storage.tiered.s3_settings import S3Settings
 from storage.tiered.upload_parts import upload_parts
 
@@ -184,6 +184,16 @@ class S3Store:
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     # -- requests ----------------------------------------------------------------------------------------------------
+
+    def create_bucket(self) -> bool:
+        """Makes the bucket that everything else takes for granted; False if it was there and is ours."""
+        region = self._settings.region
+        place = {} if region in (None, "us-east-1") else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        try:
+            self._call(lambda client: client.create_bucket(Bucket=self._settings.bucket_name, **place))
+        except BucketExists:
+            return False
+        return True
 
     def close(self) -> None:
         """Who waits to try again gives up; a request that runs comes to its end."""

@@ -30,6 +30,10 @@ class NoSuchUpload(ObjectStoreError):
     """The upload was completed already, or aborted."""
 
 
+class BucketExists(ObjectStoreError):
+    """And whoever asks for it owns it already."""
+
+
 class RangeNotSatisfiable(ObjectNotFound):
     """There is no such byte."""
 
@@ -42,6 +46,8 @@ def store_error(code: str, status: int, message: str) -> ObjectStoreError:
         return StoreUnavailable(text)
     if code == "NoSuchUpload":
         return NoSuchUpload(text)
+    if code == "BucketAlreadyOwnedByYou":
+        return BucketExists(text)
     if code == "InvalidRange" or status == 416:
         return RangeNotSatisfiable(text)
     if code == "NoSuchKey" or (status == 404 and code in ("", "404", "NotFound")):

@@ -1,6 +1,7 @@
 """The bucket of a command: found by the settings that brokers have, so that a tool looks where they look."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,11 +15,12 @@ from broker.config.load import parse_override, read_properties
 from storage.files import OsFileSystem
 from storage.tiered.bucket_inventory import BucketReader
 from storage.tiered.collection import TOOL_BROKER_ID
-from storage.tiered.errors import ObjectStoreError, RemoteStorageError
+from storage.tiered.errors import ObjectStoreError, RemoteStorageError, StoreUnavailable
 from storage.tiered.loading import CLASS_NAME_KEY, load_remote_storage, open_object_store
 from storage.tiered.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
+from storage.tiered.s3 import S3Store
 from storage.tiered.settings import DEFAULT_PREFIX
 
 IMPL_PREFIX = "remote.log.storage.manager.impl.prefix"
@@ -27,6 +29,9 @@ LOCAL_ROOT = "storage.root"
 CHUNK_CACHE = "fetch.chunk.cache."
 UNKNOWN_CLUSTER = ""
 """Of no use to storage that is only read and cleaned."""
+
+CREATION_PAUSE_S = 0.5
+"""Between attempts to make a bucket."""
 
 READERS = 16
 """Manifests read at a time: each is a round trip to the store."""
@@ -82,6 +87,23 @@ def plain_store_failures() -> Iterator[None]:
         yield
     except (ObjectStoreError, RemoteStorageError) as error:
         raise CommandFailed(f"remote storage: {str(error).rstrip('.')}.") from error
+
+
+def create_bucket(store: ObjectStore, patience_s: float) -> bool:
+    """False if there was one. A store that does not answer yet is asked again until `patience_s` have gone by.
+
+    Raises ObjectStoreError, and CommandFailed for a store without buckets.
+    """
+    if not isinstance(store, S3Store):
+        raise CommandFailed("Only remote storage in S3 has a bucket to create.")
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return store.create_bucket()
+        except StoreUnavailable:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(CREATION_PAUSE_S)
 
 
 class _Opened(NamedTuple):
