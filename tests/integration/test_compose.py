@@ -1,0 +1,172 @@
+"""docker-compose.yml: always read by compose itself and by our own configuration; built and run where asked for."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.cli.container import prepare
+from broker.config.load import load_config
+from tests.support import containers
+from tests.support.apache_kafka import REPOSITORY
+from tests.support.checkable_records import Recipe, read_back, write
+from tests.support.containers import Engine, compose_document
+from tests.support.partition_states import until
+from tests.support.replicated_load import admin_of, create_topic
+
+pytestmark = pytest.mark.integration
+
+FILE = REPOSITORY / "docker-compose.yml"
+NODES = ("node-1", "node-2", "node-3")
+BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9102,127.0.0.1:9112"
+TOPIC = "through-everything"
+STEP = 2_000
+RECIPE = Recipe(4096, time.time_ns() // 1_000_000 - 3_600_000)
+
+
+# -- read --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def services() -> Mapping[str, Any]:
+    """As compose understands them, the pipeline's profile included."""
+    if (reason := containers.compose_reason()) is not None:
+        pytest.skip(reason)
+    found = compose_document("--profile", "spark", file=FILE)["services"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_compose_takes_the_file(services: Mapping[str, Any]) -> None:
+    assert set(services) == {*NODES, "s3", "bucket", "metadata-pipeline"}
+    assert services["metadata-pipeline"]["profiles"] == ["spark"]
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_understands_its_environment(name: str, services: Mapping[str, Any], tmp_path: Path) -> None:
+    environment = services[name]["environment"]
+    start = prepare(environment, tmp_path / "nothing-mounted")
+    config, warnings = load_config(None, (), start.environment)
+    assert warnings == []
+    assert f"node-{config.node_id}" == name
+    assert {voter.id for voter in config.voters} == {1, 2, 3}
+    assert config.log_dirs == (services[name]["volumes"][0]["target"],)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_has_little_to_break_out_with(name: str, services: Mapping[str, Any]) -> None:
+    service = services[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {port["host_ip"] for port in service["ports"]} == {"127.0.0.1"}
+    assert service["stop_grace_period"] == "1m0s"
+
+
+def test_whatever_the_image_is_made_of_is_in_the_context() -> None:
+    """`.dockerignore` leaves out everything but what it names."""
+    named = {
+        line.removeprefix("!") for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[0] == "!"
+    }
+    packages = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - {"tests"}
+    assert named == packages | {"schemas", "pyproject.toml", "README.md", "LICENSE"}
+
+
+# -- built and run -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    if (reason := containers.unavailable_reason()) is not None:
+        pytest.skip(reason)
+    with Engine(tmp_path_factory.mktemp("engine")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def compose(engine: Engine) -> Iterator[Engine]:
+    engine.docker("compose", "up", "--detach", "--build", "--wait", "--wait-timeout", "300")
+    try:
+        yield engine
+    finally:
+        engine.docker("compose", "--profile", "spark", "down", "--volumes", "--timeout", "60", check=False)
+
+
+def _bring_back(engine: Engine) -> None:
+    engine.docker("compose", "up", "--detach", "--wait", "--wait-timeout", "120")
+    until(lambda: len(admin_of(BOOTSTRAP).list_topics(timeout=10).brokers) == 3)
+
+
+def _status(engine: Engine, service: str) -> dict[str, Any]:
+    found = json.loads(engine.docker("inspect", f"ottla-{service}-1"))[0]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_data_outlive_nodes_that_are_killed_paused_cut_off_and_stopped(compose: Engine) -> None:
+    create_topic(BOOTSTRAP, TOPIC, 1, segment_bytes="1048576", local_retention_bytes="1048576")
+    write(BOOTSTRAP, TOPIC, RECIPE, 0, range(STEP))
+    compose.docker("kill", "ottla-node-1-1")
+    write(BOOTSTRAP, TOPIC, RECIPE, 0, range(STEP, 2 * STEP))
+    _bring_back(compose)
+    compose.docker("pause", "ottla-node-2-1")
+    write(BOOTSTRAP, TOPIC, RECIPE, 0, range(2 * STEP, 3 * STEP))
+    compose.docker("unpause", "ottla-node-2-1")
+    _bring_back(compose)
+    compose.docker("network", "disconnect", "ottla_cluster", "ottla-node-3-1")
+    write(BOOTSTRAP, TOPIC, RECIPE, 0, range(3 * STEP, 4 * STEP))
+    compose.docker("network", "connect", "--alias", "node-3", "ottla_cluster", "ottla-node-3-1")
+    _bring_back(compose)
+    _check_whole(4 * STEP)
+    described = json.loads(compose.docker("compose", "exec", "-T", "node-1", "ottla", "remote", "describe", "--json"))
+    assert described, "nothing of the topic is in S3"
+    compose.docker("compose", "stop")
+    codes = {name: _status(compose, name)["State"]["ExitCode"] for name in NODES}
+    assert codes == dict.fromkeys(NODES, 0), "each ends by itself within its grace period"
+    _bring_back(compose)
+    _check_whole(4 * STEP)
+
+
+@pytest.mark.slow
+def test_the_image_runs_as_nobody_in_particular(compose: Engine) -> None:
+    assert compose.docker("compose", "exec", "-T", "node-1", "id", "-u").strip() == "1000"
+    assert _status(compose, "node-1")["HostConfig"]["ReadonlyRootfs"] is True
+
+
+@pytest.mark.slow
+def test_a_lone_container_starts_as_that_of_kafka_does(engine: Engine) -> None:
+    """As Testcontainers' module for apache/kafka starts one: a script of its own, then the image's."""
+    script = "export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:29092; exec /etc/kafka/docker/run"
+    environment = {
+        "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+    }
+    variables = [part for name, value in environment.items() for part in ("--env", f"{name}={value}")]
+    engine.docker("build", "--quiet", "--target", "ottla", "--tag", "ottla", str(REPOSITORY))
+    engine.docker(
+        *("run", "--detach", "--name", "lone", "--publish", "127.0.0.1:29092:9092", *variables),
+        *("ottla", "sh", "-c", script),
+    )
+    try:
+        until(lambda: "Transitioning from RECOVERY to RUNNING" in engine.docker("logs", "lone"))
+        write("127.0.0.1:29092", "hello", RECIPE, 0, range(10))
+        engine.docker("stop", "lone")
+        assert json.loads(engine.docker("inspect", "lone"))[0]["State"]["ExitCode"] == 0
+    finally:
+        engine.docker("rm", "--force", "--volumes", "lone")
+
+
+def _check_whole(end: int) -> None:
+    found = read_back(BOOTSTRAP, TOPIC, RECIPE, {0: end})
+    assert found.faults == []
+    assert found.count == end
