@@ -421,8 +421,15 @@ class Node:
         """Run something in the background until it ends or the node stops."""
         task = self._tasks.create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._on_background_ended)
         return task
+
+    def _on_background_ended(self, task: asyncio.Task[None]) -> None:
+        """All others are cancelled with one that failed, so that nobody may be waited for any more."""
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task in the background failed, and the node with it", _first_of(error))
+            self._fail(error)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised. In a transport that costs one connection; anywhere else the node's state is in doubt."""
@@ -436,6 +443,7 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
+            self._failure.exception()  # whoever waits for it may have been cancelled already
 
     def _on_directory_failed(self, directory: LogDir, lost: Sequence[Log]) -> None:
         """The others go on, unless it was the metadata's or the last one: then the node cannot."""
@@ -490,6 +498,13 @@ class Node:
         await self._undo.aclose()
         if not self._failure.done():
             self._failure.cancel()
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """What went wrong first, where tasks of tasks failed with each other."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _nothing() -> None:
