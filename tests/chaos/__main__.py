@@ -10,31 +10,39 @@ suffixes that a leader of a later epoch cut off; consumers must have been told o
 Without idempotence it permits repetitions too: librdkafka was seen to send again what had no answer, at retries=0.
 With `--strict` all that is an anomaly, which shows that the checker finds some. `--make apache` does the same to three
 nodes of Apache Kafka.
+
+Two more topics are tiered, to a real S3 server that fails, is gone for up to a minute, falls silent, or is out of reach
+of a node, whatever happens to the nodes at that time; one is kept for ever, one is bounded by retention and by deleted
+records. What they promise holds in every mode, and has checkers of its own: `tiered-...`. Without Go the store is a
+directory, which does not fail. `--no-tiered` goes without them.
 """
 
 import argparse
+import contextlib
 import random
-import resource
 import shutil
 import sys
 import time
-from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.chaos import network
-from tests.chaos.availability import by_fault, percentile, told
-from tests.chaos.checker import Anomaly, Rules
+from tests.chaos.checker import Rules
 from tests.chaos.faults import Faults
 from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import Client
-from tests.chaos.run import TOPIC, Load, Outcome, Run, RunFailed
+from tests.chaos.report import Results, report
+from tests.chaos.run import Run
+from tests.chaos.tier import TOPICS, Tier, loads
+from tests.chaos.tier_run import TierRun
 from tests.chaos.timeline import Timeline
+from tests.chaos.topic import Load, RunFailed, TopicRun
+from tests.support import s3_server
 from tests.support.apache_kafka import REPOSITORY, unavailable_reason
 from tests.support.kraft_nodes import Make
 
 RATE_MAX_BYTES = 5_000_000
 NODES = 3
-LONGEST_TOLD = 3
 BUILD = REPOSITORY / "build" / "chaos"
 
 
@@ -57,9 +65,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--max-gap", type=float, default=30, help="seconds in which a partition takes nothing; longer is a failure"
     )
+    parser.add_argument("--no-tiered", dest="tiered", action="store_false", help="only the topic that is kept on disks")
     parser.add_argument("--directory", type=Path, help="of the nodes' files; emptied first (build/chaos/MAKE-SEED)")
     parser.add_argument("--keep", action="store_true", help="keep the nodes' files even if all is well")
     arguments = parser.parse_args()
+    arguments.tiered = arguments.tiered and arguments.make is Make.OTTLA
     arguments.directory = arguments.directory or BUILD / f"{arguments.make}-{arguments.seed}"
     if arguments.rate * arguments.size > RATE_MAX_BYTES:
         parser.error(
@@ -85,6 +95,8 @@ def main() -> int:
     if not network.entered():
         for client in map(Client, arguments.clients.split(",")):
             client.refusal()  # fetches and builds what it can, as long as there are registries to be reached
+        if arguments.tiered:
+            s3_server.unavailable_reason()
         network.enter()
     clients = available_clients(arguments.clients)
     if not clients:
@@ -103,13 +115,13 @@ def main() -> int:
         rules=rules_of(arguments),
     )
     try:
-        outcome = carry_out(arguments, load)
+        results = carry_out(arguments, load)
     except (RunFailed, AssertionError) as error:
         print(f"the run broke off: {error}\nfiles: {arguments.directory}")
         return 2
-    failures = [*outcome.errors, *shortfalls(arguments, outcome)]
-    report(arguments, load, outcome, failures)
-    if failures or not outcome.findings.is_clean:
+    failures = [*results.errors, *shortfalls(arguments, results)]
+    report(arguments.make, arguments.minutes, results, failures)
+    if failures or not results.is_clean:
         print(f"files: {arguments.directory}")
         return 1
     if not arguments.keep:
@@ -123,71 +135,64 @@ def rules_of(arguments: argparse.Namespace) -> Rules:
     return Rules(lossy=arguments.acks != "all" or arguments.unclean, idempotent=arguments.acks == "all")
 
 
-def carry_out(arguments: argparse.Namespace, load: Load) -> Outcome:
+def carry_out(arguments: argparse.Namespace, load: Load) -> Results:
     print(
         f"seed {arguments.seed}, {arguments.make}, acks={load.acks}{', unclean elections' * load.unclean}", flush=True
     )
-    with network.network(NODES) as net:
+    shutil.rmtree(arguments.directory, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        net = stack.enter_context(network.network(NODES))
         if net.refusal is not None:
             print(f"skipped: partitions: {net.refusal}", flush=True)
-        with ChaosCluster(arguments.directory, arguments.make, NODES, net) as cluster:
-            timeline = Timeline(arguments.directory / "timeline.log", cluster, TOPIC)
-            faults = Faults(cluster, net, random.Random(arguments.seed), load.unclean, timeline.on_fault)
-            with timeline.watching():
-                return Run(cluster, net, load, faults).carry_out(arguments.minutes * 60)
+        tier = stack.enter_context(store(arguments, net)) if arguments.tiered else None
+        settings = None if tier is None else tier.node_settings
+        cluster = stack.enter_context(ChaosCluster(arguments.directory, arguments.make, NODES, net, settings))
+        return hurt(arguments, Stage(cluster, net, tier), load)
 
 
-def shortfalls(arguments: argparse.Namespace, outcome: Outcome) -> list[str]:
+def store(arguments: argparse.Namespace, net: network.Network) -> Tier:
+    refusal = s3_server.unavailable_reason()
+    if refusal is not None:
+        print(f"skipped: faults of the store, which is a directory: no S3 server: {refusal}", flush=True)
+    return Tier(arguments.directory, net, arguments.seed, refusal)
+
+
+class Stage(NamedTuple):
+    """All that runs."""
+
+    cluster: ChaosCluster
+    network: network.Network
+    tier: Tier | None
+
+
+def hurt(arguments: argparse.Namespace, stage: Stage, load: Load) -> Results:
+    cluster, net, tier = stage
+    names = () if tier is None else TOPICS
+    timeline = Timeline(arguments.directory / "timeline.log", cluster, [load.topic, *names])
+    faults = Faults(cluster, net, random.Random(arguments.seed), load.unclean, names, timeline.on_fault)
+    main_topic, tier_run, tiered = TopicRun(cluster, net, load), None, []
+    if tier is not None:
+        tier.attach(cluster)
+        tier_run = TierRun(tier, net, random.Random(f"store {arguments.seed}"))
+        tiered = [TopicRun(cluster, net, each) for each in loads()]
+    with timeline.watching():
+        Run(cluster, main_topic, faults, tiered, tier_run).carry_out(arguments.minutes * 60)
+    return Results(load, main_topic.outcome, faults, [each.outcome for each in tiered], tier_run)
+
+
+def shortfalls(arguments: argparse.Namespace, results: Results) -> list[str]:
     """What makes a clean run mean too little."""
     wanted = {
-        "acknowledged records": (outcome.findings.acknowledged, arguments.min_acknowledged, 100_000),
-        "faults": (len(outcome.faults.done), arguments.min_faults, 6),
+        "acknowledged records": (results.main.findings.acknowledged, arguments.min_acknowledged, 100_000),
+        "faults": (len(results.faults.done), arguments.min_faults, 6),
     }
     least = {
         what: (had, int(per * arguments.minutes) if asked is None else asked)
         for what, (had, asked, per) in wanted.items()
     }
     short = [f"only {had:,} {what}, not {least:,}" for what, (had, least) in least.items() if had < least]
-    longest = max((gap.duration_ms for gap in outcome.availability.gaps), default=0)
+    longest = max((gap.duration_ms for gap in results.main.availability.gaps), default=0)
     return short + [f"a partition took nothing for {longest} ms"] * (longest > arguments.max_gap * 1000)
-
-
-def report(arguments: argparse.Namespace, load: Load, outcome: Outcome, failures: list[str]) -> None:
-    findings, faults, gaps = outcome.findings, outcome.faults.done, outcome.availability.gaps
-    print(
-        f"\n{arguments.minutes:g} minutes of {arguments.make}, {', '.join(load.clients)}, {load.partitions} partitions"
-    )
-    print(
-        f"{findings.acknowledged:,} records acknowledged, {findings.failed:,} given up {dict(findings.failures) or ''}"
-    )
-    kinds = Counter(fault.kind for fault in faults)
-    print(f"{len(faults)} faults: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
-    if outcome.faults.forced:
-        print(f"{outcome.faults.forced} nodes did not stop when asked to, and were killed")
-    durations = [gap.duration_ms for gap in gaps]
-    p50, worst = percentile(durations, 0.5), max(durations, default=0)
-    share = outcome.availability.share(outcome.ended_ms)
-    print(f"availability: {share:.1%} of the time; gaps: {len(gaps)}, p50 {p50:.0f} ms, max {worst} ms")
-    for kind, each in sorted(by_fault(gaps, faults).items()):
-        print(f"  after {kind}: {len(each)}, p50 {percentile(each, 0.5):.0f} ms, max {max(each)} ms")
-    for gap in sorted(gaps, key=lambda gap: -gap.duration_ms)[:LONGEST_TOLD]:
-        print(f"  longest: {told(gap, faults)}")
-    for client, own in zip(load.clients, outcome.by_client, strict=True):
-        silence = max(own.gaps, key=lambda gap: gap.duration_ms, default=None)
-        print(f"  longest silence of {client}: {'none' if silence is None else told(silence, faults)}")
-    if load.rules.lossy:
-        print(f"{findings.permitted_losses:,} acknowledged records lost as permitted, in {findings.loss_windows} cuts")
-        print(f"{findings.permitted_repeats:,} repeated or out of order by clients without idempotence")
-    seen = ", ".join(f"{client} {findings.truncations[number]}" for number, client in enumerate(load.clients))
-    print(f"truncations seen by consumers: {seen}")
-    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"the checker held {outcome.records:,} offsets; this process had {memory_mb} MiB at most\n")
-    for anomaly in Anomaly:
-        print(f"{anomaly:22} {findings.counts[anomaly]}")
-        for example in findings.examples.get(anomaly, []):
-            print(f"  {example}")
-    for failure in failures:
-        print(f"failed: {failure}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ Where losses are permitted (acks=1, unclean elections) they must be suffixes tha
 log that remains has, at the offset of each lost record, a record of a later epoch than the lost one, or ends below it.
 An acknowledgement does not tell its epoch. For a record that nobody polled the moment stands in for it: it was
 acknowledged before that later epoch was seen, or while its old leader could not have known yet (`zombie_ms`).
+
+Beside consumers, which come to every record once, there may be rereaders, which begin again and again where the log
+does. Where logs are bounded, what lies below the start of the log that remains is gone by right; a start never sinks.
 """
 
 from array import array
@@ -17,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from tests.chaos.events import Acked, Ended, Failed, Polled, Strange, Truncated
+from tests.chaos.events import Acked, Began, Ended, Failed, Polled, Strange, Truncated
 
 UNKNOWN = -1
 EXAMPLES = 10
@@ -44,14 +47,22 @@ class Anomaly(StrEnum):
     EPOCH_REGRESSION = "epoch-regression"  # leader epochs sink along the log
     TRUNCATION = "truncation"  # a consumer's log was cut though no loss is permitted
     UNDETECTED_TRUNCATION = "undetected-truncation"  # a consumer read what was cut off later, and was not told
+    HOLE = "hole"  # the log that remains leaves out an offset, or has one twice
+    LOG_START = "log-start"  # a log begins after 0 though it is not bounded, or began later before
 
 
 class Rules(NamedTuple):
-    """What was promised: nothing is lost, or (`lossy`) no more than what leaders of later epochs never had."""
+    """What was promised: nothing is lost, or (`lossy`) no more than what leaders of later epochs never had.
+
+    A `bounded` log loses its beginning to retention and to those who ask for it. In a `gapless` one every offset from
+    its start to its end is a record that can be read, once.
+    """
 
     lossy: bool = False
     idempotent: bool = True  # else a client may send a record twice, so that it is there twice and out of order
     zombie_ms: int = 30_000  # how long after an election an old leader may still acknowledge
+    bounded: bool = False
+    gapless: bool = False
 
 
 @dataclass
@@ -67,6 +78,9 @@ class Findings:
     loss_windows: int = 0  # how many cuts (a partition and the epoch that cut it) those losses came from
     truncations: Counter[int] = field(default_factory=Counter)  # seen, by consumer
     failures: Counter[str] = field(default_factory=Counter)  # records given up, by reason
+    passes: int = 0  # readings by rereaders that came to an end, of one partition each
+    reread: int = 0  # records that they were given
+    kept: int = 0  # offsets of the log that remains
 
     _last_place: dict[Anomaly, tuple[int, int]] = field(default_factory=dict)
 
@@ -92,7 +106,10 @@ class _Log:
     def __init__(self) -> None:
         self.identities: array[int] = array("q")
         self.epochs: array[int] = array("i")
+        self.final_start = 0
         self.final_end: int | None = None  # once the final reading came to the end
+        self.next_final = 0  # offset of the final reading
+        self.latest_start = 0  # that anybody heard of
         self.first_seen_ms: dict[int, int] = {}  # of each epoch
         self.displaced: dict[int, int] = {}  # identity -> epoch of records whose offset went to another
 
@@ -156,16 +173,19 @@ _IS_ORPHAN = _table(lambda flags: flags != 0 and not flags & (_ACKED | _FAILED))
 class Checker:
     """Feed it `acked`, `failed`, `polled`, `strange`, `truncated` while the run lasts, then `final`, then `verdict`.
 
-    Producers and consumers are numbered from 0.
+    Producers and consumers are numbered from 0; rereaders, of which there are `began` and `ended` too, go on behind the
+    consumers.
     """
 
-    def __init__(self, partitions: int, producers: int, consumers: int, rules: Rules) -> None:
-        assert consumers <= CONSUMERS_MAX, f"at most {CONSUMERS_MAX} consumers have a bit"
+    def __init__(self, partitions: int, producers: int, consumers: int, rules: Rules, rereaders: int = 0) -> None:
+        readers = consumers + rereaders
+        assert readers <= CONSUMERS_MAX, f"at most {CONSUMERS_MAX} consumers have a bit"
         self.rules = rules
         self.findings = Findings()
         self._logs = [_Log() for _ in range(partitions)]
         self._writes = [[_Writes() for _ in range(partitions)] for _ in range(producers)]
-        self._last = [[-1] * partitions for _ in range(consumers)]
+        self._consumers = range(consumers)
+        self._last = [[-1] * partitions for _ in range(readers)]
         self._gaps: list[tuple[int, int, int, int]] = []  # consumer, partition, first, end
         self._resumed: dict[tuple[int, int], int] = {}  # lowest offset a consumer was sent back to
         self._repeated: set[tuple[int, int]] = set()  # partition, identity
@@ -193,6 +213,8 @@ class Checker:
         if not self._is_sane(told):
             return
         self._move(consumer, told)
+        if consumer not in self._consumers:
+            self.findings.reread += told.length
         self._logs[told.partition].first_seen_ms.setdefault(told.epoch, told.time_ms)
         self._observe(told, _SEEN << consumer)
 
@@ -208,18 +230,55 @@ class Checker:
             where = f"consumer {consumer} partition {told.partition} at {told.position}"
             self.findings.add(Anomaly.TRUNCATION, f"{where} was sent back to {told.resumed_at}")
 
-    def final(self, told: Polled | Ended) -> None:
+    def began(self, reader: int, told: Began) -> None:
+        """A rereader goes back to the start of the log."""
+        self._note_start(told)
+        self._last[reader][told.partition] = told.at - 1
+
+    def ended(self, _reader: int, _told: Ended) -> None:
+        """A rereader came to where the log ended when it began."""
+        self.findings.passes += 1
+
+    def final(self, told: Polled | Began | Ended) -> None:
         """A piece of the reading, from the beginning to the end, of the log that remains."""
-        if isinstance(told, Ended):
-            self._logs[told.partition].final_end = told.end
-        elif self._is_sane(told):
-            self._check_order(told)
-            self._observe(told, _FINAL)
+        if told.partition >= len(self._logs) or (isinstance(told, Polled) and not self._is_sane(told)):
+            return
+        log = self._logs[told.partition]
+        match told:
+            case Began():
+                self._begin_final(log, told)
+            case Ended():
+                self._check_next(log, told.partition, told.end)
+                log.final_end = told.end
+                self.findings.kept += told.end - log.final_start
+            case Polled():
+                self._check_next(log, told.partition, told.offset)
+                log.next_final = told.offset + told.length
+                self._check_order(told)
+                self._observe(told, _FINAL)
+
+    def _begin_final(self, log: _Log, told: Began) -> None:
+        if told.at < log.latest_start:
+            where = f"partition {told.partition} begins at {told.at}"
+            self.findings.add(Anomaly.LOG_START, f"{where}, and began at {log.latest_start} before")
+        self._note_start(told)
+        log.final_start = log.next_final = told.at
+
+    def _note_start(self, told: Began) -> None:
+        log = self._logs[told.partition]
+        log.latest_start = max(log.latest_start, told.at)
+        if told.at > 0 and not self.rules.bounded:
+            self.findings.add(Anomaly.LOG_START, f"partition {told.partition} begins at {told.at}")
+
+    def _check_next(self, log: _Log, partition: int, offset: int) -> None:
+        if self.rules.gapless and offset != log.next_final:
+            self.findings.add(Anomaly.HOLE, f"partition {partition}: {offset} came, and not {log.next_final}")
 
     def lag(self) -> int:
         """How many offsets of the final reading lie before consumers, together."""
         ends = [log.final_end or 0 for log in self._logs]
-        return sum(max(0, end - last - 1) for each in self._last for end, last in zip(ends, each, strict=True))
+        consumers = (self._last[consumer] for consumer in self._consumers)
+        return sum(max(0, end - last - 1) for each in consumers for end, last in zip(ends, each, strict=True))
 
     @property
     def records(self) -> int:
@@ -357,6 +416,8 @@ class Checker:
         """Acknowledged, and not in the log that remains."""
         for sequence in writes.where(_IS_MISSING):
             place = partition, writes.offsets[sequence]
+            if self.rules.bounded and place[1] < log.final_start:
+                continue
             who = f"partition {partition} offset {place[1]}: {_words(producer << 40 | sequence)}"
             if log.final_end is None:
                 self.findings.add(Anomaly.UNSEEN, f"{who}: the final reading did not come to the end", place)
@@ -385,7 +446,7 @@ class Checker:
 
     def _judge_detection(self, partition: int, writes: _Writes, sequence: int, who: str) -> None:
         """Whoever had polled what was cut off must have been told, and sent back at least that far."""
-        for consumer in range(len(self._last)):
+        for consumer in self._consumers:
             if not writes.flags[sequence] & _SEEN << consumer:
                 continue
             resumed_at = self._resumed.get((consumer, partition))
@@ -396,9 +457,9 @@ class Checker:
     def _judge_unseen(self, partition: int, producer: int, writes: _Writes) -> None:
         """In the log, acknowledged, and missed by a consumer."""
         wanted = _ACKED | _FINAL
-        everyone = wanted | sum(_SEEN << consumer for consumer in range(len(self._last)))
+        everyone = wanted | sum(_SEEN << consumer for consumer in self._consumers)
         for sequence in writes.where(_table(lambda flags: flags & everyone != everyone and flags & wanted == wanted)):
-            missed = [n for n in range(len(self._last)) if not writes.flags[sequence] & _SEEN << n]
+            missed = [n for n in self._consumers if not writes.flags[sequence] & _SEEN << n]
             place = partition, writes.offsets[sequence]
             who = f"partition {partition} offset {place[1]}: {_words(producer << 40 | sequence)}"
             self.findings.add(Anomaly.UNSEEN, f"{who} by consumers {missed}", place)

@@ -58,6 +58,14 @@ class Truncated(NamedTuple):
     resumed_at: int
 
 
+class Began(NamedTuple):
+    """A reader begins at this offset, which is where the partition begins; it may have read it before."""
+
+    time_ms: int
+    partition: int
+    at: int
+
+
 class Ended(NamedTuple):
     """A reader has seen everything below this offset, which is where the partition ends."""
 
@@ -73,7 +81,7 @@ class Note(NamedTuple):
     text: str
 
 
-Event = Acked | Failed | Polled | Strange | Truncated | Ended | Note
+Event = Acked | Failed | Polled | Strange | Truncated | Began | Ended | Note
 
 
 def parse(line: str) -> Event:
@@ -89,6 +97,8 @@ def parse(line: str) -> Event:
             return Failed(int(time_ms), int(partition), int(length), int(sequence), reason)
         case "truncated":
             return Truncated(*map(int, rest.split(" ", 3)))
+        case "began":
+            return Began(*map(int, rest.split(" ", 2)))
         case "ended":
             return Ended(*map(int, rest.split(" ", 2)))
         case "strange":

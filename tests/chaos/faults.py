@@ -14,6 +14,8 @@ REST_S = (0.3, 1.5)
 # Longer than it takes followers to leave the in-sync set, and a session to end: nodes.SETTINGS.
 STARVATION_S = 6.5
 ABSENCE_S = 5.0
+# For the others to take a dead node from all in-sync sets; one that is the last of its set stays there.
+NOTICED_S = 10.0
 
 Act = Callable[[int], None]
 
@@ -26,6 +28,7 @@ class Faults:
     network: Network
     random: random.Random
     unclean: bool
+    tiered: Sequence[str] = ()  # topics whose replicas may be lost: what is gone from a disk is remote
     on_done: Callable[[Fault], None] = lambda _fault: None
     done: list[Fault] = field(default_factory=list)
     forced: int = 0  # how many nodes did not stop when they were asked to
@@ -52,6 +55,8 @@ class Faults:
     def kinds(self) -> Sequence[tuple[str, Act]]:
         """All that can be done on this machine."""
         kinds: list[tuple[str, Act]] = [("killed", self._kill), ("paused", self._pause), ("restarted", self._restart)]
+        if self.tiered:
+            kinds.append(("killed, tiered logs lost", self._kill_and_lose_logs))
         if self.network.refusal is None:
             kinds += [
                 ("deaf", self._deafen),
@@ -70,6 +75,21 @@ class Faults:
         self.cluster[victim].kill()
         time.sleep(self.random.uniform(0, 2))
         self._start(victim)
+
+    def _kill_and_lose_logs(self, victim: int) -> None:
+        """Once it is out of sync everywhere: whoever starts again with less than it had promised must lead nothing."""
+        self.cluster[victim].kill()
+        deadline = time.monotonic() + NOTICED_S
+        while not (noticed := self._is_out_of_sync(victim)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if noticed:
+            self.cluster[victim].lose_logs(self.tiered)
+        self._start(victim)
+
+    def _is_out_of_sync(self, victim: int) -> bool:
+        """As all others say."""
+        views = [self.cluster[each].in_sync(self.tiered) for each in self.cluster.ids if each != victim]
+        return all(view is not None and victim not in view for view in views)
 
     def _pause(self, victim: int) -> None:
         """From a moment to longer than a session."""

@@ -1,10 +1,11 @@
 """Where the nodes and the clients of a chaos run live, and how some of them are kept from reaching each other.
 
 Each node and the clients as a whole are hosts of their own: a network namespace with one address, joined by a pair of
-virtual interfaces to a router, which is this process's namespace. What a partition takes away is a rule of the router's
-routing policy, `from A to B blackhole`: packets vanish on their way, in one direction, and both ends go on as if
-nothing had happened. That needs nothing but iproute2 and namespaces, no packet filter (nftables, iptables) and no
-queueing discipline, which kernels of small virtual machines leave out; and, in a namespace for users, no privileges.
+virtual interfaces to a router, which is this process's namespace (`RUN`, where the store of tiered logs is, too). What
+a partition takes away is a rule of the router's routing policy, `from A to B blackhole`: packets vanish on their way,
+in one direction, and both ends go on as if nothing had happened. That needs nothing but iproute2 and namespaces, no
+packet filter (nftables, iptables) and no queueing discipline, which kernels of small virtual machines leave out; and,
+in a namespace for users, no privileges.
 Where namespaces are not to be had, everybody lives on loopback and nothing can be partitioned.
 
 `enter` puts the whole run into namespaces, one for processes among them: however the run ends, all of it ends.
@@ -29,6 +30,8 @@ ENTERED = "OTTLA_CHAOS_NAMESPACES"
 CLIENT_PORT = 9092
 CONTROLLER_PORT = 9093
 CLIENTS = 0  # the host on which all clients run; nodes count from 1
+RUN = -1  # where the run itself is, and what it keeps there; only what it sends can be cut off
+_ROUTER = f"10.77.{CLIENTS}.1"  # one of its addresses; every host has it for the way to all others
 _PROBE = (
     "ip link add probe0 type veth peer name probe1 && "
     "ip rule add from 10.77.1.2 to 10.77.2.2 dport 9092 blackhole && "
@@ -51,6 +54,11 @@ class Network(Protocol):
     @property
     def refusal(self) -> str | None:
         """Why there can be no partitions, in words; None where there can."""
+        ...
+
+    @property
+    def own_address(self) -> str:
+        """Of this process, for all hosts."""
         ...
 
     def addresses(self, node: int) -> tuple[str, str]:
@@ -149,6 +157,10 @@ class Namespaces:
     refusal: str | None = None
     _rules: list[Link] = field(default_factory=list)
 
+    @property
+    def own_address(self) -> str:
+        return _ROUTER
+
     def addresses(self, node: int) -> tuple[str, str]:
         host = f"10.77.{node}.2"
         return f"{host}:{CLIENT_PORT}", f"{host}:{CONTROLLER_PORT}"
@@ -165,7 +177,8 @@ class Namespaces:
     def _change(self, verb: str, links: Sequence[Link]) -> None:
         for link in links:
             ports = ["dport", str(CLIENT_PORT)] if link.data_only else []
-            pair = ["from", f"10.77.{link.source}.2", "to", f"10.77.{link.target}.2"]
+            source = _ROUTER if link.source == RUN else f"10.77.{link.source}.2"
+            pair = ["from", source, "to", f"10.77.{link.target}.2"]
             _run("ip", "rule", verb, *pair, *ports, "blackhole")
 
 
@@ -182,6 +195,10 @@ class Loopback:
     @functools.cached_property
     def _ports(self) -> list[int]:
         return free_ports(2 * self.nodes)
+
+    @property
+    def own_address(self) -> str:
+        return "127.0.0.1"
 
     def addresses(self, node: int) -> tuple[str, str]:
         client, controller = self._ports[2 * node - 2 : 2 * node]

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from broker.client import ClientConfig, ClientError, Connection, Endpoint
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.chaos.network import Network
 from tests.support.apache_kafka import JARS, random_uuid_text, run_tool
 from tests.support.kraft_nodes import Make
@@ -49,12 +49,15 @@ SETTINGS = {
 class ChaosNode:
     """One node, broker and controller, on the host of the same number."""
 
-    def __init__(self, directory: Path, make: Make, node_id: int, network: Network) -> None:
+    def __init__(
+        self, directory: Path, make: Make, node_id: int, network: Network, settings: Mapping[str, str]
+    ) -> None:
         self.directory = directory
         self.make = make
         self.id = node_id
         self.client_address, self.controller_address = network.addresses(node_id)
         self._network = network
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     # Files
@@ -77,7 +80,8 @@ class ChaosNode:
             "log.dirs": str(self.data),
         }
         properties = self.directory / "server.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in {**SETTINGS, **own}.items()))
+        settings = {**SETTINGS, **self._settings, **own}
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         arguments = ("format", "-t", cluster_id, "-c", str(properties))
         if self.make is Make.APACHE:
             run_tool("kafka.tools.StorageTool", *arguments)
@@ -115,15 +119,32 @@ class ChaosNode:
 
     def known_brokers(self) -> list[int]:
         """The brokers that are alive as far as this node knows; none where it cannot be asked."""
+        answer = self._metadata([])
+        return [] if answer is None else [broker.node_id for broker in answer.brokers]
+
+    def in_sync(self, topics: Sequence[str]) -> set[int] | None:
+        """Who is in the in-sync set of any partition of these topics, as far as this node knows; None where it cannot
+        be asked, or does not know them all."""
+        answer = self._metadata([MetadataRequestTopic(name=topic) for topic in topics])
+        if answer is None or any(topic.error_code for topic in answer.topics):
+            return None
+        return {node for topic in answer.topics for each in topic.partitions for node in each.isr_nodes}
+
+    def _metadata(self, topics: list[MetadataRequestTopic]) -> MetadataResponse | None:
         host, _, port = self.client_address.rpartition(":")
         endpoint = Endpoint(host, int(port))
         config = ClientConfig((endpoint,), connect_timeout_ms=1000, request_timeout_ms=2000)
         try:
             with contextlib.closing(Connection.open(endpoint, config)) as connection:
-                answer = connection.call(MetadataRequest([]), MetadataResponse)
+                return connection.call(MetadataRequest(topics), MetadataResponse)
         except ClientError:
-            return []
-        return [broker.node_id for broker in answer.brokers]
+            return None
+
+    def lose_logs(self, topics: Sequence[str]) -> None:
+        """All replicas of these topics are gone from its disk. It must not run, nor be in sync."""
+        for topic in topics:
+            for replica in self.data.glob(f"{topic}-*"):
+                shutil.rmtree(replica)
 
     def kill(self) -> None:
         """`kill -9`, also when it is paused."""
@@ -152,14 +173,19 @@ class ChaosNode:
 
 
 class ChaosCluster:
-    """Nodes 1 to n in `directory`, which is emptied first; a context manager that starts them and kills them."""
+    """Nodes 1 to n in `directory`; a context manager that formats and starts them, and kills them.
 
-    def __init__(self, directory: Path, make: Make, nodes: int, network: Network) -> None:
+    `settings` are beside those of every run.
+    """
+
+    def __init__(
+        self, directory: Path, make: Make, nodes: int, network: Network, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
-        self.nodes = [ChaosNode(directory / f"node-{each}", make, each, network) for each in range(1, nodes + 1)]
+        numbers = range(1, nodes + 1)
+        self.nodes = [ChaosNode(directory / f"node-{each}", make, each, network, settings or {}) for each in numbers]
 
     def __enter__(self) -> "ChaosCluster":
-        shutil.rmtree(self.directory, ignore_errors=True)
         cluster_id = random_uuid_text()
         voters = ",".join(f"{node.id}@{node.controller_address}" for node in self.nodes)
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.chaos.checker import Anomaly, Checker, Findings, Rules
-from tests.chaos.events import Acked, Ended, Failed, Polled, Strange, Truncated
+from tests.chaos.events import Acked, Began, Ended, Failed, Polled, Strange, Truncated
 
 STRICT = Rules()
 LOSSY = Rules(lossy=True, zombie_ms=1000)
@@ -285,6 +285,81 @@ def test_without_idempotence_a_record_may_be_there_twice() -> None:
     findings = history.final((0, 2, 0, 0, 1), (2, 1, 0, 0, 1))
     assert found(findings) == {}
     assert findings.permitted_repeats > 0
+
+
+# Logs that are read again and again, and logs that lose their beginning
+
+GAPLESS = Rules(gapless=True)
+BOUNDED = Rules(gapless=True, bounded=True)
+
+
+class Rereading:
+    """One partition, one producer, no consumer, and a rereader."""
+
+    def __init__(self, rules: Rules = GAPLESS, acknowledged: int = 10) -> None:
+        self.checker = Checker(partitions=1, producers=1, consumers=0, rules=rules, rereaders=1)
+        self.checker.acked(0, Acked(0, 0, 0, acknowledged, 0))
+        self.checker.failed(0, Failed(0, 0, 10 - acknowledged, acknowledged, "timed out"))
+
+    def read(self, start: int, *runs: tuple[int, int]) -> "Rereading":
+        """One pass over runs of (offset, count)."""
+        self.checker.began(0, Began(0, 0, start))
+        for offset, count in runs:
+            self.checker.polled(0, Polled(0, 0, offset, count, 0, offset, 1))
+        return self
+
+    def final(self, start: int, *runs: tuple[int, int], end: int = 10) -> Findings:
+        self.checker.final(Began(0, 0, start))
+        for offset, count in runs:
+            self.checker.final(Polled(0, 0, offset, count, 0, offset, 1))
+        self.checker.final(Ended(0, 0, end))
+        return self.checker.verdict()
+
+
+def test_a_rereader_begins_again() -> None:
+    findings = Rereading().read(0, (0, 7)).read(0, (0, 3), (3, 7)).final(0, (0, 10))
+    assert found(findings) == {}
+    assert (findings.reread, findings.kept) == (17, 10)
+
+
+def test_a_rereader_needs_not_come_to_the_end() -> None:
+    rereading = Rereading().read(0, (0, 2))
+    rereading.checker.final(Ended(0, 0, 10))
+    assert rereading.checker.lag() == 0
+    assert found(Rereading().read(0, (0, 2)).final(0, (0, 10))) == {}
+
+
+def test_a_rereader_that_skips_or_repeats() -> None:
+    assert found(Rereading().read(0, (0, 2), (3, 7)).final(0, (0, 10))) == only(Anomaly.POLL_SKIP)
+    assert found(Rereading().read(0, (0, 2), (1, 9)).final(0, (0, 10))) == only(Anomaly.NONMONOTONIC_POLL)
+    assert found(Rereading().read(0, (2, 8)).final(0, (0, 10))) == only(Anomaly.POLL_SKIP)
+
+
+def test_another_record_when_it_is_read_again() -> None:
+    rereading = Rereading().read(0, (0, 10))
+    rereading.checker.began(0, Began(0, 0, 0))
+    rereading.checker.polled(0, Polled(0, 0, 0, 1, 0, 5, 1))
+    assert Anomaly.INCONSISTENT_OFFSETS in found(rereading.final(0, (0, 10)))
+
+
+def test_a_log_without_bounds_begins_at_0() -> None:
+    assert found(Rereading().read(4, (4, 6)).final(0, (0, 10))) == only(Anomaly.LOG_START, 2), "and has no second start"
+    assert found(Rereading().final(4, (4, 6))) == {Anomaly.LOG_START: 1, Anomaly.LOST_WRITE: 4}
+
+
+def test_a_bounded_log_may_lose_its_beginning_and_nothing_else() -> None:
+    assert found(Rereading(BOUNDED).read(0, (0, 10)).read(4, (4, 6)).final(6, (6, 4))) == {}
+    assert found(Rereading(BOUNDED).final(6, (6, 3), end=9)) == only(Anomaly.LOST_WRITE)
+
+
+def test_the_start_of_a_bounded_log_never_sinks() -> None:
+    assert found(Rereading(BOUNDED).read(4, (4, 6)).final(3, (3, 7))) == only(Anomaly.LOG_START)
+
+
+def test_a_log_with_a_hole() -> None:
+    findings = Rereading(acknowledged=5).final(0, (0, 5), (7, 3))
+    assert found(findings) == only(Anomaly.HOLE), "nobody knows what was at 5"
+    assert found(Rereading(acknowledged=5).final(0, (0, 5))) == only(Anomaly.HOLE), "and nothing was read up to 10"
 
 
 def test_every_anomaly_is_planted_here() -> None:

@@ -1,13 +1,14 @@
 """Packets that vanish on their way, in namespaces of their own."""
 
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from tests.chaos import network
-from tests.chaos.network import CLIENTS, Link
+from tests.chaos.network import CLIENTS, RUN, Link
 from tests.support.apache_kafka import REPOSITORY
 
 SERVE = """
@@ -19,8 +20,9 @@ while True:
 """
 CONNECT = """
 import socket, sys
-client = socket.create_connection(("10.77.1.2", 9092), 0.7)
-client.settimeout(0.7)
+patience_s = float(sys.argv[1])
+client = socket.create_connection(("10.77.1.2", 9092), patience_s)
+client.settimeout(patience_s)
 sys.exit(client.recv(5) != b"hello")
 """
 
@@ -44,22 +46,44 @@ def main() -> None:
         assert server.stdout is not None
         server.stdout.readline()
 
-        def reached(host: int) -> bool:
-            tried = subprocess.run(net.command(host, [sys.executable, "-c", CONNECT]), stderr=subprocess.DEVNULL)
-            return tried.returncode == 0
+        def reached(host: int, patience_s: float = 60.0) -> bool:
+            command = net.command(host, [sys.executable, "-c", CONNECT, str(patience_s)])
+            return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 
         assert os.getpid() == 1, "processes have a namespace of their own"
         assert reached(2)
         for link in (Link(1, 2), Link(2, 1), Link(2, 1, data_only=True)):
             net.cut([link])
-            assert not reached(2), link
+            assert not reached(2, 0.7), link
             assert reached(CLIENTS), link
             net.heal([link])
             assert reached(2), link
         net.cut([Link(1, 2, data_only=True)])  # the other's listener, not the answers to its requests
         assert reached(2)
+        net.heal([Link(1, 2, data_only=True)])
+
         server.kill()
         server.wait()
+        check_what_the_run_keeps(net)
+
+
+def check_what_the_run_keeps(net: network.Network) -> None:
+    """All hosts reach it by one address, and any of them can be cut off from it."""
+    with socket.create_server(("0.0.0.0", 0)) as own:
+        place = (net.own_address, own.getsockname()[1])
+        code = f"import socket; socket.create_connection({place}, 0.7)"
+
+        def reached(host: int) -> bool:
+            tried = subprocess.run(net.command(host, [sys.executable, "-c", code]), stderr=subprocess.DEVNULL)
+            return tried.returncode == 0
+
+        assert reached(1)
+        assert reached(2)
+        net.cut([Link(RUN, 1)])
+        assert not reached(1)
+        assert reached(2)
+        net.heal([Link(RUN, 1)])
+        assert reached(1)
 
 
 if __name__ == "__main__":

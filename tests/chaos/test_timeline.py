@@ -25,8 +25,8 @@ ANSWER = MetadataResponse(
 def test_a_view() -> None:
     assert view_of(ANSWER) == {
         "brokers": "[1, 3]",
-        "leader of 4": "3 in epoch 7, isr [1, 3]",
-        "leader of 5": "-1 in epoch 8, isr [2]",
+        "leader of chaos-4": "3 in epoch 7, isr [1, 3]",
+        "leader of chaos-5": "-1 in epoch 8, isr [2]",
     }
 
 

@@ -1,4 +1,4 @@
-"""What each node says of the topic while it is hurt, written down when it changes: leaders, in-sync sets, live brokers.
+"""What each node says of the topics while it is hurt, written down as it changes: leaders, in-sync sets, live brokers.
 
 A gap in availability that a report tells of can then be read up: who led, who was in sync, and what the nodes logged at
 that time. Times are milliseconds since 1970, as everywhere in a run.
@@ -7,7 +7,7 @@ that time. Times are milliseconds since 1970, as everywhere in a run.
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from broker.client import ClientConfig, ClientError, Connection, Endpoint
@@ -25,10 +25,10 @@ View = Mapping[str, str]
 class Timeline:
     """Lines of `path`; `watching` samples in the background."""
 
-    def __init__(self, path: Path, cluster: ChaosCluster, topic: str) -> None:
+    def __init__(self, path: Path, cluster: ChaosCluster, topics: Sequence[str]) -> None:
         self._path = path
         self._cluster = cluster
-        self._topic = topic
+        self._topics = [MetadataRequestTopic(name=topic) for topic in topics]
         self._over = threading.Event()
 
     @contextlib.contextmanager
@@ -62,7 +62,7 @@ class Timeline:
         config = ClientConfig((endpoint,), connect_timeout_ms=TIMEOUT_MS, request_timeout_ms=TIMEOUT_MS)
         try:
             with contextlib.closing(Connection.open(endpoint, config)) as connection:
-                answer = connection.call(MetadataRequest([MetadataRequestTopic(name=self._topic)]), MetadataResponse)
+                answer = connection.call(MetadataRequest(self._topics), MetadataResponse)
         except ClientError as error:
             return {"nothing": type(error).__name__}
         return view_of(answer)
@@ -78,7 +78,7 @@ def view_of(answer: MetadataResponse) -> View:
     for topic in answer.topics:
         for each in topic.partitions:
             told = f"{each.leader_id} in epoch {each.leader_epoch}, isr {sorted(each.isr_nodes)}"
-            view[f"leader of {each.partition_index}"] = told
+            view[f"leader of {topic.name}-{each.partition_index}"] = told
     return view
 
 

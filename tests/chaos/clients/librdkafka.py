@@ -1,4 +1,4 @@
-"""A client of the chaos run on librdkafka: a producer, a consumer, or one reading of the whole topic.
+"""A client of the chaos run on librdkafka: a producer, a consumer, or readings of the whole topic: one, or many.
 
 What it is told and what it tells: tests/chaos/programs.py and events.py. Run as a program.
 """
@@ -16,6 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 CHUNK = 16
 FLUSH_MS = 50
 END_TIMEOUT_S = 60
+REST_S = 1.0
+"""Between two readings of everything."""
 QUIET_CODES = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
 COMMON = {
     "socket.timeout.ms": 5000,
@@ -177,11 +179,15 @@ class Reader:
         self.orders = Orders()
         self.runs = Runs("polled")
         self.positions = [0] * arguments.partitions
-        self.consumer = Consumer(
+        self.consumer = self._consumer("read_uncommitted")
+
+    def _consumer(self, isolation: str) -> Consumer:
+        return Consumer(
             {
                 **COMMON,
-                "bootstrap.servers": arguments.bootstrap,
+                "bootstrap.servers": self.arguments.bootstrap,
                 "group.id": "chaos",
+                "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "check.crcs": True,
@@ -191,12 +197,12 @@ class Reader:
                 "queued.max.messages.kbytes": 16384,
             }
         )
-        self.consumer.assign([self._at(partition, 0) for partition in range(arguments.partitions)])
 
     def _at(self, partition: int, offset: int) -> TopicPartition:
         return TopicPartition(self.arguments.topic, partition, offset)
 
     def poll_until_told(self) -> int:
+        self.consumer.assign([self._at(partition, 0) for partition in range(self.arguments.partitions)])
         while not self.orders.finish.is_set():
             self._poll()
         self.runs.tell_all()
@@ -204,27 +210,42 @@ class Reader:
 
     def read_all(self) -> int:
         """Everything that is there now."""
-        ends = [self._end(partition) for partition in range(self.arguments.partitions)]
-        while any(position < end for position, end in zip(self.positions, ends, strict=True)):
+        partitions = range(self.arguments.partitions)
+        bounds = [self._bounds(partition) for partition in partitions]
+        self.positions = [low for low, _ in bounds]
+        for partition, low in enumerate(self.positions):
+            tell(f"began {now_ms()} {partition} {low}")
+        self.consumer.assign([self._at(partition, self.positions[partition]) for partition in partitions])
+        while any(position < high for position, (_, high) in zip(self.positions, bounds, strict=True)):
             self._poll()
         self.runs.tell_all()
         for partition, position in enumerate(self.positions):
             tell(f"ended {now_ms()} {partition} {position}")
         return 0
 
-    def _end(self, partition: int) -> int:
-        """New leaders do not know it at once."""
+    def read_again_and_again(self) -> int:
+        """A new consumer for each pass, every other one reading what is committed."""
+        isolation, other = "read_committed", "read_uncommitted"
+        while not self.orders.finish.wait(REST_S):
+            self.read_all()
+            self.consumer.close()
+            self.consumer = self._consumer(isolation)
+            isolation, other = other, isolation
+        return 0
+
+    def _bounds(self, partition: int) -> tuple[int, int]:
+        """New leaders do not know them at once."""
         deadline = time.monotonic() + END_TIMEOUT_S
         while True:
             try:
-                _low, high = self.consumer.get_watermark_offsets(self._at(partition, 0), timeout=5)
+                low, high = self.consumer.get_watermark_offsets(self._at(partition, 0), timeout=5)
             except KafkaException as error:
                 if time.monotonic() > deadline:
                     raise
-                tell(f"note {now_ms()} no end of partition {partition} yet: {error}")
+                tell(f"note {now_ms()} no bounds of partition {partition} yet: {error}")
                 time.sleep(0.5)
             else:
-                return int(high)
+                return int(low), int(high)
 
     def _poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
@@ -238,7 +259,8 @@ class Reader:
         partition, offset = message.partition(), message.offset()
         self.positions[partition] = offset + 1
         fields = (message.value() or b"").split(b" ", 3)
-        if len(fields) != 4 or fields[1] != b"%d" % partition or not (fields[0] + fields[2]).isdigit():
+        is_whole = len(fields) == 4 and not fields[3].strip(b".")
+        if not is_whole or fields[1] != b"%d" % partition or not (fields[0] + fields[2]).isdigit():
             tell(f"strange {now_ms()} {partition} {offset} a value of {len(message)} bytes")
             return
         epoch = message.leader_epoch()
@@ -253,11 +275,24 @@ class Reader:
         if diverged:
             self._resume(partition, min(self.positions[partition], int(diverged[1])))
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._resume(partition, min(self.positions[partition], self._end(partition)))
+            self._find_way(partition)
+
+    def _find_way(self, partition: int) -> None:
+        """The log has been cut below the position, or begins behind it by now."""
+        position, (low, high) = self.positions[partition], self._bounds(partition)
+        if position >= low:
+            self._resume(partition, min(position, high))
+            return
+        self.runs.tell_all()
+        tell(f"began {now_ms()} {partition} {low}")
+        self._go_on(partition, low)
 
     def _resume(self, partition: int, offset: int) -> None:
         self.runs.tell_all()
         tell(f"truncated {now_ms()} {partition} {self.positions[partition]} {offset}")
+        self._go_on(partition, offset)
+
+    def _go_on(self, partition: int, offset: int) -> None:
         self.positions[partition] = offset
         self.consumer.incremental_unassign([self._at(partition, offset)])
         self.consumer.incremental_assign([self._at(partition, offset)])
@@ -265,7 +300,7 @@ class Reader:
 
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("role", choices=("produce", "consume", "read"))
+    parser.add_argument("role", choices=("produce", "consume", "read", "reread"))
     parser.add_argument("bootstrap")
     parser.add_argument("topic")
     parser.add_argument("partitions", type=int)
@@ -278,7 +313,13 @@ def main() -> int:
         return Writer(arguments).write()
     reader = Reader(arguments)
     try:
-        return reader.read_all() if arguments.role == "read" else reader.poll_until_told()
+        match arguments.role:
+            case "read":
+                return reader.read_all()
+            case "reread":
+                return reader.read_again_and_again()
+            case _:
+                return reader.poll_until_told()
     except KafkaException as error:
         tell(f"note {now_ms()} {error}")
         return 1

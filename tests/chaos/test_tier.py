@@ -1,0 +1,149 @@
+"""What the checkers of a tier call bad, and what is done to its store."""
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from protocol.primitives import Uuid
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
+from tests.chaos.checker import Anomaly, Findings
+from tests.chaos.copy_watch import NOT_A_LEADER, verdict
+from tests.chaos.network import Loopback
+from tests.chaos.store_faults import Kind, StoreFaults
+from tests.chaos.tier import BOUNDED, Tier, loads
+from tests.chaos.tier_checks import chain_faults, gaps, retention_faults
+from tests.chaos.tier_run import of_faults, of_findings
+
+PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
+
+
+def segment(first: int, last: int, *epochs: tuple[int, int]) -> RemoteSegment:
+    return RemoteSegment(
+        id=RemoteSegmentId(PARTITION, Uuid(first.to_bytes(16, "big"))),
+        start_offset=first,
+        end_offset=last,
+        max_timestamp_ms=0,
+        broker_id=1,
+        event_timestamp_ms=0,
+        size_bytes=100,
+        leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
+    )
+
+
+# Copies and the last stable offset
+
+
+@pytest.mark.parametrize(
+    "answers", [(10, NOT_A_LEADER, NOT_A_LEADER), (10, None, None), (3, 10, NOT_A_LEADER)], ids=str
+)
+def test_a_copy_below_the_last_stable_offset_of_anybody_is_in_order(answers: tuple[int | None, ...]) -> None:
+    assert verdict(9, answers) is True
+
+
+def test_a_copy_that_ends_at_the_last_stable_offset_is_not() -> None:
+    assert verdict(10, (10, NOT_A_LEADER, 4)) is False
+
+
+@pytest.mark.parametrize("answers", [(3, None, NOT_A_LEADER), (NOT_A_LEADER,) * 3, (None, None, None)], ids=str)
+def test_who_is_not_heard_may_know_better(answers: tuple[int | None, ...]) -> None:
+    """Also while nobody leads."""
+    assert verdict(9, answers) is None
+
+
+# Epochs, gaps, starts
+
+EPOCHS = [(0, 0), (2, 5), (3, 8)]
+
+
+def test_epochs_are_those_of_the_leader() -> None:
+    assert chain_faults([segment(0, 6, (0, 0), (2, 5)), segment(7, 9, (2, 7), (3, 8))], EPOCHS, 0) == []
+
+
+@pytest.mark.parametrize("epochs", [((0, 0),), ((0, 0), (2, 4)), ((0, 0), (1, 3), (2, 5)), ((1, 0), (2, 5))], ids=str)
+def test_any_other_epochs_are_bad(epochs: tuple[tuple[int, int], ...]) -> None:
+    [fault] = chain_faults([segment(0, 6, *epochs)], EPOCHS, 0)
+    assert "the leader ((0, 0), (2, 5))" in fault
+
+
+def test_what_lies_before_the_start_is_not_compared() -> None:
+    """The leader has forgotten it."""
+    epochs = [(2, 6), (3, 8)]
+    assert chain_faults([segment(0, 6, (0, 0), (2, 5)), segment(7, 9, (2, 7), (3, 8))], epochs, 6) == []
+    assert chain_faults([segment(0, 6, (0, 0), (2, 5))], epochs, 7) == [], "nor is a segment before it"
+    assert len(chain_faults([segment(0, 6, (0, 0))], epochs, 6)) == 1
+
+
+def test_what_is_not_local_is_remote() -> None:
+    segments = [segment(5, 9, (0, 5)), segment(0, 4, (0, 0))]
+    assert gaps("t-0", segments, 0, 10) == []
+    assert gaps("t-0", segments, 3, 10) == []
+    assert gaps("t-0", segments, 0, 11) == ["t-0: nothing has what is from 10 to 11"]
+    assert gaps("t-0", segments[:1], 0, 10) == ["t-0: nothing remote from 0 to 5"]
+    assert gaps("t-0", [], 4, 4) == []
+
+
+def test_retention_keeps_what_it_may() -> None:
+    assert retention_faults("t-0", kept=9, start=5, asked=5, least=10) == [], "somebody deleted them"
+    assert retention_faults("t-0", kept=10, start=6, asked=5, least=10) == []
+    assert len(retention_faults("t-0", kept=9, start=6, asked=5, least=10)) == 1
+
+
+# What is said
+
+
+def test_a_clean_checker_says_so_in_one_line() -> None:
+    assert of_faults("tiered-copies", "7 copies", []).lines == ["tiered-copies          0 bad (7 copies)"]
+
+
+def test_counter_examples_follow() -> None:
+    findings = Findings()
+    findings.add(Anomaly.LOST_WRITE, "offset 4")
+    findings.add(Anomaly.POLL_SKIP, "offset 5")
+    found = of_findings("tiered-log", "10 offsets", {"t": findings}, lambda anomaly: anomaly is Anomaly.LOST_WRITE)
+    assert found.lines == ["tiered-log             1 bad (10 offsets)", "  lost-write: t offset 4"]
+
+
+def test_nothing_may_be_lost_of_what_is_tiered() -> None:
+    rules = {load.topic: load.rules for load in loads()}
+    assert not any(rule.lossy for rule in rules.values())
+    assert [topic for topic, rule in rules.items() if rule.bounded] == [BOUNDED]
+
+
+# The store
+
+
+def test_without_a_server_the_store_is_a_directory(tmp_path: Path) -> None:
+    with Tier(tmp_path, Loopback(3), seed=1, refusal="go is not on PATH") as tier:
+        assert tier.proxy is None
+        assert tier.node_settings["remote.log.storage.manager.class.name"] == "local"
+        assert tier.node_settings["rsm.config.storage.root"] == str(tmp_path / "remote")
+
+
+def test_each_fault_of_the_store_is_undone() -> None:
+    done, enough = [], threading.Event()
+
+    def note(what: str) -> None:
+        done.append(what)
+        if len(done) == 6:
+            enough.set()
+
+    gone = Kind("gone", lambda: note("gone"), lambda: note("no gone"), (0, 0))
+    faults = StoreFaults(lambda: [gone], random.Random(1), rest_s=(0, 0))
+    faults.start()
+    assert enough.wait(20)
+    faults.stop()
+    assert done[:6] == ["gone", "no gone"] * 3
+    assert done[-1] == "no gone"
+    assert {fault.kind for fault in faults.done} == {"gone"}
+
+
+def test_a_fault_that_cannot_be_done_ends_them_all() -> None:
+    def fail() -> None:
+        raise OSError("no more")
+
+    faults = StoreFaults(lambda: [Kind("gone", fail, fail, (0, 0))], random.Random(1), rest_s=(0, 0))
+    faults.start()
+    faults.join()
+    assert faults.error == "faults of the store broke off: no more"

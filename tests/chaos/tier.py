@@ -1,0 +1,141 @@
+"""Where the nodes of a chaos run keep what is remote, which of its topics are tiered, and what is done to the store.
+
+The store is a real S3 server behind a proxy that fails; where none can be built, a directory, which does not fail. Both
+are where the run itself is: all nodes reach them by the address that the network gives the run.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.chaos.checker import Rules
+from tests.chaos.network import Network
+from tests.chaos.nodes import ChaosCluster
+from tests.chaos.programs import Client
+from tests.chaos.topic import Load
+from tests.support.s3_proxy import S3Proxy
+from tests.support.s3_server import S3Server
+from tests.support.tier_view import KEY_PREFIX, TierView
+
+ENDLESS = "chaos-tiered"
+BOUNDED = "chaos-tiered-bounded"
+TOPICS = (ENDLESS, BOUNDED)
+METADATA_TOPIC = "__remote_log_metadata"
+PARTITIONS = 3
+RECORD_BYTES = 400
+# Of each of the two topics. A partition rolls some segments a minute by size, and the others by time.
+RATE = 400
+RETENTION_BYTES = 3 << 20
+NODE_SETTINGS = {
+    "remote.log.storage.system.enable": "true",
+    "rsm.config.key.prefix": KEY_PREFIX,
+    "remote.log.manager.task.interval.ms": "500",
+    "remote.log.manager.task.retry.backoff.ms": "200",
+    "remote.log.manager.task.retry.backoff.max.ms": "2000",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "log.segment.delete.delay.ms": "1000",
+}
+TOPIC_SETTINGS = {
+    "remote.storage.enable": "true",
+    "segment.bytes": str(1 << 20),
+    "segment.ms": "4000",
+    "local.retention.ms": "3000",
+}
+S3_SETTINGS = {
+    "remote.log.storage.manager.class.name": "s3",
+    "rsm.config.storage.s3.api.call.attempt.timeout": "3000",
+}
+
+
+class Tier(TierView):
+    """A context manager that starts the store. `refusal` is why there is no S3 server; None where there is."""
+
+    def __init__(self, directory: Path, network: Network, seed: int, refusal: str | None) -> None:
+        self.refusal = refusal
+        self._directory = directory
+        self._cluster: ChaosCluster | None = None
+        self.server: S3Server | None = None
+        self.proxy: S3Proxy | None = None
+        if refusal is None:
+            self.server = S3Server(directory / "s3")
+            self.proxy = S3Proxy(self.server.port, seed, network.own_address)
+        self._running = contextlib.ExitStack()
+
+    def __enter__(self) -> "Tier":
+        with contextlib.ExitStack() as stack:
+            for each in (self.server, self.proxy):
+                if each is not None:
+                    stack.enter_context(each)
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.__exit__(kind, error, trace)
+
+    # Settings
+
+    @property
+    def node_settings(self) -> Mapping[str, str]:
+        """Of each node."""
+        way = {} if self.proxy is None else {"rsm.config.storage.s3.endpoint.url": self.proxy.endpoint}
+        return {**NODE_SETTINGS, **self.tool_settings, **way}
+
+    @property
+    def tool_settings(self) -> Mapping[str, str]:
+        if self.server is not None:
+            return {**S3_SETTINGS, **self.server.node_settings(), "rsm.config.key.prefix": KEY_PREFIX}
+        return {
+            "remote.log.storage.manager.class.name": "local",
+            "rsm.config.storage.root": str(self.objects),
+            "rsm.config.key.prefix": KEY_PREFIX,
+        }
+
+    # What a view needs
+
+    def attach(self, cluster: ChaosCluster) -> None:
+        """Whose tier this is."""
+        self._cluster = cluster
+
+    @property
+    def cluster(self) -> ChaosCluster:
+        assert self._cluster is not None
+        return self._cluster
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap
+
+    @property
+    def objects(self) -> Path:
+        return self._directory / "remote" if self.server is None else self.server.objects
+
+    def data_directory(self, broker_id: int) -> Path:
+        return self.cluster[broker_id].data
+
+
+def loads(rate: int = RATE) -> Sequence[Load]:
+    """One topic that is kept for ever, and one that is bounded by bytes and by those who delete records. Nothing may be
+    lost of either, whatever is permitted of others."""
+    return [
+        _load(ENDLESS, rate, Rules(gapless=True), {"retention.ms": "-1", "retention.bytes": "-1"}),
+        _load(BOUNDED, rate, Rules(gapless=True, bounded=True), {"retention.bytes": str(RETENTION_BYTES)}),
+    ]
+
+
+def _load(topic: str, rate: int, rules: Rules, settings: Mapping[str, str]) -> Load:
+    return Load(
+        clients=[Client.LIBRDKAFKA],
+        partitions=PARTITIONS,
+        rate=rate,
+        size=RECORD_BYTES,
+        acks="all",
+        unclean=False,
+        rules=rules,
+        topic=topic,
+        settings={**TOPIC_SETTINGS, **settings},
+        reread=True,
+    )

@@ -1,0 +1,110 @@
+"""What must hold of a tier once all is quiet: remote epochs are the leaders', and bucket and metadata are one.
+
+`settle` waits for the brokers to be done with what they do; what they leave over then is collected as an operator
+would, and nothing may be left after that. Each check gives sentences about what is wrong.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from broker.client import ClientError
+from protocol.errors import KafkaError
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+from tests.support.partition_states import partition_states
+from tests.support.replicated_load import admin_of
+from tests.support.tier_view import TierView, clipped
+
+SETTLE_S = 90.0
+# Longer than a turn of copying, of expiration and of the log cleaner together.
+STEADY_S = 6.0
+POLL_S = 1.0
+
+
+def settle(tier: TierView, topics: Sequence[str]) -> Mapping[SegmentState, int] | None:
+    """Until nothing has changed for a while: how many segments are in which state; None where it never ends."""
+    deadline, known, since = time.monotonic() + SETTLE_S, None, time.monotonic()
+    while True:
+        now = {each.id.id: each.state for each in _segments(tier, topics)}
+        if now != known:
+            known, since = now, time.monotonic()
+        if time.monotonic() - since > STEADY_S:
+            return Counter(now.values())
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(POLL_S)
+
+
+def _segments(tier: TierView, topics: Sequence[str]) -> list[RemoteSegment]:
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            return [each for each in tier.segments() if each.id.partition.topic in topics]
+        except (ClientError, KafkaError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+
+
+def epoch_faults(tier: TierView, topics: Sequence[str]) -> tuple[int, list[str]]:
+    """How many finished segments were looked at, and which tell another history than their leader's checkpoint, as far
+    as the log has them still; and where remote parts leave gaps."""
+    segments = [each for each in _segments(tier, topics) if each.state is SegmentState.COPY_FINISHED]
+    faults: list[str] = []
+    for topic in topics:
+        states, bounds = partition_states(admin_of(tier.bootstrap), topic), tier.bounds(topic)
+        for partition, state in states.items():
+            start, local_start = bounds[partition].start, bounds[partition].local_start
+            if start is None or local_start is None:
+                faults.append(f"{topic}-{partition}: nobody tells where the log begins")
+                continue
+            epochs = tier.leader_epochs(state.leader, topic, partition)
+            mine = [each for each in segments if each.id.partition[1:] == (topic, partition)]
+            faults += chain_faults(mine, epochs, start)
+            faults += gaps(f"{topic}-{partition}", mine, start, local_start)
+    return len(segments), faults
+
+
+def chain_faults(segments: Sequence[RemoteSegment], epochs: list[tuple[int, int]], start: int) -> list[str]:
+    """Segments whose epochs are not those of the leader's `epochs`, which it keeps from the log's `start` on."""
+    found = []
+    for each in segments:
+        first = max(each.start_offset, start)
+        if first > each.end_offset:
+            continue
+        theirs = clipped(list(each.leader_epochs), first, each.end_offset)
+        if theirs != (own := clipped(epochs, first, each.end_offset)):
+            found.append(f"{each.id} has the epochs {theirs} from {first} on, the leader {own}")
+    return found
+
+
+def retention_faults(where: str, kept: int, start: int, asked: int, least: int) -> list[str]:
+    """Whether retention, where it was what raised the log's start, left fewer than `least` records; those who delete
+    records had asked for a start of `asked`."""
+    if start <= asked or kept >= least:
+        return []
+    return [f"{where}: only {kept} records are left from {start} on, and retention keeps {least}"]
+
+
+def gaps(where: str, segments: Sequence[RemoteSegment], start: int, local_start: int) -> list[str]:
+    """Places between the log's start and that of its local part that no segment has."""
+    found, reached = [], start
+    for each in sorted(segments, key=lambda each: each.start_offset):
+        if each.start_offset > reached and reached < local_start:
+            found.append(f"{where}: nothing remote from {reached} to {each.start_offset}")
+        reached = max(reached, each.end_offset + 1)
+    if reached < local_start:
+        found.append(f"{where}: nothing has what is from {reached} to {local_start}")
+    return found
+
+
+def bucket_faults(tier: TierView) -> tuple[str, list[str]]:
+    """After a collection: what it said, and which objects are known to nobody, or known and not there."""
+    collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
+    verified = tier.remote("verify", "--grace-ms", "0", "--deep", check=False).strip()
+    there, expected = tier.bucket().segments, tier.expected_objects()
+    faults = [f"in the bucket, and not known: {key}" for key in sorted(there - expected)]
+    faults += [f"known, and not in the bucket: {key}" for key in sorted(expected - there)]
+    if "finding(s)" in verified or " live" not in verified:
+        faults.append(f"verify: {verified[-500:]}")
+    return collected.splitlines()[-1] if collected else "nothing said", faults
