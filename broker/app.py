@@ -43,6 +43,7 @@ from broker.runtime.directory_assignments import DirectoryAssignments
 from broker.runtime.io_thread import IoThread
 from broker.runtime.log_store import DirectoryFailures
 from broker.runtime.logger_levels import LoggerLevels
+from broker.runtime.thread_pool import ThreadPool
 from protocol.primitives import Uuid
 from storage.checkpoints import TopicPartition
 from storage.files import OsFileSystem
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from broker.node.tiered import RemotePart
 
 DRAIN_TIMEOUT_S = 10.0
+IMPORT_STOP_S = 2.0
 
 # Pure-Python threads (recovery, the IO thread's own bytecode) hold the interpreter this long at most before the loop
 # gets it back; the default of 5 ms would be the tail latency of every request.
@@ -119,6 +121,7 @@ class Node:
         self._fs = OsFileSystem()
         self._io = IoThread(self._loop)
         self._snapshot_io = IoThread(self._loop, name="ottla-snapshots")
+        self._import_pool = ThreadPool(1, 16, "ottla-import")
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._failures = DirectoryFailures(self._loop)
         self._all_directories: Sequence[LogDir] = ()
@@ -142,6 +145,7 @@ class Node:
         config = self._config
         self._undo.push_async_callback(self._io.stop)
         self._undo.push_async_callback(self._snapshot_io.stop)
+        self._undo.push_async_callback(self._stop_imports)
         directories = await asyncio.to_thread(open_directories, self._fs, config, self._failures)
         self._undo.callback(directories.unlock_metadata)
         self._all_directories = directories.log_dirs.directories
@@ -172,6 +176,7 @@ class Node:
             controllers.addresses,
             self._clock,
             self._io,
+            self._import_pool,
             self._loop,
             self._fail,
         )
@@ -191,6 +196,11 @@ class Node:
         self._undo.callback(metadata.close)
         self._undo.push_async_callback(self._end_background)
         return metadata
+
+    async def _stop_imports(self) -> None:
+        """A store that hangs is not waited for."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._import_pool.stop(drop_waiting=True), IMPORT_STOP_S)
 
     def _serve_controllers(self, directories: NodeDirectories, metadata: MetadataPart, server: Server) -> None:
         """From the beginning, since no quorum comes about before its members talk to each other."""

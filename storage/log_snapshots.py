@@ -33,6 +33,8 @@ _SYNC_BYTES = 8 * 1024 * 1024
 """Written before a sync: the last one of a large snapshot must not hold up the log's own."""
 _OWN_MARK = "-own"
 """Tells a snapshot being written from the same one being fetched."""
+_IMPORT_MARK = "-import"
+"""Tells one that comes out of a store from both."""
 _HEADER_VALUE = struct.Struct(">hq")
 """SnapshotHeaderRecord: its version, and the append time of the last record that the snapshot stands for."""
 
@@ -122,6 +124,10 @@ class SnapshotFiles:
         """A snapshot to be written here; nothing is seen of it before its commit."""
         return SnapshotWriter(self._fs, self._directory, id)
 
+    def begin_import(self, id: CheckpointId) -> "SnapshotWriter":
+        """A snapshot that comes from elsewhere than another replica, to be written here and left as a part."""
+        return SnapshotWriter(self._fs, self._directory, id, _IMPORT_MARK)
+
     def write_part(self, id: CheckpointId, position: int, data: Buffer) -> None:
         """Bytes of a snapshot that is fetched. Position 0 begins anew; any other must be the end of what is there."""
         file = self._fs.open(self._part(id))
@@ -134,21 +140,22 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    def finish_part(self, id: CheckpointId, size: int, on_control: OnControl) -> int:
+    def finish_part(self, id: CheckpointId, size: int, on_control: OnControl, *, is_imported: bool = False) -> int:
         """Checks a fetched snapshot of `size` bytes, syncs it and puts it in place; returns its header's timestamp.
+        `is_imported`: it was left by the writer of an import.
 
         Raises DamagedSnapshot; then the part is left, to be discarded. Crashing anywhere leaves a part, which means
         nothing, or the whole snapshot in place.
         """
-        part = self._part(id)
+        part = self._part(id, is_imported=is_imported)
         if not self._fs.exists(part) or self._fs.size(part) != size:
             raise DamagedSnapshot(checkpoint_name(id), f"not all of its {size} bytes are there")
         timestamp_ms = self._check(part, id, on_control)
         _put_in_place(self._fs, self._directory, part, self._path(id))
         return timestamp_ms
 
-    def discard_part(self, id: CheckpointId) -> None:
-        self._fs.remove(self._part(id))
+    def discard_part(self, id: CheckpointId, *, is_imported: bool = False) -> None:
+        self._fs.remove(self._part(id, is_imported=is_imported))
 
     # Losing one
 
@@ -169,8 +176,8 @@ class SnapshotFiles:
     def _path(self, id: CheckpointId) -> str:
         return join(self._directory, checkpoint_name(id))
 
-    def _part(self, id: CheckpointId) -> str:
-        return self._path(id) + PART_SUFFIX
+    def _part(self, id: CheckpointId, *, is_imported: bool = False) -> str:
+        return _aside(self._path(id), _IMPORT_MARK if is_imported else "")
 
     def _check(self, path: str, id: CheckpointId, on_control: OnControl) -> int:
         file = self._fs.open_existing(path)
@@ -183,11 +190,11 @@ class SnapshotFiles:
 class SnapshotWriter:
     """Writes a snapshot aside, in memory that is bounded by what `append` is given. For one thread at a time."""
 
-    def __init__(self, fs: FileSystem, directory: str, id: CheckpointId) -> None:
+    def __init__(self, fs: FileSystem, directory: str, id: CheckpointId, mark: str = _OWN_MARK) -> None:
         self._fs = fs
         self._directory = directory
         self._target = join(directory, checkpoint_name(id))
-        self._aside = self._target.removesuffix(CHECKPOINT_SUFFIX) + _OWN_MARK + CHECKPOINT_SUFFIX + PART_SUFFIX
+        self._aside = _aside(self._target, mark)
         self._file = fs.open(self._aside)
         self._file.truncate(0)
         self.size = 0
@@ -205,6 +212,11 @@ class SnapshotWriter:
         """Puts the snapshot in place, durably."""
         self._file.close()
         _put_in_place(self._fs, self._directory, self._aside, self._target)
+
+    def leave(self) -> None:
+        """Leaves it aside, synced, for `finish_part`. A crash before that leaves a part, which means nothing."""
+        self._file.sync()
+        self._file.close()
 
     def abandon(self) -> None:
         """Leaves nothing; no effect after `commit`."""
@@ -247,6 +259,11 @@ def check_snapshot(file: File, id: CheckpointId, on_control: OnControl) -> int:
     for batch in _batches(file, file.size(), id):
         check.take(batch)
     return check.finish()
+
+
+def _aside(path: str, mark: str) -> str:
+    """Where a snapshot is written before it gets its name."""
+    return path.removesuffix(CHECKPOINT_SUFFIX) + mark + CHECKPOINT_SUFFIX + PART_SUFFIX
 
 
 def _put_in_place(fs: FileSystem, directory: str, aside: str, target: str) -> None:

@@ -328,6 +328,8 @@ class BrokerConfig:
     ottla_cluster_metadata_readable = boolean()
     ottla_controller_broker_watch_enable = boolean()
     ottla_metadata_snapshot_import_uri = optional_text()
+    ottla_metadata_snapshot_import_timeout_ms = integer()
+    ottla_metadata_snapshot_import_max_bytes = integer()
     ottla_metadata_snapshot_compression_type = text()
 
     __slots__ = (

@@ -203,8 +203,22 @@ def _check_remote_storage(config: BrokerConfig) -> None:
         )
 
 
+def _check_snapshot_import(config: BrokerConfig) -> None:
+    uri = config.ottla_metadata_snapshot_import_uri
+    if not uri:
+        return
+    from storage.tiered.store_uri import StoreUriError, parse_store_uri  # only where it is used
+
+    try:
+        parse_store_uri(uri)
+    except StoreUriError as error:
+        name = "ottla.metadata.snapshot.import.uri"
+        raise ConfigError(name, f"{name}: {error}.") from None
+
+
 _CHECKS: tuple[Callable[[BrokerConfig], None], ...] = (
     _check_old_id,
+    _check_snapshot_import,
     _check_quorum,
     _check_early_start,
     _check_log_times,

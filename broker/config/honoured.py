@@ -187,6 +187,9 @@ HONOURED: frozenset[str] = frozenset(
         "ottla.cluster.metadata.readable",
         "ottla.controller.broker.watch.enable",
         "ottla.metadata.snapshot.compression.type",
+        "ottla.metadata.snapshot.import.max.bytes",
+        "ottla.metadata.snapshot.import.timeout.ms",
+        "ottla.metadata.snapshot.import.uri",
     }
 )
 

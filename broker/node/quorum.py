@@ -4,9 +4,12 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
+from broker.metadata.snapshot_check import SnapshotCheck
 from broker.net.peer import Peers, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories
 from broker.quorum.core import QuorumCore
@@ -19,8 +22,14 @@ from broker.runtime.quorum import METADATA_LOG_NAME
 from broker.runtime.quorum_driver import QuorumDriver
 from broker.runtime.quorum_state import QuorumStateFile
 from broker.runtime.quorum_transport import NetworkTransport
+from broker.runtime.snapshot_import import SnapshotImporter
+from broker.runtime.snapshot_store import SnapshotStore
+from broker.runtime.thread_pool import WorkPool
 from storage.config import CleanupPolicy, LogConfig
 from storage.files import FileSystem, join
+
+STORE_PATIENCE_MS: Final = 10_000
+"""For one request to a store of snapshots, with all its attempts."""
 
 BoundAddresses = Mapping[str, tuple[str, int]]
 """Host and port by listener name, as a server took them."""
@@ -34,6 +43,7 @@ class QuorumPart:
     driver: QuorumDriver
     transport: NetworkTransport
     listener: str
+    importer: SnapshotImporter | None
 
     def controller(self) -> ControllerLocation:
         """The active controller, as far as this node knows, and where other nodes reach it."""
@@ -49,6 +59,8 @@ class QuorumPart:
     def close(self) -> None:
         """Take no part any more, hang up, and close the log. Blocks for an fsync."""
         self.driver.close()
+        if self.importer is not None:
+            self.importer.close()
         self.transport.close()
         self.log.close()
 
@@ -60,10 +72,13 @@ def build_quorum(
     bound: BoundAddresses,
     clock: Clock,
     io: BlockingIo,
+    import_pool: WorkPool,
     loop: asyncio.AbstractEventLoop,
     on_fatal: Callable[[BaseException], None],
 ) -> QuorumPart:
     """Open the metadata log and build the replica on it. `bound` are the controller listeners. Blocks.
+
+    `import_pool` has one thread, which waits for the store of snapshots, if there is one.
 
     Raises StorageError, UnusableMetadataLog, InvalidQuorumState.
     """
@@ -75,6 +90,7 @@ def build_quorum(
     recovered = replace(log.recovered, election=state_file.read())
     core = QuorumCore(settings, recovered, random.Random(), now)
     transport = _transport(config, settings.default_listener, loop)
+    importer = _importer(fs, config, directories, log, import_pool)
     driver = QuorumDriver(
         core,
         log,
@@ -86,8 +102,29 @@ def build_quorum(
         io=io,
         on_fatal=on_fatal,
         election=recovered.election,
+        imports=importer,
     )
-    return QuorumPart(log, driver, transport, settings.default_listener)
+    return QuorumPart(log, driver, transport, settings.default_listener, importer)
+
+
+def _importer(
+    fs: FileSystem, config: BrokerConfig, directories: NodeDirectories, log: MetadataLog, pool: WorkPool
+) -> SnapshotImporter | None:
+    """None where the configuration names no store."""
+    if not config.ottla_metadata_snapshot_import_uri:
+        return None
+    from storage.tiered.store_uri import open_store, parse_store_uri  # only where it is used
+
+    uri = parse_store_uri(config.ottla_metadata_snapshot_import_uri)
+    timeout_ms = config.ottla_metadata_snapshot_import_timeout_ms
+    patience_ms = min(timeout_ms, STORE_PATIENCE_MS)
+    store = SnapshotStore(
+        partial(open_store, uri, fs=fs, call_timeout_ms=patience_ms, attempt_timeout_ms=patience_ms),
+        directories.cluster_id,
+        config.ottla_metadata_snapshot_import_max_bytes,
+        SnapshotCheck,
+    )
+    return SnapshotImporter(store, log.snapshots, uri=str(uri), timeout_ms=timeout_ms, pool=pool)
 
 
 def _transport(config: BrokerConfig, listener: str, loop: asyncio.AbstractEventLoop) -> NetworkTransport:
@@ -129,6 +166,9 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
         start_offset_lag_time_max_ms=config.metadata_start_offset_lag_time_max_ms,
         retention_bytes=config.metadata_max_retention_bytes,
         retention_ms=config.metadata_max_retention_ms,
+        import_timeout_ms=(
+            config.ottla_metadata_snapshot_import_timeout_ms if config.ottla_metadata_snapshot_import_uri else 0
+        ),
     )
 
 

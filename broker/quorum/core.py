@@ -19,6 +19,7 @@ from broker.quorum.description import QuorumDescription
 from broker.quorum.elections import Elections
 from broker.quorum.following import Following
 from broker.quorum.identity import Instant, LeaderAndEpoch, SnapshotId
+from broker.quorum.imports import ImportOutcome
 from broker.quorum.leadership import Leadership
 from broker.quorum.messages import (
     AddVoterRequest,
@@ -49,6 +50,7 @@ from broker.quorum.reports import Reports
 from broker.quorum.serving import Serving
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.snapshot_fetch import SnapshotFetch
+from broker.quorum.snapshot_import import SnapshotImport
 from broker.quorum.state import Candidate, Follower, Leader, Observer, Prospective, Resigned, Unattached
 from broker.quorum.trimming import Trimming
 from broker.quorum.voter_changes import VoterChanges
@@ -83,9 +85,12 @@ class QuorumCore:
         self._leadership = Leadership(self._replica, self._elections)
         self._serving = Serving(self._replica, self._leadership)
         self._snapshot = SnapshotFetch(self._replica, self._elections)
+        self._import = SnapshotImport(self._replica, self._elections, self._snapshot)
         self._reports = Reports(self._replica, self._elections)
         self._trimming = Trimming(self._replica, now)
-        self._following = Following(self._replica, self._elections, self._snapshot, self._reports, self._trimming)
+        self._following = Following(
+            self._replica, self._elections, self._snapshot, self._import, self._reports, self._trimming
+        )
         self._changes = VoterChanges(self._replica, self._leadership, now)
         self._under_way: Ready | None = None
         self._now = now
@@ -141,7 +146,8 @@ class QuorumCore:
             case FetchRequest() as request, FetchResponse():
                 self._following.on_fetch_response(flight, request, response, now)
             case FetchSnapshotRequest() as request, FetchSnapshotResponse():
-                self._snapshot.on_response(flight, request, response, now)
+                if not self._import.on_touched(flight, request, response, now):
+                    self._snapshot.on_response(flight, request, response, now)
             case VoteRequest() as request, VoteResponse():
                 self._elections.on_vote_response(flight, request, response, now)
             case BeginQuorumEpochRequest(), BeginQuorumEpochResponse():
@@ -201,6 +207,11 @@ class QuorumCore:
         self._snapshot.on_checked(snapshot_id, stored, control, now)
         self._act(now)
 
+    def on_import(self, outcome: ImportOutcome, now: Instant) -> None:
+        """What came of a step of an import."""
+        self._import.on_outcome(outcome, now)
+        self._act(now)
+
     # Taking
 
     def take_ready(self) -> Ready | None:
@@ -224,6 +235,7 @@ class QuorumCore:
         """Lets the present role do what is due, and then the one that this leads to."""
         self._now = now
         self._trimming.look(now)
+        self._import.look(now)
         role = None
         while role is not self._replica.role:
             role = self._replica.role
@@ -254,7 +266,7 @@ class QuorumCore:
         """When `tick` is needed if nothing else happens before, as a monotonic time; None: not at all."""
         retry, resume = self._replica.peers.next_retry(self._now), self._snapshot.resume_at
         pauses = (inf if retry is None else retry, resume if resume > self._now.monotonic_ms else inf)
-        deadline = min(self._role_deadline, *pauses)
+        deadline = min(self._role_deadline, self._import.deadline(self._now), *pauses)
         return None if deadline == inf else deadline
 
     @property

@@ -13,13 +13,14 @@ from typing import Final
 from broker.quorum.batches import CheckedBatch, checked_batches
 from broker.quorum.control_history import IncompatibleVoters
 from broker.quorum.elections import Elections
-from broker.quorum.identity import Endpoint, Instant, LogPosition
-from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
+from broker.quorum.identity import Endpoint, Instant, LogPosition, SnapshotId
+from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse, Request
 from broker.quorum.peers import Flight
 from broker.quorum.ready import Append
 from broker.quorum.replica import Replica
 from broker.quorum.reports import Reports
 from broker.quorum.snapshot_fetch import SnapshotFetch
+from broker.quorum.snapshot_import import SnapshotImport
 from broker.quorum.state import Follower, Observer, Role, Unattached
 from broker.quorum.trimming import Trimming
 from protocol.errors import ErrorCode
@@ -33,11 +34,18 @@ them, which leaders before KIP-1219 send, would stop the loop for 200 ms. What i
 
 class Following:
     def __init__(
-        self, replica: Replica, elections: Elections, snapshot: SnapshotFetch, reports: Reports, trimming: Trimming
+        self,
+        replica: Replica,
+        elections: Elections,
+        snapshot: SnapshotFetch,
+        snapshot_import: SnapshotImport,
+        reports: Reports,
+        trimming: Trimming,
     ) -> None:
         self._replica = replica
         self._elections = elections
         self._snapshot = snapshot
+        self._import = snapshot_import
         self._reports = reports
         self._trimming = trimming
         self._door: int | None = None
@@ -75,12 +83,19 @@ class Following:
         if leader_id is None or endpoint is None:
             self.search(now)
         elif replica.peers.is_ready(leader_id, now):
-            request = self._reports.due(role, now) or self._snapshot.next_request() or self._fetch_request()
-            replica.send(leader_id, endpoint, request)
+            request = self._reports.due(role, now) or self._next_request(now)
+            if request is not None:
+                replica.send(leader_id, endpoint, request)
         elif replica.peers.is_resting(leader_id, now):
             self.search(now)
         elif replica.peers.is_failing(leader_id):
             self._ask_at_door(now)
+
+    def _next_request(self, now: Instant) -> Request | None:
+        """For what is missing; None while an import brings it."""
+        if self._import.is_busy:
+            return self._import.next_request(now)
+        return self._snapshot.next_request() or self._fetch_request()
 
     def _ask_at_door(self, now: Instant) -> bool:
         """Where the leader says that it listens it does not answer, but it has answered under another address: ask
@@ -90,7 +105,9 @@ class Following:
         endpoint = None if door is None else dict(self._acquaintances()).get(door)
         if door is None or endpoint is None or not replica.peers.is_ready(door, now):
             return False
-        replica.send(door, endpoint, self._snapshot.next_request() or self._fetch_request())
+        request = self._next_request(now)
+        if request is not None:
+            replica.send(door, endpoint, request)
         return True
 
     def search(self, now: Instant) -> None:
@@ -141,14 +158,16 @@ class Following:
             self._door = None if self._door == flight.to_id else self._door
             return
         self._door = None if flight.to_id == replica.term.leader_id else flight.to_id
-        if (request.fetch_offset, request.last_fetched_epoch) != (replica.log.end, replica.log.last_epoch):
+        is_import = self._import.is_own(request)
+        position = (request.fetch_offset, request.last_fetched_epoch)
+        if not is_import and position != (replica.log.end, replica.log.last_epoch):
             return
         if request.epoch != replica.term.epoch:  # asked before this node knew the epoch; ask again in it
             return
         replica.leader_answered(now)
         if isinstance(role, Follower):
             role.fetches_from = flight.to
-        if self._take(response, request, now):
+        if self._import.on_fetched(request, response, now) if is_import else self._take(response, request, now):
             replica.peers.succeeded(flight.to_id)
         else:
             replica.oddities += 1
@@ -165,14 +184,24 @@ class Following:
 
     def _take(self, response: FetchResponse, request: FetchRequest, now: Instant) -> bool:
         """Does what the answer says; False if no leader could say so."""
+        if self._import.is_busy:
+            return True
         if response.diverging is not None:
             return self._truncate(response.diverging, now)
         if response.snapshot_id is not None:
-            return self._snapshot.begin(response.snapshot_id)
+            return self._take_snapshot(response, response.snapshot_id, now)
+        if self._import.begin(response, now):
+            return True
         is_sound = self._append(response.records, request.epoch, now)
         self._learn_high_watermark(response.high_watermark, now)
         self._trimming.on_leader_start(response.log_start_offset)
         return is_sound
+
+    def _take_snapshot(self, response: FetchResponse, snapshot_id: SnapshotId, now: Instant) -> bool:
+        """From the store, if there is one that may have it; or from the leader."""
+        if not self._snapshot.is_under_way(snapshot_id) and self._import.begin(response, now):
+            return True
+        return self._snapshot.begin(snapshot_id)
 
     def _truncate(self, diverging: LogPosition, now: Instant) -> bool:
         """Cut what differs. Epochs may go without a record: a deposed leader's last one may have been empty."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from broker.quorum.identity import LeaderAndEpoch
+from broker.quorum.imports import ImportStep
 from broker.quorum.messages import Response
 from broker.quorum.ready import Answer, ElectionState, LogOperation, Ready, Send
 
@@ -18,10 +19,11 @@ class Outbox:
         self.answers: list[Answer] = []
         self.leader: LeaderAndEpoch | None = None
         self.high_watermark: int | None = None
+        self.imports: list[ImportStep] = []
 
     def _clear(self) -> None:
         self.state = self.leader = self.high_watermark = None
-        self.log, self.sends, self.answers, self.must_sync = [], [], [], False
+        self.log, self.sends, self.answers, self.imports, self.must_sync = [], [], [], [], False
 
     def answer(self, token: int, response: Response) -> None:
         self.answers.append(Answer(token, response))
@@ -42,6 +44,7 @@ class Outbox:
             tuple(self.answers),
             self.leader,
             self.high_watermark,
+            tuple(self.imports),
         )
         self._clear()
         return ready
@@ -52,6 +55,7 @@ class Outbox:
             self.sends
             or self.answers
             or self.log
+            or self.imports
             or self.state is not None
             or self.leader is not None
             or self.high_watermark is not None

@@ -5,7 +5,7 @@ One `Ready` is under way at a time. The driver does, strictly in this order:
 1. `state` is written to quorum-state, durably.
 2. `log` operations are done, one after the other.
 3. The log is fsynced, if `must_sync`, and with it whatever else lies in the page cache below its end.
-4. `sends` and `answers` leave; reads that answers ask for see the log as step 2 left it.
+4. `sends` and `answers` leave; reads that answers ask for see the log as step 2 left it. `imports` are begun.
 5. `leader` and `high_watermark` are told to listeners.
 6. The driver calls `QuorumCore.persisted(ready, now)`; only then does the leader count these records as its own.
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import NOBODY, Endpoint, LeaderAndEpoch, SnapshotId
+from broker.quorum.imports import ImportStep
 from broker.quorum.messages import Request, Response
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
@@ -73,10 +74,14 @@ class WritePart:
 
 @dataclass(frozen=True, slots=True)
 class FinishPart:
-    """All of a snapshot is there: check it, fsync, rename. The outcome goes to `QuorumCore.on_snapshot_fetched`."""
+    """All of a snapshot is there: check it, fsync, rename. The outcome goes to `QuorumCore.on_snapshot_fetched`.
+
+    `is_imported`: it came out of a store, and lies aside where no WritePart touches it.
+    """
 
     snapshot_id: SnapshotId
     size: int
+    is_imported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,7 @@ class Ready:
     answers: tuple[Answer, ...] = ()
     leader: LeaderAndEpoch | None = None
     high_watermark: int | None = None
+    imports: tuple[ImportStep, ...] = ()
 
 
 NOTHING: Final = Ready()

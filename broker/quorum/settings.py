@@ -25,6 +25,7 @@ class QuorumSettings:
     `key.id` and `key.directory_id` are this node's own. `can_vote` is true for nodes with the controller role: they may
     become voters, sync before every fetch, and may join by themselves (`auto_join`). `listeners` are the node's own
     controller listeners, none for a broker; `default_listener` is the first of `controller.listener.names`.
+    `import_timeout_ms` is 0 where there is no store to import snapshots from.
     """
 
     key: ReplicaKey
@@ -50,6 +51,7 @@ class QuorumSettings:
     retention_bytes: int = 104_857_600
     retention_ms: int = 604_800_000
     trim_interval_ms: int = 60_000
+    import_timeout_ms: int = 0
 
 
 class EpochStart(NamedTuple):

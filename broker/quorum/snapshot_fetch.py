@@ -44,18 +44,36 @@ class SnapshotFetch:
         """Whether all fetching waits: for a check, or because the last one failed."""
         return self.is_being_checked or now.monotonic_ms < self._resume_at
 
+    def is_under_way(self, snapshot_id: SnapshotId) -> bool:
+        """Whether pages of this one are there already."""
+        return self._wanted == snapshot_id and self._position > 0
+
+    def is_missing(self, snapshot_id: SnapshotId) -> bool:
+        """Whether it stands for what this node has not, and contradicts nothing that it knows to be committed."""
+        replica = self._replica
+        return snapshot_id.end_offset >= max(1, replica.high_watermark or 0) and replica.log.lacks(snapshot_id)
+
     def begin(self, snapshot_id: SnapshotId) -> bool:
         """The leader has this in place of the log. False if it is nothing that is missing: then something is wrong.
 
         It may be of an earlier epoch than the own last records, which then never counted.
         """
-        replica = self._replica
-        if snapshot_id.end_offset < max(1, replica.high_watermark or 0) or not replica.log.lacks(snapshot_id):
+        if not self.is_missing(snapshot_id):
             return False
         if self._wanted != snapshot_id:
             self._discard()
             self._wanted, self._position = snapshot_id, 0
         return True
+
+    def give_up(self) -> None:
+        """What there is of one is thrown away: it is got elsewhere."""
+        self._discard()
+
+    def finish_import(self, snapshot_id: SnapshotId, size: int) -> None:
+        """All of it came from elsewhere, and lies aside: as if its last page were there."""
+        self._discard()
+        self._replica.out.log.append(FinishPart(snapshot_id, size, is_imported=True))
+        self._checked = snapshot_id
 
     def next_request(self) -> FetchSnapshotRequest | None:
         """For the next page; None if no snapshot is being fetched."""

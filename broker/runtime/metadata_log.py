@@ -109,8 +109,8 @@ class MetadataLog:
                     self._trim(snapshot_id, now_ms)
                 case WritePart(snapshot_id, position, data):
                     self._files.write_part(CheckpointId(*snapshot_id), position, data)
-                case FinishPart(snapshot_id, size):
-                    return self._finish_part(snapshot_id, size)
+                case FinishPart():
+                    return self._finish_part(operation)
                 case DiscardPart(snapshot_id):
                     self._files.discard_part(CheckpointId(*snapshot_id))
                 case _:
@@ -174,15 +174,16 @@ class MetadataLog:
             if id.end_offset < kept.end_offset:
                 self._garbage.append(partial(self._files.remove, id))
 
-    def _finish_part(self, snapshot_id: SnapshotId, size: int) -> FetchedSnapshot | None:
+    def _finish_part(self, part: FinishPart) -> FetchedSnapshot | None:
         """In place durably, or gone. A crash before leaves a part, which the next start removes."""
-        id, control = CheckpointId(*snapshot_id), list[ControlRecord]()
+        id, control, is_imported = CheckpointId(*part.snapshot_id), list[ControlRecord](), part.is_imported
+        on_control = partial(_take_control, control, id.end_offset - 1)
         try:
-            timestamp_ms = self._files.finish_part(id, size, partial(_take_control, control, id.end_offset - 1))
+            timestamp_ms = self._files.finish_part(id, part.size, on_control, is_imported=is_imported)
         except DamagedSnapshot:
-            self._files.discard_part(id)
+            self._files.discard_part(id, is_imported=is_imported)
             return None
-        return FetchedSnapshot(StoredSnapshot(snapshot_id, size, timestamp_ms), tuple(control))
+        return FetchedSnapshot(StoredSnapshot(part.snapshot_id, part.size, timestamp_ms), tuple(control))
 
     # Reading the log
 

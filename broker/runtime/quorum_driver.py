@@ -24,6 +24,7 @@ from broker.metrics.quorum import QuorumFigures
 from broker.quorum.control_history import Control
 from broker.quorum.core import Appended, NotLeader, QuorumCore, QuorumDescription
 from broker.quorum.identity import NOBODY, Endpoint, Instant, LeaderAndEpoch, SnapshotId
+from broker.quorum.imports import ImportOutcome, ImportStep
 from broker.quorum.messages import (
     UNKNOWN_OFFSET,
     FetchResponse,
@@ -79,6 +80,18 @@ class QuorumTransport(Protocol):
         ...
 
 
+class SnapshotImports(Protocol):
+    """Brings snapshots out of a store."""
+
+    def perform(self, step: ImportStep, done: Callable[[ImportOutcome], None]) -> None:
+        """Begin it; calls `done` on the loop, at most once."""
+        ...
+
+    def on_adopted(self, snapshot_id: SnapshotId, *, is_whole: bool) -> None:
+        """What was brought is in place now, or was no good."""
+        ...
+
+
 class StateFile(Protocol):
     """Where the election state is kept."""
 
@@ -127,8 +140,9 @@ class QuorumDriver:
         io: BlockingIo,
         on_fatal: Callable[[BaseException], None],
         election: ElectionState | None = None,
+        imports: SnapshotImports | None = None,
     ) -> None:
-        """`election` is what the state file held; `core` was made from it."""
+        """`election` is what the state file held; `core` was made from it. A core that imports needs `imports`."""
         self._core = core
         self._log = log
         self._state_file = state_file
@@ -138,6 +152,7 @@ class QuorumDriver:
         self._loop = loop
         self._io = io
         self._on_fatal = on_fatal
+        self._imports = imports
         self.metrics = QuorumMetrics()
         self.election = election
         """As it is on the disk; None before the first."""
@@ -475,6 +490,8 @@ class QuorumDriver:
         work.operations_done += 1
         if isinstance(operation, FinishPart):
             stored, control = (None, ()) if outcome is None else outcome
+            if operation.is_imported and self._imports is not None:
+                self._imports.on_adopted(operation.snapshot_id, is_whole=stored is not None)
             self._core.on_snapshot_fetched(operation.snapshot_id, stored, control, self._now())
         elif isinstance(operation, _CUTS_LOG):
             self._is_cutting = False
@@ -505,6 +522,8 @@ class QuorumDriver:
             self._send(send)
         for answer in ready.answers:
             self._answer(answer)
+        for step in ready.imports:
+            self._import(step)
         if ready.leader is not None:
             self._on_leader(ready.leader)
         if ready.high_watermark is not None:
@@ -520,6 +539,15 @@ class QuorumDriver:
                 self._wake()
 
         self._transport.send(send.to_id, send.to, send.request, send.timeout_ms, done)
+
+    def _import(self, step: ImportStep) -> None:
+        def done(outcome: ImportOutcome) -> None:
+            if not self._is_closed:
+                self._core.on_import(outcome, self._now())
+                self._wake()
+
+        assert self._imports is not None, "a core that imports needs somebody who does"
+        self._imports.perform(step, done)
 
     def _on_leader(self, leader: LeaderAndEpoch) -> None:
         if leader.leader_id is not None and self._stands_since_ms is not None:

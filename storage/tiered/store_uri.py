@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from storage.files import FileSystem, OsFileSystem
 from storage.tiered.directory_store import DirectoryStore
 from storage.tiered.object_store import ObjectStore
-from storage.tiered.s3 import S3Settings, S3Store
+from storage.tiered.s3_settings import S3Settings
 
 _BUCKET_SCHEMES: Final = ("s3", "s3a")
 _OPTIONS: Final = ("endpoint", "region", "path-style")
@@ -98,6 +98,8 @@ def open_store(
         api_call_timeout=call_timeout_ms,
         api_call_attempt_timeout=attempt_timeout_ms,
     )
+    from storage.tiered.s3 import S3Store  # which brings a lot along
+
     return StoreAt(S3Store(settings, fs), place.prefix)
 
 

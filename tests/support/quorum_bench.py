@@ -22,6 +22,17 @@ from broker.quorum.identity import (
     ReplicaKey,
     SnapshotId,
 )
+from broker.quorum.imports import (
+    EndImport,
+    FindImport,
+    ImportFailed,
+    ImportFound,
+    ImportLoaded,
+    ImportOutcome,
+    ImportStep,
+    LoadImport,
+    RefuseImport,
+)
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
     FetchResponse,
@@ -145,6 +156,7 @@ class Limits(NamedTuple):
     retention_bytes: int = 104_857_600
     start_offset_lag_time_max_ms: int = 604_800_000
     fetch_snapshot_max_bytes: int = 8 * 1024 * 1024
+    import_timeout_ms: int = 0
 
 
 class FixedRandom:
@@ -172,6 +184,8 @@ class Node:
         self.leader: LeaderAndEpoch | None = None
         self.hold = False
         self.held: list[Ready] = []
+        self.refused: set[SnapshotId] = set()
+        self.importing: int | None = None
 
     @property
     def id(self) -> int:
@@ -186,6 +200,7 @@ class Node:
         self.life += 1
         self.is_refusing = False
         self.disk.part.clear()
+        self.refused.clear()
         self.core = QuorumCore(self.settings, self.disk.recovered(), self.random, self.bench.now)
         self.work()
 
@@ -221,6 +236,8 @@ class Node:
             self.bench.send(self, send)
         for answer in ready.answers:
             self.bench.answer(self, answer)
+        for step in ready.imports:
+            self.take_import(step)
         if ready.high_watermark is not None:
             self.bench.say(f"{self.id} has committed to {ready.high_watermark}")
         if ready.leader is not None:
@@ -249,12 +266,57 @@ class Node:
                     self.disk.part.clear()
                 assert position == len(self.disk.part)
                 self.disk.part += data
-            case FinishPart(snapshot_id, size):
+            case FinishPart(snapshot_id, size, is_imported):
+                if is_imported:
+                    self.disk.part = bytearray(self.bench.store[snapshot_id])
                 assert size == len(self.disk.part)
                 self.bench.after(0, lambda: self.finish_part(snapshot_id))
             case DiscardPart():
                 self.disk.part.clear()
                 self.bench.say(f"{self.id} discards its unfinished snapshot")
+
+    def take_import(self, step: ImportStep) -> None:
+        """What a store does for this node, some time later."""
+        match step:
+            case FindImport(serial, least, most, epoch):
+                self.importing = serial
+                self.bench.say(f"{self.id} asks the store for a snapshot from {least} to {most}")
+                self.after_store(serial, lambda: ImportFound(serial, self.find(least, most, epoch)))
+            case LoadImport(serial, snapshot_id):
+                self.importing = serial
+                self.bench.say(f"{self.id} loads snapshot {_snapshot(snapshot_id)} from the store")
+                self.after_store(serial, lambda: self.load(serial, snapshot_id))
+            case RefuseImport(snapshot_id, reason):
+                self.refuse(snapshot_id, reason)
+            case EndImport(serial, is_late):
+                assert serial == self.importing, "what is ended is under way"
+                self.importing = None
+                self.bench.say(f"{self.id} leaves the store alone{', which is too slow' if is_late else ''}")
+
+    def after_store(self, serial: int, outcome: Callable[[], ImportOutcome]) -> None:
+        life = self.life
+
+        def come() -> None:
+            if self.core is not None and self.life == life and self.importing == serial:
+                self.core.on_import(outcome(), self.bench.now)
+                self.work()
+
+        self.bench.after(self.bench.store_ms, come)
+
+    def find(self, least: int, most: int, epoch: int) -> SnapshotId | None:
+        found = [each for each in self.bench.store if each not in self.refused]
+        return max((each for each in found if least <= each.end_offset <= most and each.epoch <= epoch), default=None)
+
+    def load(self, serial: int, snapshot_id: SnapshotId) -> ImportOutcome:
+        data = self.bench.store[snapshot_id]
+        if not data.startswith(b"bad"):
+            return ImportLoaded(serial, len(data))
+        self.refuse(snapshot_id, "it is corrupt")
+        return ImportFailed(serial, is_refused=True)
+
+    def refuse(self, snapshot_id: SnapshotId, reason: str) -> None:
+        self.refused.add(snapshot_id)
+        self.bench.say(f"{self.id} refuses snapshot {_snapshot(snapshot_id)} of the store: {reason}")
 
     def finish_part(self, snapshot_id: SnapshotId) -> None:
         if self.core is None:
@@ -307,6 +369,10 @@ class QuorumBench:
         self.now = Instant(0.0, WALL_START)
         self.cuts: set[tuple[int, int]] = set()
         self.snapshot_control: dict[SnapshotId, tuple[ControlRecord, ...]] = {}
+        self.store: dict[SnapshotId, bytes] = {}
+        """What nodes may import."""
+        self.store_ms = 5.0
+        """How long the store takes for anything."""
         self.limits = Limits()
         self.latency: Callable[[], float] = lambda: LATENCY_MS
         self.loses: Callable[[], bool] = lambda: False
@@ -344,6 +410,7 @@ class QuorumBench:
             retention_bytes=limits.retention_bytes,
             start_offset_lag_time_max_ms=limits.start_offset_lag_time_max_ms,
             fetch_snapshot_max_bytes=limits.fetch_snapshot_max_bytes,
+            import_timeout_ms=limits.import_timeout_ms,
         )
 
     def add(self, settings: QuorumSettings, bootstrap: tuple[ControlRecord, ...] = ()) -> Node:
@@ -489,6 +556,12 @@ class QuorumBench:
             page = data[response.position : response.position + response.max_bytes]
             return replace(response, data=page)
         return response
+
+    def offer(self, snapshot_id: SnapshotId, data: bytes) -> None:
+        """Put a snapshot into the store, with the voters that the leader knows."""
+        self.store[snapshot_id] = data
+        control = _latest(self.leader().disk.recovered().control, snapshot_id.end_offset - 1)
+        self.snapshot_control.setdefault(snapshot_id, control)
 
     # Faults
 

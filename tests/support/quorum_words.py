@@ -51,6 +51,8 @@ def describe_request(request: Request) -> str | None:
             return f"I resign in epoch {epoch}, successors {','.join(map(describe_key, successors)) or 'none'}"
         case FetchSnapshotRequest(snapshot_id=snapshot_id, position=position):
             return f"fetch snapshot {snapshot_id.end_offset}-{snapshot_id.epoch} from byte {position}"
+        case FetchRequest(replica=replica, fetch_offset=offset, last_fetched_epoch=epoch) if replica.id < 0:
+            return f"show me record {offset} of epoch {epoch}"
         case AddVoterRequest(voter=voter):
             return f"add voter {describe_key(voter)}"
         case RemoveVoterRequest(voter=voter):

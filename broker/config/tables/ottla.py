@@ -20,7 +20,13 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.controller.broker.watch.enable", BOOLEAN, "true",
         "Whether controllers fence a broker at once when its machine says that nobody listens there any more."),
     ConfigKey("ottla.metadata.snapshot.import.uri", STRING, None,
-        "Where metadata snapshots made outside are found; a node starts or catches up from them after checking them."),
+        "Where metadata snapshots made outside are found, a directory or s3://bucket/prefix; a node starts or catches "
+        "up from them after checking them."),
+    ConfigKey("ottla.metadata.snapshot.import.timeout.ms", INT, "60000",
+        "Time after which a node that imports a metadata snapshot fetches from its leader instead, and time for which "
+        "it then leaves the store alone.", rule=at_least(1000)),
+    ConfigKey("ottla.metadata.snapshot.import.max.bytes", LONG, "4294967296",
+        "Size of a metadata snapshot above which a node does not import it.", rule=at_least(1)),
     ConfigKey("ottla.metadata.snapshot.compression.type", STRING, "none",
         "Codec of the data batches of metadata snapshots. Replicas write equal files only if it is the same on all.",
         rule=one_of("none", "gzip", "snappy", "lz4", "zstd")),

@@ -25,6 +25,8 @@ bring is seen where it is appended and committed.
     move 2                      (while stopped) it listens somewhere else from now on
     misname 1                   (while stopped) it says from now on that it listens where it does not
     snapshot 1 at=5             generate one
+    offer 5-1 [holds=bad]       put one into the store that nodes with the limit import-timeout-ms import from
+    store 20                    how long the store takes for anything from now on
     log 1                       what its disk holds
     status                      who is what
     vote 1 as=9 epoch=5 …       begin 1 as=9 epoch=5        end 1 as=9 epoch=5      messages out of the blue
@@ -37,7 +39,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker.quorum.appends import NotLeader
-from broker.quorum.identity import Endpoint, KRaftVersions, LogPosition, ReplicaKey
+from broker.quorum.identity import Endpoint, KRaftVersions, LogPosition, ReplicaKey, SnapshotId
 from broker.quorum.messages import (
     AddVoterRequest,
     BeginQuorumEpochRequest,
@@ -92,6 +94,8 @@ class Stage:
             "move": lambda words, _: self.each(words, self.move),
             "misname": lambda words, _: self.each(words, self.misname),
             "snapshot": self.snapshot,
+            "offer": self.offer,
+            "store": self.store,
             "log": self.log,
             "status": self.status,
             "vote": self.vote,
@@ -220,6 +224,13 @@ class Stage:
             int(named["at"]), (named.get("holds", "content") + " ").encode() * 32
         )
         self.tell("refused" if made is None else f"snapshot {made.end_offset}-{made.epoch}")
+
+    def offer(self, words: Words, named: Named) -> None:
+        offset, epoch = map(int, words[0].split("-"))
+        self.bench.offer(SnapshotId(offset, epoch), (named.get("holds", "content") + " ").encode() * 32)
+
+    def store(self, words: Words, _named: Named) -> None:
+        self.bench.store_ms = float(words[0])
 
     # Out of the blue
 

@@ -1,0 +1,84 @@
+"""Whether a node could load a snapshot, found out without loading it: for one that comes from who knows where.
+
+Everything is decoded. Topics and their partitions are only followed, for there may be a million of them; all other
+records are replayed, as a node would. What is kept is a batch, the topics' names and ids, and the image of the rest.
+"""
+
+from typing import Final
+
+from broker.metadata.features import UnsupportedFeatureLevel
+from broker.metadata.image import EMPTY_IMAGE
+from broker.metadata.records import FRAME_VERSION, InvalidMetadata, decode_record
+from broker.metadata.snapshot_codec import InvalidSnapshot, SnapshotReading
+from broker.metadata.snapshot_fold import SnapshotFold
+from broker.metadata.topic_frames import PARTITION_KEY, PartitionFrameReader
+from protocol.errors import DecodeError
+from protocol.messages.metadata_records import PartitionRecord, TopicRecord
+from protocol.primitives import Buffer, Uuid
+
+_PARTITION: Final = bytes((FRAME_VERSION, PARTITION_KEY))
+_TOPIC: Final = bytes((FRAME_VERSION, TopicRecord.API_KEY))
+
+
+class SnapshotCheck:
+    """Takes the bytes of one snapshot in pieces of any size. `records` counts its metadata records."""
+
+    def __init__(self, epoch: int) -> None:
+        """`epoch` is what its name says."""
+        self._epoch = epoch
+        self._reading = SnapshotReading()
+        self._fold = SnapshotFold(EMPTY_IMAGE)
+        self._partitions = PartitionFrameReader()
+        self._ids: set[Uuid] = set()
+        self._names: set[str] = set()
+        self.records = 0
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        """As the header says it; -1 before that was fed."""
+        return self._reading.last_timestamp_ms
+
+    def feed(self, piece: Buffer) -> None:
+        """Raises InvalidSnapshot, whatever the bytes are."""
+        try:
+            for frames in self._reading.feed(piece):
+                self.records += len(frames)
+                self._take(frames)
+        except (DecodeError, InvalidMetadata, UnsupportedFeatureLevel) as error:
+            raise InvalidSnapshot(str(error)) from error
+
+    def end(self) -> None:
+        """All was fed. Raises InvalidSnapshot."""
+        self._reading.end()
+        if self._reading.epoch != self._epoch:
+            raise InvalidSnapshot(f"its batches have epoch {self._reading.epoch}, its name says {self._epoch}")
+
+    def _take(self, frames: list[bytes]) -> None:
+        others: list[bytes] = []
+        for frame in frames:
+            if frame.startswith(_PARTITION):
+                self._take_partition(frame)
+            elif frame.startswith(_TOPIC):
+                self._take_topic(frame)
+            else:
+                others.append(frame)
+        self._fold.add(others)
+
+    def _take_partition(self, frame: bytes) -> None:
+        usual = self._partitions.read(frame)
+        topic_id = usual[0] if usual is not None else self._topic_of(frame)
+        if topic_id not in self._ids:
+            raise InvalidMetadata("a snapshot holds a partition of a topic that it does not hold")
+
+    def _topic_of(self, frame: bytes) -> Uuid:
+        record = decode_record(frame)
+        assert isinstance(record, PartitionRecord)
+        return record.topic_id
+
+    def _take_topic(self, frame: bytes) -> None:
+        record = decode_record(frame)
+        assert isinstance(record, TopicRecord)
+        if record.topic_id in self._ids or record.name in self._names:
+            raise InvalidMetadata(f"a snapshot holds topic {record.name} twice")
+        self._ids.add(record.topic_id)
+        self._names.add(record.name)
