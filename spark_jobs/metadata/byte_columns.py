@@ -132,7 +132,9 @@ def items(pool: Bytes, size: int) -> npt.NDArray[Any]:
 
 def integers_at(pool: Bytes, places: Ints, size: int = 4) -> Ints:
     """The signed big-endian integers that begin at these places."""
-    return items(pool, size)[places].view(f">i{size}").astype(np.int64)
+    count = max(0, len(pool) - size + 1)
+    values = np.ndarray((count,), f">i{size}", pool.data if count else b"", strides=(1,))
+    return values[places].astype(np.int64)
 
 
 def _put_one_by_one(out: Bytes, places: Ints, pool: Bytes, starts: Ints, lengths: Ints) -> None:

@@ -18,19 +18,26 @@ class FoldContext:
     `start`: the end of the state that the step begins with; rows below it were folded before. `end`: rows from there on
     wait, see `transactions.py`. `aborted`: ranges of offsets [first, end) to leave out. `snapshot_end`: the end of the
     snapshot that comes with the rows and replaces the state, in every section, with rows or without; -1 for none, or
-    where the state is as new. `with_changes`: whether changes are wanted as rows.
+    where the state is as new; with its epoch and timestamp. `with_changes`: whether changes are wanted as rows.
     """
 
     start: int
     end: int
     aborted: tuple[tuple[int, int], ...] = ()
     snapshot_end: int = -1
+    snapshot_epoch: int = -1
+    snapshot_timestamp_ms: int = -1
     with_changes: bool = False
 
     @property
     def replaces(self) -> bool:
         """Whether a snapshot takes the place of the state."""
         return self.snapshot_end >= 0
+
+    @property
+    def snapshot_place(self) -> tuple[int, int, int]:
+        """(offset, epoch, timestamp) at which changes are told that the snapshot summarizes."""
+        return self.snapshot_end - 1, self.snapshot_epoch, self.snapshot_timestamp_ms
 
 
 def context_of(summary: Summary, *, start: int, with_changes: bool) -> tuple[FoldContext, TransactionPlan]:
@@ -41,7 +48,16 @@ def context_of(summary: Summary, *, start: int, with_changes: bool) -> tuple[Fol
     snapshot_end = summary.snapshot_end if summary.snapshot_end > start else -1
     first = max(start, snapshot_end)
     transactions = plan(summary.markers, start=first, end=max(first, summary.end))
-    return FoldContext(start, transactions.stable_end, transactions.aborted, snapshot_end, with_changes), transactions
+    context = FoldContext(
+        start=start,
+        end=transactions.stable_end,
+        aborted=transactions.aborted,
+        snapshot_end=snapshot_end,
+        snapshot_epoch=summary.snapshot_epoch,
+        snapshot_timestamp_ms=summary.snapshot_timestamp_ms,
+        with_changes=with_changes,
+    )
+    return context, transactions
 
 
 def rows_to_fold(rows: pa.Table, context: FoldContext) -> pa.Table:

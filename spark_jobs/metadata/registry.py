@@ -110,7 +110,7 @@ def fold_registry(state: bytes | Registry | None, rows: pa.Table, context: FoldC
     image, changes, changed = before.image, list[RegistryChange](), 0
     if context.replaces:
         image = _loaded(parsed.of_origin(FROM_SNAPSHOT))
-        differences = list(_differences(before.image, image, parsed))
+        differences = list(_differences(before.image, image, context.snapshot_place))
         changed += sum(change.before is not None for change in differences)
         changes += differences if context.with_changes else ()
         parsed = parsed.of_origin(FROM_SNAPSHOT, is_not=True)
@@ -200,14 +200,11 @@ def _replayed_one_by_one(image: MetadataImage, rows: _Rows) -> tuple[MetadataIma
     return delta.apply(Provenance()), changes
 
 
-def _differences(before: MetadataImage, after: MetadataImage, rows: _Rows) -> Iterator[RegistryChange]:
+def _differences(before: MetadataImage, after: MetadataImage, place: tuple[int, int, int]) -> Iterator[RegistryChange]:
     old, new = _frames_by_entity(before), _frames_by_entity(after)
-    snapshot = rows.of_origin(FROM_SNAPSHOT)
-    where = (int(snapshot.offsets[0]), int(snapshot.epochs[0]), int(snapshot.times[0])) if len(snapshot.keys) else None
-    for entity in {**old, **new} if where is not None else ():
+    for entity in {**old, **new}:
         if old.get(entity) != new.get(entity):
-            assert where is not None
-            change = _change(where, entity, old.get(entity), new.get(entity))
+            change = _change(place, entity, old.get(entity), new.get(entity))
             if change is not None:
                 yield change._replace(is_summarized=True)
 

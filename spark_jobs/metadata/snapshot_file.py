@@ -28,7 +28,7 @@ from protocol.records.reader import iter_records
 from spark_jobs.metadata.byte_columns import Strings
 from spark_jobs.metadata.frame_heads import MalformedLog, UnknownRecord, frame_heads, require_known
 from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS
-from spark_jobs.metadata.partition_frames import section_batches
+from spark_jobs.metadata.partition_frames import BatchFacts, section_batches
 from spark_jobs.metadata.registry import Registry
 
 _BASE_OFFSET: Final = struct.Struct(">q")
@@ -89,8 +89,8 @@ class ReadBack(NamedTuple):
 
 def encode_section(section: int, state: pa.Table, context: EncodeContext) -> EncodedSection:
     """The batches of a section of topics, 0 to 31, from its SECTION_STATE; no batches of an empty one."""
-    batches = section_batches(state, context.version, context.epoch, context.timestamp_ms, context.codec)
-    return EncodedSection.of(section, batches)
+    facts = BatchFacts(context.epoch, context.timestamp_ms, context.codec)
+    return EncodedSection.of(section, section_batches(state, context.version, facts))
 
 
 def encode_registry(registry: Registry, control: ControlState | None, context: EncodeContext) -> EncodedRegistry:

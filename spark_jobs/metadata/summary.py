@@ -12,7 +12,7 @@ import pyarrow as pa
 from protocol.messages.metadata_records import ClearElrRecord, RemoveTopicRecord, TopicRecord
 from protocol.records.control import ControlType, control_batch
 from protocol.records.quorum_control import ControlState, control_records, read_control_state
-from spark_jobs.metadata.byte_columns import booleans, numbers, strings_of
+from spark_jobs.metadata.byte_columns import Bools, Ints, booleans, numbers, strings_of
 from spark_jobs.metadata.frame_heads import require_known
 from spark_jobs.metadata.log_rows import ALL_SECTIONS, FROM_LOG, FROM_SNAPSHOT, NO_SECTION, REGISTRY, TOPIC_SECTIONS
 from spark_jobs.metadata.transactions import MARKERS, Marker
@@ -32,9 +32,9 @@ class Summary:
     """Of rows: `end` is the offset after their last batch, `epoch` and `timestamp_ms` are that batch's (-1 of none).
 
     `records` and `frame_bytes` count the data records that came from the log and the bytes of their frames. `sections`
-    are those that have rows to fold, REGISTRY among them,
-    all where there is a snapshot. `snapshot_end` is the end offset of the snapshot that rows
-    came from, -1 if none did. Control rows and markers are in order of offsets once merged.
+    are those that have rows to fold, REGISTRY among them, all where there is a snapshot. `snapshot_end` is the end
+    offset of the snapshot that rows came from, with its epoch and the timestamp of the last record it stands for, -1 if
+    none did. Control rows and markers are in order of offsets once merged.
     """
 
     end: int = -1
@@ -46,6 +46,8 @@ class Summary:
     control: tuple[ControlRow, ...] = ()
     markers: tuple[Marker, ...] = ()
     snapshot_end: int = -1
+    snapshot_epoch: int = -1
+    snapshot_timestamp_ms: int = -1
 
     def to_json(self) -> bytes:
         """As bytes, for a row that goes from a worker to the driver."""
@@ -73,28 +75,29 @@ def summarize(rows: pa.Table | pa.RecordBatch) -> Summary:
     """The summary of LOG_ROWS. Raises UnknownRecord for the first record that this program does not know."""
     if len(rows) == 0:
         return Summary()
-    names = ("offset", "key", "version", "section", "origin", "batch_end")
-    offsets, keys, versions, sections, origins, ends = (numbers(rows.column(name)) for name in names)
-    control = booleans(rows.column("is_control"))
-    require_known(keys[~control], versions[~control], offsets[~control])
-    last = int(np.argmax(offsets))
-    counted = ~control & (origins == FROM_LOG)
+    columns = _Columns.of(rows)
+    data = ~columns.control
+    require_known(columns.keys[data], columns.versions[data], columns.offsets[data])
+    counted = data & (columns.origins == FROM_LOG)
     frames = strings_of(rows.column("frame"))
-    markers = np.flatnonzero(~control & np.isin(keys, MARKERS))
-    snapshots = ends[origins == FROM_SNAPSHOT]
+    markers = np.flatnonzero(data & np.isin(columns.keys, MARKERS)).tolist()
+    end, epoch, timestamp_ms = columns.newest(np.ones(len(rows), np.bool_))
+    snapshot_end, snapshot_epoch, snapshot_timestamp_ms = columns.newest(columns.origins == FROM_SNAPSHOT)
     return Summary(
-        end=int(ends[last]),
-        epoch=int(numbers(rows.column("epoch"))[last]),
-        timestamp_ms=int(numbers(rows.column("timestamp_ms"))[last]),
+        end=end,
+        epoch=epoch,
+        timestamp_ms=timestamp_ms,
         records=int(counted.sum()),
         frame_bytes=int(frames.lengths[counted].sum()),
-        sections=ALL_SECTIONS if len(snapshots) else _touched(sections[~control], keys[~control]),
+        sections=ALL_SECTIONS if snapshot_end >= 0 else _touched(columns.sections[data], columns.keys[data]),
         control=tuple(
-            ControlRow(int(offsets[row]), int(keys[row]), frames.value(row), int(origins[row]))
-            for row in np.flatnonzero(control).tolist()
+            ControlRow(int(columns.offsets[row]), int(columns.keys[row]), frames.value(row), int(columns.origins[row]))
+            for row in np.flatnonzero(columns.control).tolist()
         ),
-        markers=tuple(Marker(int(offsets[row]), int(keys[row])) for row in markers.tolist()),
-        snapshot_end=int(snapshots.max()) if len(snapshots) else -1,
+        markers=tuple(Marker(int(columns.offsets[row]), int(columns.keys[row])) for row in markers),
+        snapshot_end=snapshot_end,
+        snapshot_epoch=snapshot_epoch,
+        snapshot_timestamp_ms=snapshot_timestamp_ms,
     )
 
 
@@ -103,6 +106,7 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     parts = [each for each in summaries if each.end >= 0]
     if not parts:
         return Summary()
+    snapshot = max(parts, key=lambda each: each.snapshot_end)
     return replace(
         max(parts, key=lambda each: each.end),
         records=sum(each.records for each in parts),
@@ -110,7 +114,9 @@ def merge(summaries: Iterable[Summary]) -> Summary:
         sections=tuple(sorted({section for each in parts for section in each.sections})),
         control=tuple(sorted((row for each in parts for row in each.control), key=lambda row: row.offset)),
         markers=tuple(sorted(marker for each in parts for marker in each.markers)),
-        snapshot_end=max(each.snapshot_end for each in parts),
+        snapshot_end=snapshot.snapshot_end,
+        snapshot_epoch=snapshot.snapshot_epoch,
+        snapshot_timestamp_ms=snapshot.snapshot_timestamp_ms,
     )
 
 
@@ -139,7 +145,35 @@ def control_from_bytes(data: bytes) -> ControlState | None:
     return read_control_state(data, 0, None) if data else None
 
 
-def _touched(sections: np.ndarray[Any, Any], keys: np.ndarray[Any, Any]) -> tuple[int, ...]:
+class _Columns(NamedTuple):
+    """Of rows, as numbers."""
+
+    offsets: Ints
+    epochs: Ints
+    times: Ints
+    ends: Ints
+    control: Bools
+    keys: Ints
+    versions: Ints
+    sections: Ints
+    origins: Ints
+
+    @classmethod
+    def of(cls, rows: pa.Table | pa.RecordBatch) -> "_Columns":
+        names = ("offset", "epoch", "timestamp_ms", "batch_end", "key", "version", "section", "origin")
+        offsets, epochs, times, ends, *rest = (numbers(rows.column(name)) for name in names)
+        return cls(offsets, epochs, times, ends, booleans(rows.column("is_control")), *rest)
+
+    def newest(self, mine: Bools) -> tuple[int, int, int]:
+        """(end, epoch, timestamp) of the last batch of some rows."""
+        rows = np.flatnonzero(mine)
+        if not len(rows):
+            return -1, -1, -1
+        last = rows[np.argmax(self.offsets[rows])]
+        return int(self.ends[last]), int(self.epochs[last]), int(self.times[last])
+
+
+def _touched(sections: Ints, keys: Ints) -> tuple[int, ...]:
     touched = set(np.unique(sections).tolist())
     if (keys == ClearElrRecord.API_KEY).any():
         touched.update(range(TOPIC_SECTIONS))
