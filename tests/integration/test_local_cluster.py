@@ -17,7 +17,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.apache_kafka import free_ports
+from tests.support.ottla_cluster import free_port_block
 from tests.support.ottla_node import clean_environment
 
 pytestmark = pytest.mark.integration
@@ -91,10 +91,7 @@ class RunningCluster:
 @pytest.fixture
 def port() -> int:
     """A free port whose successor is free too, for the controller."""
-    while True:
-        (candidate,) = free_ports(1)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", candidate + 1)):
-            return candidate
+    return free_port_block(1)
 
 
 @contextlib.contextmanager

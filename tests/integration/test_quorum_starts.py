@@ -63,7 +63,7 @@ class Member(OttlaNode):
         finally:
             self.__exit__(None, None, None)
 
-    def wait_for_line(self, *words: str, timeout_s: float = 20) -> str:
+    def wait_for_line(self, *words: str, timeout_s: float = 60) -> str:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for line in self.log_text.splitlines():

@@ -22,8 +22,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 POM = REPOSITORY / "tests" / "interop" / "pom.xml"
 JARS = REPOSITORY / "build" / "kafka" / "jars"
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 PORTS = (10_000, 32_000)
+PORT_SHARES = 4
 
 
 @cache
@@ -72,18 +73,43 @@ def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: fl
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, for programs that cannot be given port 0.
+    """Ports for programs that cannot be given port 0: nobody listens there now, and nobody else here is given them.
 
     They are not of those that the system gives to connections, which could take one while its program is restarted.
     """
     ports: list[int] = []
-    with contextlib.ExitStack() as held:
-        while len(ports) < count:
-            port = random.SystemRandom().randrange(*PORTS)
-            with contextlib.suppress(OSError):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-                ports.append(port)
+    while len(ports) < count:
+        port = _draw_port()
+        if claim_ports(port):
+            ports.append(port)
     return ports
+
+
+def claim_ports(*ports: int) -> bool:
+    """Take these for oneself, all or none, if nobody listens there and they have not been given away before.
+
+    Between that and the start of the program that is to listen, others look for ports, too.
+    """
+    if not _given.isdisjoint(ports) or max(ports) >= PORTS[1]:
+        return False
+    with contextlib.ExitStack() as held:
+        try:
+            for port in ports:
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            return False
+    _given.update(ports)
+    return True
+
+
+_given: set[int] = set()
+
+
+def _draw_port() -> int:
+    """One of this process's share: test processes that run side by side know nothing of each other's ports."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PORT_SHARES
+    share = (PORTS[1] - PORTS[0]) // PORT_SHARES
+    return PORTS[0] + worker * share + random.SystemRandom().randrange(share)
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.support.apache_kafka import free_ports
+from tests.support.apache_kafka import claim_ports, free_ports
 from tests.support.ottla_node import clean_environment
 
 PORT_STEP = 10
@@ -22,17 +22,11 @@ START_TIMEOUT_S = 60
 
 
 def free_port_block(nodes: int) -> int:
-    """A first port such that every node's client and controller listener is free just now."""
-    import socket
-
+    """A first port such that every node's client and controller listener is free."""
     while True:
         (first,) = free_ports(1)
-        wanted = [first + PORT_STEP * index + extra for index in range(nodes) for extra in (0, 1)]
-        if max(wanted) >= 65536:
-            continue
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in wanted:
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
+        others = [first + PORT_STEP * index + extra for index in range(nodes) for extra in (0, 1)][1:]
+        if claim_ports(*others):
             return first
 
 
@@ -232,7 +226,7 @@ class OttlaCluster:
         told = self.ottla("metadata-quorum", "--bootstrap-server", self.address(index), "snapshot", "--json")
         return self.metadata_directory(index) / str(json.loads(told)["file"])
 
-    def cut_equal_snapshots(self, timeout_s: float = 20) -> list[Path]:
+    def cut_equal_snapshots(self, timeout_s: float = 60) -> list[Path]:
         """One of every node that runs, all of the same id: the cluster must have come to rest."""
         deadline = time.monotonic() + timeout_s
         while True:
