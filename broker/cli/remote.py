@@ -186,11 +186,12 @@ def verify(where: Where, grace_ms: int, deep: bool, as_json: bool) -> None:
             else:
                 _print([*said, *found])
         strangers = [f"stranger: {info.key} ({info.size} bytes)" for info in auditing.strangers]
+        uploads = [f"unfinished upload: {upload.key}" for upload in auditing.uploads(where.topic)]
     if as_json:
-        print_json({"partitions": documents, "damaged": damage, "strangers": strangers})
+        print_json({"partitions": documents, "damaged": damage, "strangers": strangers, "unfinishedUploads": uploads})
     else:
-        _print([*strangers, tally.line()])
-    if count := tally.finding_count + len(damage) + len(strangers):
+        _print([*strangers, *uploads, tally.line()])
+    if count := tally.finding_count + len(damage) + len(strangers) + len(uploads):
         raise CommandFailed(f"{count} finding(s): bucket and metadata do not agree.")
 
 
@@ -215,7 +216,8 @@ def _print(sentences: Sequence[str]) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be removed.")
 @json_option
 def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Delete what is left over: objects without metadata, abandoned copies, half-deleted segments."""
+    """Delete what is left over: objects without metadata, abandoned copies, half-deleted segments,
+    and what was uploaded in parts and never completed."""
     gone = [_topic_id(text, "--gone-topic") for text in gone_topics]
     removed: list[dict[str, object]] = []
 
@@ -232,11 +234,14 @@ def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: 
             raise CommandFailed(f"--gone-topic is for topics that are gone, and {', '.join(existing)} is there.")
         auditing = Auditing(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms, gone=gone)
         objects = _collect(auditing, where.topic, note, dry_run=dry_run)
+        uploads = _collect_uploads(auditing, where.topic, dry_run=dry_run)
     if as_json:
-        print_json({"dryRun": dry_run, "removed": removed, "otherObjects": objects})
+        print_json({"dryRun": dry_run, "removed": removed, "otherObjects": objects, "unfinishedUploads": uploads})
     else:
-        did = "would be removed" if dry_run else "removed"
-        click.echo(f"{len(removed)} segments and {len(objects)} other objects {did}")
+        would = "would be " if dry_run else ""
+        if uploads:
+            click.echo(f"{len(uploads)} unfinished uploads {would}aborted")
+        click.echo(f"{len(removed)} segments and {len(objects)} other objects {would}removed")
 
 
 def _collect(
@@ -255,6 +260,15 @@ def _collect(
     if not dry_run:
         auditing.remove(objects)
     return objects
+
+
+def _collect_uploads(auditing: Auditing, topic: str | None, *, dry_run: bool) -> list[str]:
+    """Returns the keys of what they were to become."""
+    uploads = list(auditing.uploads(topic))
+    if not dry_run:
+        for upload in uploads:
+            auditing.abort(upload)
+    return [upload.key for upload in uploads]
 
 
 def _topic_id(text: str, option: str) -> Uuid:

@@ -22,6 +22,7 @@ from storage.tiered.retries import Retries, RetryLimits
 from storage.tiered.s3_client import Body, DeleteFailure, GetAnswer, S3Client
 from storage.tiered.s3_errors import BucketExists, NoSuchUpload, RangeNotSatisfiable, store_error
 from storage.tiered.s3_settings import S3Settings
+from storage.tiered.unfinished_uploads import UnfinishedUpload
 from storage.tiered.upload_parts import upload_parts
 
 __all__ = ["S3Settings", "S3Store"]
@@ -111,7 +112,7 @@ class S3Store:
                 raise
 
     def _abort(self, upload: dict[str, object]) -> None:
-        """As far as possible: an upload that stays is for the bucket's lifecycle rules, and the first error counts."""
+        """As far as possible: an upload that stays is for `abandoned_uploads`, and the first error counts."""
         with contextlib.suppress(ObjectStoreError):
             self._call(lambda client: client.abort_multipart_upload(**upload))
 
@@ -182,6 +183,24 @@ class S3Store:
             if not page.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    # -- uploads in parts (UploadsInParts) ---------------------------------------------------------------------------
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """A page at a time, as they are asked for."""
+        arguments: dict[str, object] = {"Bucket": self._settings.bucket_name, "Prefix": prefix}
+        while True:
+            page = self._call(lambda client: client.list_multipart_uploads(**arguments))
+            for found in page.get("Uploads", []):
+                yield UnfinishedUpload(found["Key"], found["UploadId"], round(found["Initiated"].timestamp() * 1000))
+            if not page.get("IsTruncated"):
+                return
+            arguments["KeyMarker"], arguments["UploadIdMarker"] = page["NextKeyMarker"], page["NextUploadIdMarker"]
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        arguments = self._named(upload.key) | {"UploadId": upload.id}
+        with contextlib.suppress(NoSuchUpload):
+            self._call(lambda client: client.abort_multipart_upload(**arguments))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,19 @@ class ListAnswer(TypedDict):
     IsTruncated: NotRequired[bool]
 
 
+class ListedUpload(TypedDict):
+    Key: str
+    UploadId: str
+    Initiated: datetime
+
+
+class ListUploadsAnswer(TypedDict):
+    Uploads: NotRequired[list[ListedUpload]]
+    NextKeyMarker: NotRequired[str]
+    NextUploadIdMarker: NotRequired[str]
+    IsTruncated: NotRequired[bool]
+
+
 class S3Client(Protocol):
     """What is used of the SDK's client, which has no types of its own."""
 
@@ -65,6 +78,8 @@ class S3Client(Protocol):
     def complete_multipart_upload(self, **arguments: object) -> object: ...
 
     def abort_multipart_upload(self, **arguments: object) -> object: ...
+
+    def list_multipart_uploads(self, **arguments: object) -> ListUploadsAnswer: ...
 
     def delete_objects(self, **arguments: object) -> DeleteAnswer: ...
 

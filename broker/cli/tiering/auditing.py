@@ -13,6 +13,7 @@ from storage.tiered.object_store import ObjectInfo
 from storage.tiered.reconcile import Finding, Verdict
 from storage.tiered.segment_check import SegmentCheck
 from storage.tiered.topic_object import read_topic
+from storage.tiered.unfinished_uploads import UnfinishedUpload, abandoned_uploads, abort
 
 Say = Callable[[str], None]
 
@@ -134,6 +135,16 @@ class Auditing:
         known = [each for each in self._journal.catch_up_all() if each.partition.topic_id == topic.topic_id]
         is_deleted = bool(known) and all(each.is_being_deleted for each in known)
         return [info for info in topic.objects if (is_deleted or topic.topic_id in self._gone) and self._is_old(info)]
+
+    # ---- uploads that came to no end
+
+    def uploads(self, topic: str | None) -> Iterator[UnfinishedUpload]:
+        """Those that nobody will complete."""
+        bucket = self._bucket
+        return abandoned_uploads(bucket.store, bucket.keys, topic, self._now_ms() - self._grace_ms)
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        abort(self._bucket.store, upload)
 
     def _is_old(self, info: ObjectInfo) -> bool:
         return self._now_ms() - info.modified_ms >= self._grace_ms
