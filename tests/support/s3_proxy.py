@@ -1,4 +1,5 @@
-"""A bad way to a good S3 server: a proxy that refuses, delays and cuts requests, loses answers, and goes away.
+"""A bad way to a good S3 server: a proxy that refuses, delays and cuts requests, loses and damages answers, tells of
+objects as if they were lost and of listings as they once were, and goes away.
 
 It passes requests on as they are, names and signatures with them, so that a client that is told of this port works as
 with the server itself. A process of its own (`python -m tests.support.s3_proxy`), which takes orders as lines on its
@@ -21,12 +22,14 @@ from tests.support.apache_kafka import REPOSITORY, free_ports, wait_for_port
 _PIECE = 1 << 16
 _LONG_S = 60.0
 """So long the answer of nobody is waited for, unless the client gives up before."""
+_DRIPS = 8
+"""A slow body comes in so many pieces."""
 _STARTED = 20
 """Seconds for the process to listen."""
 
 
 class Fault(StrEnum):
-    """What happens to a request; a choice among all of these for each that something happens to."""
+    """What happens to a request."""
 
     THROTTLED = "throttled"
     FAILED = "failed"
@@ -37,11 +40,25 @@ class Fault(StrEnum):
     """What was asked for is done, and the connection ends."""
     LATE_ANSWER = "late answer"
     """What was asked for is done, and nothing comes: the client runs into its timeout."""
+    SLOW_BODY = "slow body"
+    CORRUPT_BODY = "corrupt body"
+    """One bit of an object is another when it arrives."""
+    NO_SUCH_KEY = "no such key"
+    """An object is asked for, and said not to be there."""
+    STALE_LIST = "stale list"
+    """A listing comes as it was when somebody asked for the same last, if anybody did."""
+
+
+PASSING = tuple(Fault)[: tuple(Fault).index(Fault.CORRUPT_BODY)]
+"""What any request can meet by chance: it goes wrong, or well, and no lie is told."""
+_OF_OBJECTS = (Fault.SLOW_BODY, Fault.CORRUPT_BODY, Fault.NO_SUCH_KEY)
+"""What happens only where an object is read."""
 
 
 _REFUSALS = {
     Fault.THROTTLED: (503, "SlowDown", "Please reduce your request rate."),
     Fault.FAILED: (500, "InternalError", "We encountered an internal error. Please try again."),
+    Fault.NO_SUCH_KEY: (404, "NoSuchKey", "The specified key does not exist."),
 }
 
 
@@ -66,6 +83,15 @@ class S3Proxy:
     def set_share(self, share: float) -> None:
         """So many of the requests from now on meet a fault."""
         self._order("share", share)
+
+    def strike(self, fault: Fault, share: float = 1.0, *, method: str = "", key_part: str = "") -> None:
+        """So many of the requests that `fault` can happen to meet it, if they are of this method and have this in what
+        they ask for; until `relent`. The first that strikes counts."""
+        self._order("strike", fault, share, method, key_part)
+
+    def relent(self) -> None:
+        """Takes back every `strike`."""
+        self._order("relent")
 
     def vanish(self) -> None:
         """Connections end in the middle of what they carry, and new ones are refused, until `come_back`."""
@@ -136,9 +162,50 @@ class _Head:
     def status(self) -> int:
         return int(self.first.split()[1])
 
+    def with_length(self, length: int) -> "_Head":
+        """For a body that is sent whole."""
+        rest = [each for each in self.headers if each[0] not in (b"content-length", b"transfer-encoding")]
+        return _Head(self.first, [*rest, (b"content-length", b"%d" % length)])
+
     def encode(self) -> bytes:
         lines = [self.first, *(name + b": " + value for name, value in self.headers if name != b"expect")]
         return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    @property
+    def method(self) -> str:
+        """Of a request."""
+        return self.first.split()[0].decode()
+
+    @property
+    def target(self) -> str:
+        """Of a request."""
+        return self.first.split()[1].decode()
+
+    @property
+    def is_listing(self) -> bool:
+        return self.method == "GET" and "list-type=" in self.target
+
+    @property
+    def is_read(self) -> bool:
+        """Whether an object is asked for."""
+        return self.method == "GET" and "?" not in self.target
+
+
+@dataclass(frozen=True, slots=True)
+class _Strike:
+    """What was ordered by `S3Proxy.strike`."""
+
+    fault: Fault
+    share: float
+    method: str
+    key_part: str
+
+    def suits(self, request: _Head) -> bool:
+        if self.method not in ("", request.method) or self.key_part not in request.target:
+            return False
+        if self.fault is Fault.STALE_LIST:
+            return request.is_listing
+        return request.is_read or self.fault not in _OF_OBJECTS
 
 
 async def _relay(
@@ -187,6 +254,8 @@ class _Proxy:
         self._counts: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
+        self._strikes: list[_Strike] = []
+        self._listings: dict[str, bytes] = {}
 
     # ---- orders
 
@@ -200,6 +269,11 @@ class _Proxy:
             match word:
                 case "share":
                     self._share = float(arguments[0])
+                case "strike":
+                    fault, share, method, key_part = arguments
+                    self._strikes.append(_Strike(Fault(fault), float(share), method, key_part))
+                case "relent":
+                    self._strikes.clear()
                 case "vanish":
                     self._vanish()
                 case "come_back":
@@ -233,13 +307,19 @@ class _Proxy:
             self._connections.discard(writer)
             writer.transport.abort()
 
-    def _fate(self) -> Fault | None:
+    def _fate(self, request: _Head) -> Fault | None:
         self._counts["requests"] += 1
-        if self._random.random() >= self._share:
-            return None
-        fault = self._random.choice(list(Fault))
-        self._counts[fault] += 1
+        fault = self._struck(request) or self._chance()
+        if fault is not None:
+            self._counts[fault] += 1
         return fault
+
+    def _struck(self, request: _Head) -> Fault | None:
+        suiting = (each for each in self._strikes if each.suits(request))
+        return next((each.fault for each in suiting if self._random.random() < each.share), None)
+
+    def _chance(self) -> Fault | None:
+        return self._random.choice(PASSING) if self._random.random() < self._share else None
 
     async def _pass_one(
         self,
@@ -248,7 +328,7 @@ class _Proxy:
         server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
         """One request and its answer."""
-        fault = self._fate()
+        fault = self._fate(request)
         if request.get(b"expect"):
             client[1].write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if fault in _REFUSALS:
@@ -269,19 +349,59 @@ class _Proxy:
         server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
         answer = await _Head.read(server[0])
-        has_body = not request.first.startswith(b"HEAD ") and answer.status not in (204, 304)
+        has_body = request.method != "HEAD" and answer.status not in (204, 304)
         if fault is Fault.LOST_ANSWER:
             raise _Cut
         if fault is Fault.LATE_ANSWER:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(client[0].read(1), _LONG_S)
             raise _Cut
-        client[1].write(answer.encode())
-        if has_body:
-            await _relay(answer, server[0], client[1], share=0.5 if fault is Fault.CUT_ANSWER else 1.0)
+        if has_body and (request.is_listing or fault in (Fault.SLOW_BODY, Fault.CORRUPT_BODY)):
+            body = await _read_body(answer, server[0])
+            await self._send_whole(request, fault, answer, body, client[1])
+        else:
+            client[1].write(answer.encode())
+            if has_body:
+                await _relay(answer, server[0], client[1], share=0.5 if fault is Fault.CUT_ANSWER else 1.0)
         await client[1].drain()
         if fault is Fault.CUT_ANSWER or answer.get(b"connection").lower() == b"close":
             raise _Cut
+
+    async def _send_whole(
+        self, request: _Head, fault: Fault | None, answer: _Head, body: bytes, client: asyncio.StreamWriter
+    ) -> None:
+        """An answer of which all is known; an error that the server gives is passed on as it is."""
+        is_good = answer.status in (200, 206)
+        if request.is_listing and is_good:
+            if fault is Fault.STALE_LIST:
+                body = self._listings.get(request.target, body)
+            self._listings[request.target] = body
+        if fault is Fault.CORRUPT_BODY and is_good and body:
+            flipped = bytearray(body)
+            flipped[self._random.randrange(len(body))] ^= 1 << self._random.randrange(8)
+            body = bytes(flipped)
+        if fault is Fault.CUT_ANSWER:
+            client.write(answer.with_length(len(body)).encode() + body[: len(body) // 2])
+            return
+        client.write(answer.with_length(len(body)).encode())
+        if fault is not Fault.SLOW_BODY:
+            client.write(body)
+            return
+        for start in range(0, len(body), step := len(body) // _DRIPS + 1):
+            client.write(body[start : start + step])
+            await client.drain()
+            await asyncio.sleep(self._random.uniform(0.02, 0.15))
+
+
+async def _read_body(head: _Head, source: asyncio.StreamReader) -> bytes:
+    if not head.is_chunked:
+        return await source.readexactly(head.length)
+    body = b""
+    while True:
+        size = int((await source.readuntil(b"\r\n")).split(b";")[0], 16)
+        body += (await source.readexactly(size + 2))[:size]
+        if not size:
+            return body
 
 
 async def _refuse(client: asyncio.StreamWriter, status: int, code: str, message: str) -> None:

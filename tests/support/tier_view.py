@@ -6,6 +6,7 @@ Whoever runs brokers and a store derives from `TierView` and says where they are
 import contextlib
 import json
 import os
+import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -104,11 +105,14 @@ class TierView(ABC):
         return frozenset(keys.key(each, suffix) for each in finished for suffix in ObjectSuffix)
 
     def remote(self, command: str, *arguments: str, check: bool = True) -> str:
-        """`ottla remote`, on the straight way to the store."""
+        """`ottla remote`, on the straight way to the store; what it printed."""
+        done = self.run_remote(command, *arguments, check=check)
+        return done.stdout + done.stderr
+
+    def run_remote(self, command: str, *arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
         overrides = [part for key, value in self.tool_settings.items() for part in ("--override", f"{key}={value}")]
         given = ("--bootstrap-server", self.bootstrap, *overrides, *arguments)
-        done = run_ottla("remote", command, *given, check=check, timeout_s=1800)
-        return done.stdout + done.stderr
+        return run_ottla("remote", command, *given, check=check, timeout_s=1800)
 
     def remote_json(self, command: str, *arguments: str) -> object:
         return json.loads(self.remote(command, "--json", *arguments))

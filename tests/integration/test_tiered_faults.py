@@ -1,0 +1,201 @@
+"""What a store does to those who trust it, on three brokers: it loses objects and damages them on the way, tells old
+news, is slow, throttles, and breaks off in the middle of an upload."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from protocol.primitives import uuid_to_text
+from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.s3 import S3Store
+from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.unfinished_uploads import UnfinishedUpload
+from tests.support.checkable_records import Recipe, read_back, write
+from tests.support.partition_states import until
+from tests.support.s3_proxy import Fault
+from tests.support.s3_server import unavailable_reason
+from tests.support.tier_view import KEY_PREFIX
+from tests.support.tiered_cluster import SEGMENT_BYTES, TieredCluster
+
+pytestmark = pytest.mark.integration
+
+SIZE = 16 << 10
+MIB = (1 << 20) // SIZE
+RECIPE = Recipe(SIZE, time.time_ns() // 1_000_000 - 3_600_000)
+LEFT_LOCAL = 3 * SEGMENT_BYTES
+PART_BYTES = 5 << 20
+"""The least that S3 takes: what is larger goes up in parts."""
+
+
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    with TieredCluster(tmp_path_factory.mktemp("faults"), seed=8) as running:
+        yield running
+
+
+@contextmanager
+def striking(tier: TieredCluster, fault: Fault, share: float = 1.0, **where: str) -> Iterator[None]:
+    """The requests of brokers meet it; it must have struck in the end."""
+    before = tier.proxy.counts().get(fault, 0)
+    tier.proxy.strike(fault, share, **where)
+    try:
+        yield
+    finally:
+        tier.proxy.relent()
+    assert tier.proxy.counts().get(fault, 0) > before
+
+
+def fill(tier: TieredCluster, topic: str, mebibytes: int = 5, **config: str) -> None:
+    """A topic of which all but the newest segments are remote only."""
+    tier.create(topic, [1, 2, 3], **config)
+    write(tier.bootstrap, topic, RECIPE, 0, range(mebibytes * MIB))
+    wait_until_shrunk(tier, topic)
+
+
+def wait_until_shrunk(tier: TieredCluster, topic: str) -> None:
+    until(
+        lambda: (
+            len(tier.finished(topic)) >= 2 and all(tier.local_bytes(each, topic) <= LEFT_LOCAL for each in (1, 2, 3))
+        )
+    )
+
+
+def check_read(tier: TieredCluster, topic: str, end: int, start: int = 0) -> None:
+    """Every record from `start` to `end` comes once, as it was written."""
+    found = read_back(tier.bootstrap, topic, RECIPE, {0: end}, {0: start})
+    assert found.faults == []
+    assert found.count == end - start
+
+
+def objects_of(tier: TieredCluster, segment: RemoteSegment) -> dict[ObjectSuffix, str]:
+    keys = ObjectKeys(KEY_PREFIX)
+    return {suffix: keys.key(segment, suffix) for suffix in ObjectSuffix}
+
+
+def check_bucket(tier: TieredCluster, topic: str) -> None:
+    """What the metadata tell of, and nothing else, as soon as all is quiet."""
+    until(lambda: tier.bucket(topic).segments == tier.expected_objects(topic))
+
+
+def test_damaged_bytes_reach_nobody_and_leave_nothing_behind(tier: TieredCluster) -> None:
+    fill(tier, "damaged")
+    with striking(tier, Fault.CORRUPT_BODY), closing(_consumer(tier, "damaged")) as consumer:
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:
+            assert [each.error() for each in consumer.consume(100, 0.2)] == [], "nothing can come, and no error"
+    check_read(tier, "damaged", MIB // 2)
+    with striking(tier, Fault.CORRUPT_BODY, 0.5):  # most is in no cache yet
+        check_read(tier, "damaged", 5 * MIB)
+
+
+def _consumer(tier: TieredCluster, topic: str) -> Consumer:
+    settings = {"bootstrap.servers": tier.bootstrap, "group.id": "nobody", "check.crcs": True, "log_level": 0}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    return consumer
+
+
+def test_a_lost_object_is_missed_by_those_who_want_it_alone(tier: TieredCluster) -> None:
+    fill(tier, "lost")
+    lost = tier.finished("lost")[1]
+    tier.objects.joinpath(objects_of(tier, lost)[ObjectSuffix.LOG]).unlink()
+    _forget_what_is_cached(tier)
+    check_read(tier, "lost", lost.start_offset)
+    check_read(tier, "lost", 5 * MIB, lost.end_offset + 1)
+    with pytest.raises(AssertionError, match="nothing came"):
+        read_back(tier.bootstrap, "lost", RECIPE, {0: lost.end_offset + 1}, {0: lost.start_offset}, patience_s=3)
+    said = tier.run_remote("verify", "--topic", "lost", "--grace-ms", "0")
+    assert said.returncode == 1
+    name = f"{lost.start_offset:020d}-{uuid_to_text(lost.id.id)}"
+    assert f"dangling: {name}, missing log" in said.stdout
+    tier.remote("collect", "--topic", "lost", "--grace-ms", "0")
+    assert lost in tier.finished("lost"), "what is missing may come back: nobody but retention does away with it"
+    check_read(tier, "lost", 5 * MIB, lost.end_offset + 1)
+
+
+def _forget_what_is_cached(tier: TieredCluster) -> None:
+    """All brokers are started anew."""
+    for broker in tier.brokers.brokers.values():
+        broker.kill()
+    tier.brokers.start(1, 2, 3)
+
+
+def test_an_object_that_seems_lost_for_a_while_is_read_in_the_end(tier: TieredCluster) -> None:
+    fill(tier, "hidden")
+    with striking(tier, Fault.NO_SUCH_KEY, key_part=".log"), pytest.raises(AssertionError, match="nothing came"):
+        read_back(tier.bootstrap, "hidden", RECIPE, {0: 5 * MIB}, patience_s=2)
+    check_read(tier, "hidden", 5 * MIB)
+
+
+def test_collection_by_an_old_listing_takes_nothing_that_is_alive(tier: TieredCluster) -> None:
+    by_proxy = ("--topic", "stale", "--grace-ms", "0", "--override", f"{ENDPOINT}={tier.proxy.endpoint}")
+    fill(tier, "stale", 3)
+    old = tier.finished("stale")
+    tier.remote("collect", *by_proxy)
+    write(tier.bootstrap, "stale", RECIPE, 0, range(3 * MIB, 6 * MIB))
+    until(lambda: len(tier.finished("stale")) > len(old) + 1)
+    with striking(tier, Fault.STALE_LIST):
+        said = tier.remote("collect", *by_proxy)
+        assert "\n0 segments and 0 other objects removed" in f"\n{said}"
+        assert tier.run_remote("verify", *by_proxy).returncode == 0
+    assert {each.id for each in old} < {each.id for each in tier.finished("stale")}
+    check_bucket(tier, "stale")
+    check_read(tier, "stale", 6 * MIB)
+
+
+ENDPOINT = "rsm.config.storage.s3.endpoint.url"
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_REQUEST, Fault.LOST_ANSWER, Fault.THROTTLED], ids=str)
+def test_uploads_that_fail_leave_nothing_behind(tier: TieredCluster, fault: Fault) -> None:
+    topic = f"broken-{fault.name.lower()}"
+    tier.create(topic, [1, 2, 3])
+    with striking(tier, fault, method="PUT"):
+        write(tier.bootstrap, topic, RECIPE, 0, range(3 * MIB))
+        until(lambda: tier.segments(topic))
+        time.sleep(1)
+        assert tier.finished(topic) == []
+    with striking(tier, fault, 0.3, method="PUT"):
+        wait_until_shrunk(tier, topic)
+    check_bucket(tier, topic)
+    check_read(tier, topic, 3 * MIB)
+    tier.remote("verify", "--topic", topic, "--grace-ms", "0", "--deep")
+
+
+def test_what_was_uploaded_in_parts_and_never_finished_is_collected(tier: TieredCluster) -> None:
+    tier.create("parts", [1, 2, 3], segment_bytes=str(2 * PART_BYTES), local_retention_bytes=str(2 * PART_BYTES))
+    tier.proxy.strike(Fault.FAILED, method="PUT", key_part="partNumber=2")
+    tier.proxy.strike(Fault.FAILED, method="DELETE", key_part="uploadId=")
+    write(tier.bootstrap, "parts", RECIPE, 0, range(12 * MIB))
+    until(lambda: uploads(tier, "parts"))
+    assert "unfinished upload" in tier.run_remote("verify", "--topic", "parts", "--grace-ms", "0").stdout
+    tier.proxy.relent()
+    until(lambda: tier.finished("parts"))
+    left = uploads(tier, "parts")
+    assert left, "brokers do not know of what they failed to abort"
+    tier.remote("collect", "--topic", "parts")
+    assert uploads(tier, "parts") == left, "younger than the grace time"
+    tier.remote("collect", "--topic", "parts", "--grace-ms", "0")
+    assert uploads(tier, "parts") == []
+    check_bucket(tier, "parts")
+    check_read(tier, "parts", 12 * MIB)
+
+
+def uploads(tier: TieredCluster, topic: str) -> list[UnfinishedUpload]:
+    """Those that the server keeps parts of, asked on the straight way."""
+    with closing(S3Store(tier.server.settings)) as store:
+        return list(store.unfinished_uploads(f"{KEY_PREFIX}{topic}-"))
+
+
+def test_slow_bodies_hold_up_nobody_else(tier: TieredCluster) -> None:
+    fill(tier, "slow")
+    with striking(tier, Fault.SLOW_BODY):
+        began = time.monotonic()
+        write(tier.bootstrap, "slow", RECIPE, 0, range(5 * MIB, 6 * MIB))
+        assert time.monotonic() - began < 5
+        check_read(tier, "slow", 6 * MIB)
