@@ -8,6 +8,7 @@ whenever a broker is looked up, so that the checkpoint of another cluster is ref
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -122,11 +123,13 @@ class BatchReader(DataSourceReader):
         self._settings = settings
 
     def partitions(self) -> Sequence[InputPartition]:
-        log = MetadataLog(Client(self._settings.client))
-        start = _starting(log, self._settings)
-        log.check(start)
-        end = Position(self._settings.ending_offset or log.bounds().end, NO_EPOCH, start.cluster_id)
-        return _tasks(log, start, end, self._settings)
+        with closing(MetadataLog(Client(self._settings.client))) as log:
+            start = _starting(log, self._settings)
+            if start.cluster_id != log.cluster_id:
+                raise SourceRefused(f"{start} is a position in the log of another cluster than {log.cluster_id}.")
+            log.check(start)
+            end = Position(self._settings.ending_offset or log.bounds().end, NO_EPOCH, start.cluster_id)
+            return _tasks(log, start, end, self._settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._settings, partition)
@@ -162,8 +165,5 @@ def _tasks(log: MetadataLog, start: Position, end: Position, settings: SourceSet
 
 def _read(settings: SourceSettings, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, Task)
-    log = MetadataLog(Client(settings.client), partition.cluster_id)
-    try:
+    with closing(MetadataLog(Client(settings.client), partition.cluster_id)) as log:
         yield from read_part(log, partition.part)
-    finally:
-        log.close()

@@ -1,0 +1,19 @@
+"""Batches of a metadata log whose contents do not matter, by their sizes and epochs."""
+
+from collections.abc import Iterable
+
+from broker.metadata.records import encode_record
+from protocol.messages.metadata_records import NoOpRecord
+from protocol.records.builder import build_value_batch
+
+FRAME = encode_record(NoOpRecord(), 0)
+
+
+def batches(*sizes: int, epochs: Iterable[int] = ()) -> list[bytes]:
+    """One behind the other, of so many records each; all of epoch 1 unless told."""
+    given = list(epochs) or [1] * len(sizes)
+    made, base = [], 0
+    for size, epoch in zip(sizes, given, strict=True):
+        made.append(build_value_batch([FRAME] * size, 1000 + base, base_offset=base, leader_epoch=epoch))
+        base += size
+    return made

@@ -1,0 +1,135 @@
+"""The metadata log through a broker: what is asked, what is asked again, and what is refused."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from broker.client import ConnectionLost
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest
+from spark_jobs.metadata_source.metadata_log import LogTrimmed, SnapshotName, SourceRefused
+from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, Position
+from tests.spark_jobs.metadata_source.batches import batches
+from tests.spark_jobs.metadata_source.conftest import Ask
+from tests.support.fake_broker import NODE_ID
+from tests.support.served_metadata_log import ServedMetadataLog
+
+
+@pytest.fixture
+def served() -> Iterator[ServedMetadataLog]:
+    with ServedMetadataLog(batches(3, 2, 4, epochs=[1, 1, 3])) as log:
+        yield log
+
+
+def test_bounds_and_cluster(served: ServedMetadataLog, ask: Ask) -> None:
+    log = ask(served)
+    assert (log.cluster_id, log.bounds()) == ("fake", (0, 9))
+
+
+def test_a_fetch_answers_with_the_batch_that_has_the_offset(served: ServedMetadataLog, ask: Ask) -> None:
+    found = ask(served).fetch(4, 1)
+    assert [(header.base_offset, header.next_offset, header.leader_epoch) for header in found.headers()] == [(3, 5, 1)]
+    assert found.high_watermark == 9
+
+
+def test_a_batch_that_was_cut_is_left_out(served: ServedMetadataLog, ask: Ask) -> None:
+    size = len(served.batches[0]) + len(served.batches[1]) + 10
+    assert [header.next_offset for header in ask(served).fetch(0, size).headers()] == [3, 5]
+
+
+def test_nothing_is_at_the_end(served: ServedMetadataLog, ask: Ask) -> None:
+    log = ask(served)
+    assert log.batch_at(9) is None
+    assert log.fetch(9, max_wait_ms=1).headers() == []
+
+
+def test_news_end_the_waiting(served: ServedMetadataLog, ask: Ask) -> None:
+    served.grow(2)
+    log = ask(served)
+    log.bounds()
+    served.broker.requests.clear()
+    late = threading.Thread(target=lambda: (served.broker.wait_for(FetchRequest, 1), served.grow(3)))
+    late.start()
+    assert [header.base_offset for header in log.fetch(5, max_wait_ms=10_000).headers()] == [5]
+    late.join()
+
+
+def test_what_was_trimmed_is_told_with_the_snapshot(served: ServedMetadataLog, ask: Ask) -> None:
+    served.trim(2, b"snapshot")
+    with pytest.raises(LogTrimmed) as told:
+        ask(served).fetch(1)
+    assert told.value.snapshot == SnapshotName(5, 1)
+
+
+def test_a_snapshot_comes_page_by_page(served: ServedMetadataLog, ask: Ask) -> None:
+    served.trim(2, bytes(range(250)))
+    served.page_bytes = 100
+    assert [len(page) for page in ask(served).snapshot(SnapshotName(5, 1))] == [100, 100, 50]
+
+
+def test_a_snapshot_that_is_gone_is_told(served: ServedMetadataLog, ask: Ask) -> None:
+    with pytest.raises(KafkaError) as told:
+        list(ask(served).snapshot(SnapshotName(5, 1)))
+    assert told.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def test_another_cluster_is_refused(served: ServedMetadataLog, ask: Ask) -> None:
+    with pytest.raises(SourceRefused, match=r"of cluster mine, and the brokers are of fake\.$"):
+        ask(served, "mine").bounds()
+
+
+def test_brokers_that_do_not_show_the_log_are_told_so(served: ServedMetadataLog, ask: Ask) -> None:
+    served.is_readable = False
+    with pytest.raises(SourceRefused, match=r"ottla\.cluster\.metadata\.readable"):
+        ask(served).bounds()
+
+
+@pytest.mark.parametrize("position", [Position(0, NO_EPOCH, "fake"), Position(3, 1, "fake"), Position(9, 3, "fake")])
+def test_a_position_of_this_log_holds(served: ServedMetadataLog, ask: Ask, position: Position) -> None:
+    ask(served).check(position)
+
+
+@pytest.mark.parametrize("position", [Position(6, 1, "fake"), Position(9, 2, "fake"), Position(12, 3, "fake")])
+def test_a_log_made_anew_is_refused(served: ServedMetadataLog, ask: Ask, position: Position) -> None:
+    """By an epoch that ended before, by one that never was, by an end before what was read."""
+    with pytest.raises(SourceRefused, match="was made anew or cut since"):
+        ask(served).check(position)
+
+
+def test_a_position_before_the_start_is_for_a_snapshot_to_judge(served: ServedMetadataLog, ask: Ask) -> None:
+    served.trim(2, b"")
+    ask(served).check(Position(4, 1, "fake"))
+
+
+def test_an_election_is_sat_out(served: ServedMetadataLog, ask: Ask) -> None:
+    served.leader = -1
+    naps = []
+
+    def sleep(_seconds: float) -> None:
+        naps.append(len(naps))
+        served.leader = NODE_ID if len(naps) == 3 else -1
+
+    log = ask(served, sleep=sleep)
+    assert (log.bounds().end, len(naps)) == (9, 3)
+
+
+def test_a_lost_connection_is_made_again(served: ServedMetadataLog, ask: Ask) -> None:
+    log = ask(served)
+    log.bounds()
+    served.broker.hang_up()
+    assert (log.bounds().end, log.contacts) == (9, 2)
+
+
+def test_who_was_never_there_is_not_waited_for_in_a_first_contact(ask: Ask) -> None:
+    with ServedMetadataLog([]) as gone:
+        log = ask(gone, is_patient=False)
+    with pytest.raises(ConnectionLost):
+        log.bounds()
+
+
+def test_a_position_is_what_spark_keeps() -> None:
+    position = Position(5, 2, "x")
+    assert Position.from_json(position.to_json()) == position
+    with pytest.raises(InvalidPosition):
+        Position.from_json({"offset": "5"})
