@@ -182,6 +182,10 @@ HONOURED: frozenset[str] = frozenset(
         "ottla.log.remote.storage.enable",
         "ottla.remote.storage.compacted.enable",
         "ottla.remote.log.unknown.topic.retention.ms",
+        "ottla.remote.log.collection.grace.ms",
+        "ottla.remote.partition.remover.task.interval.ms",
+        "ottla.remote.fetch.result.retention.ms",
+        "ottla.remote.fetch.result.max.bytes",
         # Ours
         "ottla.http.listener",
         "ottla.cluster.metadata.readable",

@@ -24,6 +24,7 @@ from broker.runtime.dynamic_config import DynamicConfig
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.leader_starts import LeaderStarts, ReadLogStart
 from broker.runtime.log_starts import LogStarts, NoLogStarts
+from broker.runtime.loop_slices import LoopSlices
 from broker.runtime.remote_compaction import CompactionTools
 from broker.runtime.remote_copying import CopyQuota, CopyTools
 from broker.runtime.remote_expiration import ExpirationTools
@@ -105,8 +106,7 @@ class RemotePart:
         config = self.config.current
         self.pools.resize(log_settings(config))
         self.reader_pool.resize(config.remote_log_reader_threads, config.remote_log_reader_max_pending_tasks)
-        followers = config.remote_log_manager_follower_thread_pool_size
-        self.follower_pool.resize(followers, config.remote_log_reader_max_pending_tasks)
+        self.follower_pool.resize(config.remote_log_manager_follower_thread_pool_size)
         self.cache.resize(config.remote_log_index_file_cache_total_size_bytes)
 
     def families(self) -> list[Family]:
@@ -222,7 +222,8 @@ def build_remote(
     waiting_max = static.remote_log_reader_max_pending_tasks
     followers = static.remote_log_manager_follower_thread_pool_size
     reader_pool = ThreadPool(static.remote_log_reader_threads, waiting_max, "remote-read", clock=clock)
-    follower_pool = ThreadPool(followers, waiting_max, "remote-follow", clock=clock)
+    # Replicas that are behind wait their turn, each with one thing to do: none is refused.
+    follower_pool = ThreadPool(followers, None, "remote-follow", clock=clock)
     reader = SegmentReader(stores.storage, joint.cache)
     manager = joint.manager()
     data.partitions.add_listener(manager)
@@ -285,6 +286,7 @@ class _Joint:
             settings=self.settings,
             random=random.random,
             copying=lambda: (*copying.copying.values(), *compaction.compacting.values()),
+            slices=LoopSlices(self.clock),
         )
         return RemoteLogManager(
             HostedPartitions(self.data.partitions),
@@ -445,6 +447,8 @@ def log_settings(config: BrokerConfig) -> RemoteLogSettings:
         custom_metadata_max_bytes=config.remote_log_metadata_custom_metadata_max_bytes,
         copy_bytes_per_second=config.remote_log_manager_copy_max_bytes_per_second,
         copy_quota_window_ms=window * 1000,
+        remover_interval_ms=config.ottla_remote_partition_remover_task_interval_ms,
+        grace_ms=config.ottla_remote_log_collection_grace_ms,
         unknown_topic_retention_ms=config.ottla_remote_log_unknown_topic_retention_ms,
     )
 
@@ -455,4 +459,6 @@ def read_settings(config: BrokerConfig) -> RemoteReadSettings:
         wait_max_ms=config.remote_fetch_max_wait_ms,
         reads_max=config.remote_log_reader_threads + config.remote_log_reader_max_pending_tasks,
         bytes_per_second=config.remote_log_manager_fetch_max_bytes_per_second,
+        kept_ms=config.ottla_remote_fetch_result_retention_ms,
+        kept_bytes=config.ottla_remote_fetch_result_max_bytes,
     )

@@ -23,7 +23,7 @@ from typing import Protocol
 from broker.clock import Clock
 from broker.logs import EventLog
 from broker.runtime.log_starts import LogStarts, forget_log_start
-from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments
+from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments, SegmentRounds
 from broker.runtime.remote_settings import RemoteLogSettings
 from broker.runtime.thread_pool import WorkPool
 from broker.runtime.turns import Turns
@@ -213,6 +213,7 @@ class Removal:
         self._tools = tools
         self._on_end = on_end
         self._failures = Failures()
+        self._rounds = SegmentRounds()
         self.is_over = False
 
     async def take(self) -> float | None:
@@ -232,16 +233,16 @@ class Removal:
     async def _step(self) -> float | None:
         metadata = self._tools.segments.metadata
         if self._state is None:
-            metadata.segments(self._partition)  # to be told whether it is ready
+            metadata.known(self._partition)  # to be told whether it is ready
             await self._tell(PartitionDeleteState.MARKED)
         if self._state is PartitionDeleteState.MARKED:
             await self._tell(PartitionDeleteState.STARTED)
-        segments = metadata.segments(self._partition)
-        deletable = [segment for segment in segments if not self._may_be_copied_still(segment)]
-        for segment in deletable[:DELETIONS_A_TURN]:
+        known = metadata.known(self._partition)
+        segments, is_round = self._rounds.next(known, DELETIONS_A_TURN, lambda one: not self._may_be_copied_still(one))
+        for segment in segments:
             await self._tools.segments.delete(segment)
-        if len(segments) > len(deletable[:DELETIONS_A_TURN]):
-            return 0.0 if len(deletable) > DELETIONS_A_TURN else float(self._tools.settings().task_interval_ms)
+        if len(metadata.known(self._partition)):
+            return 0.0 if segments or not is_round else float(self._tools.settings().task_interval_ms)
         await forget_log_start(self._tools.log_starts, self._tools.pool, self._partition)
         await self._tell(PartitionDeleteState.FINISHED)
         _log.info("removed what was left of a partition", partition=self._partition)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from broker.logs import EventLog
 from broker.runtime.log_starts import forget_log_start
 from broker.runtime.remote_expiration import DELETIONS_A_TURN, ExpirationTools
-from broker.runtime.remote_segments import PASSING_ERRORS
+from broker.runtime.remote_segments import PASSING_ERRORS, SegmentRounds
 from broker.runtime.tiered_partition import Reign
 from storage.tiered.backoff import Failures
 from storage.tiered.errors import RemoteMetadataNotReady
@@ -25,6 +25,10 @@ class TierDisabling:
         self._tools = tools
         self._on_done = on_done
         self._failures = Failures()
+        self._rounds = SegmentRounds()
+
+    def close(self) -> None:
+        """The reign is over."""
 
     async def take(self) -> float | None:
         """See Turn: deletes some segments."""
@@ -48,15 +52,17 @@ class TierDisabling:
         partition = reign.partition
         if partition.log.maybe_increment_log_start_offset(partition.log.local_log_start_offset):
             partition.on_log_start_moved()
-        known, copying = tools.segments.metadata.segments(reign.id), frozenset(tools.copying())
-        segments = [segment for segment in known if segment.id.id not in copying][:DELETIONS_A_TURN]
+        metadata, copying = tools.segments.metadata, frozenset(tools.copying())
+        segments, _ = self._rounds.next(
+            metadata.known(reign.id), DELETIONS_A_TURN, lambda segment: segment.id.id not in copying
+        )
         if segments:
             await tools.remember_start(partition.log)
         for segment in segments:
             if reign.is_over():
                 return False
             await tools.segments.delete(segment)
-        if len(segments) < len(known):
+        if len(metadata.known(reign.id)):
             return False
         await forget_log_start(tools.log_starts, tools.pool, reign.id)
         return True

@@ -1,19 +1,20 @@
 """Removes from remote storage what of a partition has outlived its use, some segments a turn (KIP-405).
 
-    decide, off the loop -> raise the log start -> have it remembered here and beside the segments -> wait until live
+    decide -> raise the log start -> have it remembered here and beside the segments -> wait until live
     followers know of it, lest one of them leads and believes in what is gone -> delete, each with its events
 
-What is decided is carried out over as many turns as it takes; a failure leaves the rest to later turns.
+What is decided is carried out over as many turns as it takes; a failure leaves the rest to later turns. A look costs
+what has changed since the last one, and what goes; only a reign's first one reads all that is known, in slices.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 from broker.clock import Clock
 from broker.logs import EventLog
 from broker.runtime.log_starts import LogStarts, keep_log_start, kept_log_start
+from broker.runtime.loop_slices import LoopSlices
 from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_settings import RemoteLogSettings
 from broker.runtime.thread_pool import WorkPool
@@ -24,12 +25,13 @@ from storage.tiered.backoff import Failures
 from storage.tiered.copying import lineage_of
 from storage.tiered.errors import RemoteMetadataNotReady
 from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, above_deletions, decide
+from storage.tiered.live_chain import LiveChain
 
 DELETIONS_A_TURN = 10
 FOLLOWER_PATIENCE_MS = 30_000
 """So long a deletion waits for live followers to hear of the log start. They fetch twice a second at least."""
-REST_FACTOR = 100
-"""A partition with so many segments that a look takes long rests longer: a hundredth of the time goes to that."""
+SEGMENTS_A_SLICE = 100
+"""Read or mended at once: about a millisecond on the loop."""
 
 _log = EventLog("broker.remote")
 
@@ -48,6 +50,7 @@ class ExpirationTools:
     settings: Callable[[], RemoteLogSettings]
     random: Callable[[], float]
     copying: Callable[[], Iterable[Uuid]]
+    slices: LoopSlices
 
 
 class SegmentExpiration:
@@ -57,8 +60,15 @@ class SegmentExpiration:
         self._reign = reign
         self._tools = tools
         self._failures = Failures()
-        self._took_ms = 0.0
+        self._chain: LiveChain | None = None
+        self._is_cut = False
         self._decided_ms = 0.0
+
+    def close(self) -> None:
+        """The reign is over: nothing is kept up to date any more."""
+        if self._chain is not None:
+            self._chain.close()
+            self._chain = None
 
     async def take(self) -> float | None:
         """See Turn: decides what goes, or deletes some of it."""
@@ -78,19 +88,21 @@ class SegmentExpiration:
         self._failures.clear()
         if self._reign.is_over():
             return None
-        return 0.0 if self._reign.pending else max(settings.task_interval_ms, self._took_ms * REST_FACTOR)
+        return 0.0 if self._reign.pending or self._is_cut else float(settings.task_interval_ms)
 
     async def _look(self) -> None:
         """Decides, and prepares what is decided. Raises PASSING_ERRORS."""
         reign, tools = self._reign, self._tools
+        self._is_cut = False
         if not reign.may_touch_log():
             return
         began_ms = tools.clock.monotonic_ms()
-        tier = self._tier()
-        expiry = await tools.pool.submit(partial(decide, tier))
-        self._took_ms = tools.clock.monotonic_ms() - began_ms
-        if not reign.may_touch_log():
+        await tools.slices.run(self._settle)
+        if self._chain is None or not reign.may_touch_log():
             return
+        tier = self._tier(self._chain)
+        expiry = decide(tier, self._chain)
+        took_ms = tools.clock.monotonic_ms() - began_ms
         start = await self._start_after(tier, expiry)
         if not reign.may_touch_log():
             return
@@ -100,23 +112,40 @@ class SegmentExpiration:
             missing_offsets=max(0, expiry.first_offset - start),
             log_metadata_count=expiry.count,
             log_size_bytes=expiry.size_bytes,
-            log_size_computation_ms=round(self._took_ms),
+            log_size_computation_ms=round(took_ms),
         )
         if await self._start_is_kept(at_once=bool(expiry.deletions)) and not reign.is_over():
             reign.pending.extend(expiry.deletions)
+            self._is_cut = expiry.is_cut and bool(expiry.deletions)
+            self._note_lag()
             self._decided_ms = tools.clock.monotonic_ms()
 
-    def _tier(self) -> Tier:
+    def _settle(self) -> bool:
+        """Bring the chain up to date, a part of it; whether it is. Raises RemoteMetadataNotReady."""
+        reign = self._reign
+        if not reign.may_touch_log():
+            return True
+        known, log = self._tools.segments.metadata.known(reign.id), reign.partition.log
+        chain, lineage = self._chain, lineage_of(log)
+        if chain is None or not chain.is_of(known) or not chain.follows(lineage, log.log_start_offset):
+            chain = self._chain = LiveChain(known, lineage, log.log_start_offset)
+        else:
+            chain.use(lineage, log.log_start_offset)
+        return chain.settle(SEGMENTS_A_SLICE)
+
+    def _tier(self, chain: LiveChain) -> Tier:
         """Raises RemoteMetadataNotReady."""
         reign, log, tools = self._reign, self._reign.partition.log, self._tools
         config, settings = log.config, tools.settings()
+        known = tools.segments.metadata.known(reign.id)
         return Tier(
-            segments=tools.segments.metadata.segments(reign.id),
+            unfinished=known.unfinished(),
+            count=len(known),
             lineage=lineage_of(log),
             log_start_offset=log.log_start_offset,
             local_start_offset=log.local_log_start_offset,
             high_watermark=log.high_watermark,
-            local=local_parts(log),
+            local=local_parts(log, chain.next_offset),
             retention_ms=config.retention_ms if config.is_deleting else -1,
             retention_bytes=config.retention_bytes if config.is_deleting else -1,
             now_ms=tools.clock.now_ms(),
@@ -199,6 +228,7 @@ class SegmentExpiration:
                 _tell_of(segment.id, segment.start_offset, reason)
         except PASSING_ERRORS:
             reign.pending.clear()
+            self._is_cut = False
             raise
         self._note_lag()
 
@@ -209,9 +239,10 @@ class SegmentExpiration:
         )
 
 
-def local_parts(log: Log) -> list[LocalPart]:
-    """The segments of a log that are on this disk."""
-    ends = ((segment, log.segments.end_of(segment, log.log_end_offset) - 1) for segment in log.segments)
+def local_parts(log: Log, offset: int) -> list[LocalPart]:
+    """The segments of a log that are on this disk, as far as they reach up to an offset or beyond."""
+    found = log.segments.from_offset(offset)
+    ends = ((segment, log.segments.end_of(segment, log.log_end_offset) - 1) for segment in found)
     return [LocalPart(segment.base_offset, end, segment.size) for segment, end in ends]
 
 

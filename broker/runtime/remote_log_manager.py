@@ -92,17 +92,18 @@ class RemotePools:
 
     @classmethod
     def open(cls, settings: RemoteLogSettings) -> "RemotePools":
-        """On the running loop. As many may wait as work: nobody submits who has no turn."""
-        copiers, expirers = settings.copier_threads, settings.expiration_threads
+        """On the running loop. Nobody is refused: whoever submits has a turn, and one thing to do in it. There are as
+        many turns as threads for each of copying, expiration with the removal of deleted topics, and leaders' starts.
+        """
         return cls(
-            ThreadPool(copiers, copiers, "remote-copy"),
-            ThreadPool(expirers, expirers, "remote-expiration"),
-            ThreadPool(1, 1, "remote-compaction"),
+            ThreadPool(settings.copier_threads, None, "remote-copy"),
+            ThreadPool(settings.expiration_threads, None, "remote-expiration"),
+            ThreadPool(1, None, "remote-compaction"),
         )
 
     def resize(self, settings: RemoteLogSettings) -> None:
-        self.copier.resize(settings.copier_threads, settings.copier_threads)
-        self.expiration.resize(settings.expiration_threads, settings.expiration_threads)
+        self.copier.resize(settings.copier_threads)
+        self.expiration.resize(settings.expiration_threads)
 
     async def stop(self) -> None:
         """Returns when what has begun is done."""
@@ -266,6 +267,7 @@ class RemoteLogManager:
             self._followings.forget(tasks.following)
         if tasks.cleaning is not None:
             self._expirations.forget(tasks.cleaning)
+            tasks.cleaning.close()
         if tasks.compaction is not None:
             self._compactions.call(tasks.compaction)
         if tasks.copying is not None:

@@ -127,6 +127,9 @@ class TopicRemoteMetadata:
     def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
         return self._cache(partition).segments(epoch)
 
+    def known(self, partition: TopicIdPartition) -> MetadataCache:
+        return self._cache(partition)
+
     def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
         return self._cache(partition).next_with_aborted(epoch, offset)
 

@@ -18,7 +18,7 @@ from storage.tiered.errors import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from storage.tiered.remote_metadata import RemoteLogMetadataManager
+from storage.tiered.remote_metadata import KnownSegments, RemoteLogMetadataManager
 from storage.tiered.remote_storage import RemoteStorageManager, SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
 
@@ -26,6 +26,32 @@ T = TypeVar("T")
 
 PASSING_ERRORS = (RemoteStorageError, RemoteMetadataNotReady, InvalidSegmentTransition, TimeoutError, PoolFull)
 """What a task that works with remote storage may meet, and tries again after."""
+
+
+_ROWS_EXAMINED = 500
+"""At once, about a millisecond on the loop."""
+
+
+class SegmentRounds:
+    """Goes through all that is known of one partition, over and over, some segments at a time."""
+
+    def __init__(self) -> None:
+        self._row = 0
+
+    def next(
+        self, known: KnownSegments, most: int, is_wanted: Callable[[RemoteSegment], bool]
+    ) -> tuple[list[RemoteSegment], bool]:
+        """The next ones that are wanted, `most` at most, and whether the round is over; perhaps none."""
+        found: list[RemoteSegment] = []
+        bound = self._row + _ROWS_EXAMINED
+        while self._row < bound and len(found) < most:
+            page = known.page(self._row, most - len(found))
+            found += (segment for _, segment in page.segments if is_wanted(segment))
+            if page.next_row is None:
+                self._row = 0
+                return found, True
+            self._row = page.next_row
+        return found, False
 
 
 class RemoteSegments:

@@ -10,8 +10,8 @@ _BACKOFF = Backoff(500, 30_000, 0.2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteLogSettings:
-    """Kafka's defaults. `grace_ms` has no key in Kafka: how long a segment must have been of no use before it is
-    collected, and a foreign copy under way before it counts as abandoned.
+    """Kafka's defaults, and ours. `grace_ms`: how long a segment must have been of no use before it is collected, and a
+    foreign copy under way before it counts as abandoned.
     """
 
     copier_threads: int = 10  # remote.log.manager.copier.thread.pool.size
@@ -22,6 +22,6 @@ class RemoteLogSettings:
     custom_metadata_max_bytes: int = 128  # remote.log.metadata.custom.metadata.max.bytes
     copy_bytes_per_second: int = UNLIMITED  # remote.log.manager.copy.max.bytes.per.second
     copy_quota_window_ms: int = 11_000  # remote.log.manager.copy.quota.window.num and .size.seconds
-    remover_interval_ms: int = 60_000  # remote.partition.remover.task.interval.ms, an hour in KIP-405
-    grace_ms: int = 3_600_000
+    remover_interval_ms: int = 60_000  # ottla.remote.partition.remover.task.interval.ms
+    grace_ms: int = 3_600_000  # ottla.remote.log.collection.grace.ms
     unknown_topic_retention_ms: int = 604_800_000  # ottla.remote.log.unknown.topic.retention.ms, -1: for ever

@@ -78,12 +78,13 @@ class _Occupancy:
 
 
 class ThreadPool:
-    """At most `size` threads, and at most `max_pending` pieces of work that wait for one.
+    """At most `size` threads, and at most `max_pending` pieces of work that wait for one. None: whoever submits has a
+    bound of their own, and is never refused.
 
     To be made, used and stopped on the event loop that it serves.
     """
 
-    def __init__(self, size: int, max_pending: int, name: str, *, clock: Clock | None = None) -> None:
+    def __init__(self, size: int, max_pending: int | None, name: str, *, clock: Clock | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock or SystemClock()
         self._name = name
@@ -116,7 +117,7 @@ class ThreadPool:
         """See WorkPool. RuntimeError after `stop`."""
         if self._is_stopped:
             raise RuntimeError(f"the pool {self._name} was stopped")
-        if self._unsettled >= self._size + self._max_pending:
+        if self._max_pending is not None and self._unsettled >= self._size + self._max_pending:
             raise PoolFull(f"{self._max_pending} pieces of work wait for the {self._size} threads of {self._name}")
         future: asyncio.Future[T] = self._loop.create_future()
         self._unsettled += 1

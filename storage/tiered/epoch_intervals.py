@@ -70,6 +70,20 @@ class EpochIntervals:
         at = bisect_right(self._firsts, offset) - 1
         return self._rows[at] if at >= 0 and self._lasts[at] >= offset else None
 
+    def from_offset(self, offset: int) -> tuple[int, int, int] | None:
+        """The first, the last offset and the row of what `find` finds, or else of the first interval above `offset`."""
+        at = bisect_right(self._firsts, offset) - 1
+        if at < 0 or self._lasts[at] < offset:
+            at += 1
+        return None if at == len(self._firsts) else (self._firsts[at], self._lasts[at], self._rows[at])
+
+    def covered_twins(self, first: int, last: int) -> Iterator[int]:
+        """The rows of covered intervals that are exactly [first, last]."""
+        for at in range(bisect_left(self._covered, (first, -last)), len(self._covered)):
+            if self._covered[at][:2] != (first, -last):
+                return
+            yield self._covered[at].row
+
     def next_aborted(self, offset: int) -> int | None:
         """The row of the first interval from the one that holds `offset` on that has aborted transactions."""
         at = bisect_right(self._firsts, offset) - 1

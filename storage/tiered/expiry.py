@@ -7,21 +7,29 @@ another one, or they are copies of what other segments have. They go too, though
 a while, so that nothing is lost to a passing misjudgement. What a crash left half copied is found by its age, what it
 left half deleted at once.
 
+A look takes time in proportion to what goes, not to what is there: the chain is kept up to date elsewhere
+(`live_chain.py`). Where much is to go, one look decides on so much of it, and the next one on more.
+
 Nothing here believes how far this broker thinks it has copied: a leader that is new does not know yet.
 
 Kafka walks all segments and stops at the first that may stay, counts overlaps twice, and never collects what lies
 outside of the history while nothing expires (KAFKA-15479, KAFKA-17062).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from protocol.primitives import Uuid
 from storage.tiered.lineage import Lineage
-from storage.tiered.segment_chain import Link, chain_of, share
+from storage.tiered.live_chain import LiveChain
+from storage.tiered.segment_chain import Link, share
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+
+EXAMINED_A_LOOK: Final = 500
+"""Links that may go, and segments outside of the chain, each; some 5 microseconds for one."""
 
 
 class Reason(Enum):
@@ -52,11 +60,13 @@ class LocalPart(NamedTuple):
 class Tier:
     """What a leader knows when it looks for what may go. Limits of -1 are none.
 
-    `copying` are the ids that this broker copies now; `outside_since_ms` is from the last look. `grace_ms`: so long a
-    segment must have been outside of the chain, and a foreign copy under way.
+    `unfinished` are the segments that cannot be read, by start offset; `count` is how many there are of all. `local`
+    are those that reach above the chain. `copying` are the ids that this broker copies now; `outside_since_ms` is from
+    the last look. `grace_ms`: so long a segment must have been outside of the chain, and a foreign copy under way.
     """
 
-    segments: Sequence[RemoteSegment]
+    unfinished: Sequence[RemoteSegment]
+    count: int
     lineage: Lineage
     log_start_offset: int
     local_start_offset: int
@@ -76,7 +86,7 @@ class Expiry:
     """What to do: first raise the log start, so that followers learn of it, then delete, in this order.
 
     `first_offset` is where anything begins that is still kept anywhere. If it lies above `log_start_offset`, what is
-    between them is lost.
+    between them is lost. `is_cut`: there may be more to decide.
     """
 
     log_start_offset: int
@@ -85,30 +95,50 @@ class Expiry:
     first_offset: int
     count: int
     size_bytes: int
+    is_cut: bool = False
 
     @property
     def deletion_bytes(self) -> int:
         return sum(deletion.segment.size_bytes for deletion in self.deletions)
 
 
-def decide(tier: Tier) -> Expiry:
-    """What may go now. Takes time in proportion to the number of segments."""
-    links = chain(tier)
-    over = list(_expired(tier, links))
-    needed = {link.segment.id.id for link in links[len(over) :]}
-    expired = {id: reason for id, reason in over if id not in needed}
-    log_start = max([tier.log_start_offset, *(link.last + 1 for link in links[: len(over)])])
-    outside = _outside_since_ms(tier, log_start, {link.segment.id.id for link in links})
-    reasons = ((segment, _reason(tier, segment, log_start, expired, outside)) for segment in tier.segments)
-    deletions = tuple(Deletion(segment, reason) for segment, reason in reasons if reason is not None)
+class _Over(NamedTuple):
+    """A link at the beginning of the chain that is not to be kept."""
+
+    row: int
+    link: Link
+    reason: Reason
+
+
+def decide(tier: Tier, chain: LiveChain, most: int = EXAMINED_A_LOOK) -> Expiry:
+    """What may go now. `chain` is settled, and of the same log; what is outside of it changes its order."""
+    over = list(islice(_over(tier, chain), most))
+    log_start = max([tier.log_start_offset, *(each.link.last + 1 for each in over)])
+    expired = {each.link.segment: each.reason for each in over if not chain.is_linked(each.row, len(over))}
+    examined = chain.next_outside(most)
+    outside_since_ms = _outside_since_ms(tier, log_start, examined.values())
+    deletions = tuple(_deletions(tier, log_start, expired, examined.values(), outside_since_ms))
     gone = {deletion.segment.id.id for deletion in deletions}
+    is_cut = len(examined) < len(chain.outside)
+    if is_cut:
+        outside_since_ms = _with_unexamined(tier, examined.values(), outside_since_ms)
+    kept = [each for each in (*expired, *tier.unfinished) if each.id.id not in gone]
+    rest = chain.link(len(over))
     return Expiry(
         log_start_offset=log_start,
         deletions=deletions,
-        outside_since_ms=outside,
-        first_offset=min([tier.local_start_offset, *(s.start_offset for s in tier.segments if s.id.id not in gone)]),
-        count=len(tier.segments),
-        size_bytes=sum(one.size_bytes for one in tier.segments if one.state is SegmentState.COPY_FINISHED),
+        outside_since_ms=outside_since_ms,
+        first_offset=min(
+            [
+                tier.local_start_offset,
+                *(each.start_offset for each in kept),
+                *_starts_outside(chain, {row for row, segment in examined.items() if segment.id.id in gone}),
+                *([] if rest is None else [rest.segment.start_offset]),
+            ]
+        ),
+        count=tier.count,
+        size_bytes=chain.finished_bytes,
+        is_cut=is_cut or len(over) == most,
     )
 
 
@@ -116,13 +146,29 @@ def above_deletions(tier: Tier, log_start_offset: int) -> int:
     """Where the log begins, from `log_start_offset` on, once the segments are gone whose deletion was begun."""
     doomed = [
         segment
-        for segment in tier.segments
+        for segment in tier.unfinished
         if segment.state is SegmentState.DELETE_STARTED and tier.lineage.agreed_end(segment) == segment.end_offset
     ]
     for segment in sorted(doomed, key=lambda each: each.start_offset):
         if segment.start_offset <= log_start_offset:
             log_start_offset = max(log_start_offset, segment.end_offset + 1)
     return log_start_offset
+
+
+def _deletions(
+    tier: Tier,
+    log_start_offset: int,
+    expired: Mapping[RemoteSegment, Reason],
+    outside: Iterable[RemoteSegment],
+    outside_since_ms: Mapping[Uuid, int],
+) -> Iterator[Deletion]:
+    reasons = {segment.id.id: reason for segment, reason in expired.items()}
+    for segment in sorted(
+        [*expired, *outside, *tier.unfinished], key=lambda each: (each.start_offset, each.end_offset)
+    ):
+        reason = _reason(tier, segment, log_start_offset, reasons, outside_since_ms)
+        if reason is not None:
+            yield Deletion(segment, reason)
 
 
 def _reason(
@@ -153,28 +199,34 @@ def _is_abandoned(tier: Tier, segment: RemoteSegment) -> bool:
     return segment.broker_id == tier.broker_id or tier.now_ms - segment.event_timestamp_ms >= tier.grace_ms
 
 
-def _outside_since_ms(tier: Tier, log_start_offset: int, chosen: Collection[Uuid]) -> dict[Uuid, int]:
+def _outside_since_ms(tier: Tier, log_start_offset: int, outside: Iterable[RemoteSegment]) -> dict[Uuid, int]:
     """Since when each segment outside of the chain has been there."""
     return {
         segment.id.id: tier.outside_since_ms.get(segment.id.id, tier.now_ms)
-        for segment in tier.segments
-        if segment.state is SegmentState.COPY_FINISHED
-        and segment.end_offset >= log_start_offset
-        and segment.id.id not in chosen
-        and _can_be_judged(tier, segment)
+        for segment in outside
+        if segment.end_offset >= log_start_offset and _can_be_judged(tier, segment)
     }
 
 
-def chain(tier: Tier) -> list[Link]:
-    """As few finished segments as hold all of the log that remote storage has, in order, no offset twice."""
-    return chain_of(tier.segments, tier.lineage, tier.log_start_offset)
+def _with_unexamined(
+    tier: Tier, examined: Iterable[RemoteSegment], outside_since_ms: Mapping[Uuid, int]
+) -> dict[Uuid, int]:
+    """With what is known of those whose turn comes later."""
+    again = {segment.id.id for segment in examined}
+    known = {id: since_ms for id, since_ms in tier.outside_since_ms.items() if id not in again}
+    return {**known, **outside_since_ms}
 
 
-def _expired(tier: Tier, links: Sequence[Link]) -> Iterable[tuple[Uuid, Reason]]:
+def _starts_outside(chain: LiveChain, gone: Collection[int]) -> Iterator[int]:
+    """Where segments outside of the chain begin, but for the rows that go."""
+    return (start for row, start in chain.outside.items() if row not in gone)
+
+
+def _over(tier: Tier, chain: LiveChain) -> Iterator[_Over]:
     """The links that outlived their time, or without which there is still enough: a beginning of the chain."""
     oldest_ms = tier.now_ms - tier.retention_ms
-    excess = _total_bytes(tier, links) - tier.retention_bytes
-    for link in links:
+    excess = _total_bytes(tier, chain) - tier.retention_bytes
+    for row, link in chain.links():
         if link.last >= tier.high_watermark:
             return
         if tier.retention_ms >= 0 and link.segment.max_timestamp_ms < oldest_ms:
@@ -184,14 +236,13 @@ def _expired(tier: Tier, links: Sequence[Link]) -> Iterable[tuple[Uuid, Reason]]
         else:
             return
         excess -= link.share_bytes
-        yield link.segment.id.id, reason
+        yield _Over(row, link, reason)
 
 
-def _total_bytes(tier: Tier, links: Sequence[Link]) -> int:
+def _total_bytes(tier: Tier, chain: LiveChain) -> int:
     """The log's size, wherever it is."""
-    next_offset = links[-1].last + 1 if links else 0
-    local = (share(part.size_bytes, part.base_offset, part.end_offset, next_offset) for part in tier.local)
-    return sum(link.share_bytes for link in links) + sum(local)
+    local = (share(part.size_bytes, part.base_offset, part.end_offset, chain.next_offset) for part in tier.local)
+    return chain.size_bytes + sum(local)
 
 
 def _can_be_judged(tier: Tier, segment: RemoteSegment) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from protocol.primitives import Uuid
 from storage.tiered.epoch_intervals import EpochIntervals, IntervalColumns
+from storage.tiered.remote_metadata import SegmentObserver, SegmentPage
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
@@ -39,13 +40,16 @@ class MetadataCache:
     """The segments of one partition that are not deleted yet.
 
     `deletion` is the last event in the removal of the whole partition; the last event of all leaves nothing behind.
+    `observer` is told what can be read from now on, and what cannot any more; whoever finds another one there, or none,
+    has missed something.
     """
 
-    __slots__ = ("_compacted", "_epochs", "_table", "_unfinished", "deletion", "partition")
+    __slots__ = ("_compacted", "_epochs", "_table", "_unfinished", "deletion", "observer", "partition")
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
         self.deletion: PartitionDelete | None = None
+        self.observer: SegmentObserver | None = None
         self._table = SegmentTable(partition)
         self._epochs: dict[int, EpochIntervals] = {}
         self._compacted: dict[int, EpochIntervals] = {}
@@ -103,9 +107,13 @@ class MetadataCache:
             self._unfinished.discard(row)
             self._table.remove(row)
             return
+        before = self.finished_at(row)
         self._table.update(row, update)
         if update.state is SegmentState.COPY_FINISHED and update.state is not present:
             self._offer(row)
+        elif before is not None and self.observer is not None:
+            self.observer.on_withdrawn(row, before)
+            self.observer.on_offered(row, self._table.segment(row))
 
     def delete_partition(self, event: PartitionDelete) -> None:
         """An event in the removal of the partition. Raises InvalidSegmentTransition."""
@@ -115,6 +123,7 @@ class MetadataCache:
             self._table = SegmentTable(self.partition)
             self._epochs, self._compacted = {}, {}
             self._unfinished = set()
+            self.observer = None
         else:
             self.deletion = event
 
@@ -128,9 +137,13 @@ class MetadataCache:
             if intervals is None:
                 intervals = layer[epoch] = EpochIntervals()
             intervals.add(first, last, row, has_aborted)
+        if self.observer is not None:
+            self.observer.on_offered(row, self._table.segment(row))
 
     def _withdraw(self, row: int) -> None:
         """A segment cannot be read any more."""
+        if self.observer is not None:
+            self.observer.on_withdrawn(row, self._table.segment(row))
         self._unfinished.add(row)
         layer = self._layer(row)
         for epoch, first, last in self._ranges(row):
@@ -157,6 +170,30 @@ class MetadataCache:
         """A segment in whatever state."""
         row = self._table.find(segment_id)
         return None if row is None else self._table.segment(row)
+
+    def page(self, first_row: int, count: int) -> SegmentPage:
+        """`count` rows from `first_row` on, of segments in whatever state, in no order that means anything."""
+        bound = min(first_row + count, self._table.row_count)
+        found = [(row, self._table.segment(row)) for row in range(first_row, bound) if self._table.has(row)]
+        return SegmentPage(found, bound if bound < self._table.row_count else None)
+
+    def finished_at(self, row: int) -> RemoteSegment | None:
+        """What can be read."""
+        return self._table.segment(row) if self.is_finished(row) else None
+
+    def is_finished(self, row: int) -> bool:
+        """Whether a row stands for a segment that can be read."""
+        return self._table.has(row) and row not in self._unfinished
+
+    def offsets(self, row: int) -> tuple[int, int]:
+        """First and last, of a row that stands for a segment."""
+        return self._table.offsets(row)
+
+    def unfinished(self) -> list[RemoteSegment]:
+        """Those that cannot be read, by start and end offset: not copied yet, or being deleted."""
+        return [
+            self._table.segment(row) for _, row in sorted((self._table.offsets(row), row) for row in self._unfinished)
+        ]
 
     def segment_for(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The finished segment that holds `offset` as `epoch` wrote it: a compacted one if there is one, and of several

@@ -5,9 +5,60 @@ what waits returns an awaitable. Look-ups answer from memory.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from storage.tiered.segment_metadata import PartitionDelete, RemoteSegment, SegmentUpdate, TopicIdPartition
+
+
+class SegmentPage(NamedTuple):
+    """Segments with the rows that stand for them, and the row to go on from; None at the end."""
+
+    segments: Sequence[tuple[int, RemoteSegment]]
+    next_row: int | None
+
+
+class SegmentObserver(Protocol):
+    """Told synchronously. A row stands for another segment after its own has been deleted."""
+
+    def on_offered(self, row: int, segment: RemoteSegment) -> None:
+        """A segment has been finished and can be read."""
+        ...
+
+    def on_withdrawn(self, row: int, segment: RemoteSegment) -> None:
+        """A segment that could be read is to be deleted."""
+        ...
+
+
+class KnownSegments(Protocol):
+    """All that is known of one partition, for who looks at a part of it at a time: `MetadataCache`.
+
+    What changes between two pages is told to `observer`, which is somebody else's, or None, where this is not what it
+    was before: then everything may have changed.
+    """
+
+    observer: SegmentObserver | None
+
+    def __len__(self) -> int:
+        """How many, in whatever state."""
+        ...
+
+    def page(self, first_row: int, count: int) -> SegmentPage:
+        """The segments in `count` rows."""
+        ...
+
+    def finished_at(self, row: int) -> RemoteSegment | None:
+        """None where the row stands for nothing that can be read."""
+        ...
+
+    def is_finished(self, row: int) -> bool: ...
+
+    def offsets(self, row: int) -> tuple[int, int]:
+        """First and last, where there is a segment."""
+        ...
+
+    def unfinished(self) -> list[RemoteSegment]:
+        """Those that are not copied yet, or are being deleted: few."""
+        ...
 
 
 class RemoteLogMetadataManager(Protocol):
@@ -38,7 +89,13 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
-        """All that are not yet deleted, in whatever state, by start offset; those that hold `epoch`, if given."""
+        """All that are not yet deleted, in whatever state, by start offset; those that hold `epoch`, if given. Takes
+        time in proportion to their number.
+        """
+        ...
+
+    def known(self, partition: TopicIdPartition) -> KnownSegments:
+        """The same, to be looked at little by little. Another object when it was learnt anew."""
         ...
 
     def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:

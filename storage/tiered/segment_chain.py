@@ -59,9 +59,13 @@ def chain_of(segments: Iterable[RemoteSegment], lineage: Lineage, log_start_offs
     return sorted([*compacted, *copied], key=lambda link: link.first)
 
 
-def _order(reach: _Reach) -> tuple[int, int, int, int, bytes]:
-    segment = reach.segment
-    return reach.first, -reach.last, -(segment.compacted_to or 0), segment.event_timestamp_ms, segment.id.id
+def _order(reach: _Reach) -> tuple[int, int, tuple[int, int, bytes]]:
+    return reach.segment.start_offset, -reach.last, preference(reach.segment)
+
+
+def preference(segment: RemoteSegment) -> tuple[int, int, bytes]:
+    """Of two segments that hold the same, the one with the lesser one of these is the one."""
+    return -(segment.compacted_to or 0), segment.event_timestamp_ms, segment.id.id
 
 
 def _gaps(links: Iterable[Link], first: int) -> Iterator[_Gap]:

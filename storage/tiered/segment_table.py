@@ -82,6 +82,15 @@ class SegmentTable:
             if not flags & _IS_FREE:
                 yield row
 
+    @property
+    def row_count(self) -> int:
+        """All row numbers are below this."""
+        return len(self._rows) // _ROW.size
+
+    def has(self, row: int) -> bool:
+        """Whether a row stands for a segment."""
+        return row < self.row_count and not self._rows[row * _ROW.size + _FLAGS_AT] & _IS_FREE
+
     def find(self, segment_id: Uuid) -> int | None:
         """The row of a segment."""
         row = self._slots[self._slot(segment_id)]

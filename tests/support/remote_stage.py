@@ -12,6 +12,7 @@ from random import Random
 
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.log_starts import LogStarts, NoLogStarts
+from broker.runtime.loop_slices import LoopSlices
 from broker.runtime.remote_compaction import CompactionTools
 from broker.runtime.remote_copying import CopyQuota, CopyTools
 from broker.runtime.remote_expiration import ExpirationTools
@@ -202,6 +203,7 @@ class Broker:
             lambda: self.settings,
             self.random.random,
             lambda: (*self.tools.copying.values(), *self.compaction.compacting.values()),
+            LoopSlices(self.clock),
         )
 
     def _compaction_tools(self) -> CompactionTools:

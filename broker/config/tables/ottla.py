@@ -41,6 +41,17 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.remote.log.unknown.topic.retention.ms", LONG, "604800000",
         "How long remote data is kept of a topic that the cluster does not know and did not see deleted; -1 for ever.",
         rule=at_least(-1)),
+    ConfigKey("ottla.remote.log.collection.grace.ms", LONG, "3600000",
+        "How long a remote segment must have been of no use, or a copy of another broker be under way, before it is "
+        "collected. A copy is given up after half an hour; this must be longer.", rule=at_least(2_400_000)),
+    ConfigKey("ottla.remote.partition.remover.task.interval.ms", LONG, "60000",
+        "Time between two looks for remote data of topics that are gone; KIP-405 names such a key, Kafka has none.",
+        rule=at_least(1)),
+    ConfigKey("ottla.remote.fetch.result.retention.ms", LONG, "30000",
+        "How long what was read from remote storage waits for a consumer whose fetch ended before it was there.",
+        rule=at_least(1)),
+    ConfigKey("ottla.remote.fetch.result.max.bytes", LONG, "67108864",
+        "Most memory for what was read from remote storage and waits for its consumers.", rule=at_least(0)),
     ConfigKey("ottla.remote.storage.compacted.enable", BOOLEAN, "false",
         "Whether topics whose cleanup.policy compacts may have remote storage, too; Kafka refuses them, and so do we "
         "unless this is on."),

@@ -61,6 +61,17 @@ async def test_what_waits_is_bounded_and_the_rest_refused() -> None:
     await pool.stop()
 
 
+async def test_without_a_bound_everybody_waits_their_turn() -> None:
+    pool, gate = ThreadPool(1, None, "test"), Gate()
+    futures = [pool.submit(gate) for _ in range(1_000)]
+    pool.resize(1)
+    futures.append(pool.submit(gate))
+    assert pool.size == 1
+    gate.open()
+    await asyncio.gather(*futures)
+    await pool.stop()
+
+
 async def test_errors_are_the_submitters() -> None:
     pool = ThreadPool(1, 1, "test")
 

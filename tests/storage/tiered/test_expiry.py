@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.primitives import Uuid
-from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, above_deletions, chain, decide
+from storage.tiered.expiry import Expiry, LocalPart, Reason, above_deletions
 from storage.tiered.lineage import Lineage, epochs_of
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
+from tests.support.scanned_expiry import ScannedTier, decided
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
 NOW_MS = 1_700_000_000_000
@@ -45,9 +46,9 @@ def segment(
     )
 
 
-def tier(*segments: RemoteSegment, entries: Sequence[tuple[int, int]] = ((0, 0),), end: int = 100) -> Tier:
+def tier(*segments: RemoteSegment, entries: Sequence[tuple[int, int]] = ((0, 0),), end: int = 100) -> ScannedTier:
     """An unlimited partition whose last offsets, from 50 on, are on this disk, 500 bytes of them."""
-    return Tier(
+    return ScannedTier(
         segments=sorted(segments, key=lambda one: one.start_offset),
         lineage=Lineage(entries, end),
         log_start_offset=0,
@@ -70,49 +71,49 @@ THREE = (segment(1, 0, 19), segment(2, 20, 39), segment(3, 40, 69))
 
 
 def test_without_limits_nothing_goes() -> None:
-    expiry = decide(tier(*THREE))
+    expiry = decided(tier(*THREE))
     assert chosen(expiry) == []
     assert (expiry.log_start_offset, expiry.count, expiry.size_bytes) == (0, 3, 300)
 
 
 def test_segments_go_by_the_time_of_their_newest_record() -> None:
     old = [replace(one, max_timestamp_ms=NOW_MS - age) for one, age in zip(THREE, (3, 2, 1), strict=True)]
-    expiry = decide(replace(tier(*old), retention_ms=1))
+    expiry = decided(replace(tier(*old), retention_ms=1))
     assert chosen(expiry) == [(1, Reason.TIME), (2, Reason.TIME)], "one that is exactly as old stays"
     assert expiry.log_start_offset == 40
 
 
 def test_a_young_segment_protects_those_behind_it() -> None:
     aged = [replace(one, max_timestamp_ms=NOW_MS - age) for one, age in zip(THREE, (9, 0, 9), strict=True)]
-    assert chosen(decide(replace(tier(*aged), retention_ms=5))) == [(1, Reason.TIME)]
+    assert chosen(decided(replace(tier(*aged), retention_ms=5))) == [(1, Reason.TIME)]
 
 
 def test_segments_go_by_size_while_the_rest_is_large_enough() -> None:
     """300 bytes are remote, of which what lies above 69 is not: 300 are local alone."""
-    assert chosen(decide(replace(tier(*THREE), retention_bytes=600))) == []
-    assert chosen(decide(replace(tier(*THREE), retention_bytes=501))) == []
-    assert chosen(decide(replace(tier(*THREE), retention_bytes=500))) == [(1, Reason.SIZE)]
-    assert chosen(decide(replace(tier(*THREE), retention_bytes=400))) == [(1, Reason.SIZE), (2, Reason.SIZE)]
+    assert chosen(decided(replace(tier(*THREE), retention_bytes=600))) == []
+    assert chosen(decided(replace(tier(*THREE), retention_bytes=501))) == []
+    assert chosen(decided(replace(tier(*THREE), retention_bytes=500))) == [(1, Reason.SIZE)]
+    assert chosen(decided(replace(tier(*THREE), retention_bytes=400))) == [(1, Reason.SIZE), (2, Reason.SIZE)]
 
 
 def test_what_is_here_and_there_counts_once() -> None:
     """A leader that is new does not know how far it has copied; Kafka deleted data inside of its limit then."""
     before = tier(*THREE)
-    assert chosen(decide(replace(before, retention_bytes=600, high_watermark=100))) == []
+    assert chosen(decided(replace(before, retention_bytes=600, high_watermark=100))) == []
     everything_here = replace(before, local=[LocalPart(0, 69, 300), LocalPart(70, 99, 300)], local_start_offset=0)
-    assert chosen(decide(replace(everything_here, retention_bytes=600))) == []
+    assert chosen(decided(replace(everything_here, retention_bytes=600))) == []
 
 
 def test_overlaps_count_once() -> None:
     """The first upload of every new leader overlaps the last one of its predecessor (KAFKA-15479)."""
     overlapping = (segment(1, 0, 19), segment(2, 10, 39, size=150), segment(3, 40, 69))
-    assert chosen(decide(replace(tier(*overlapping), retention_bytes=600))) == []
-    assert chosen(decide(replace(tier(*overlapping), retention_bytes=500))) == [(1, Reason.SIZE)]
+    assert chosen(decided(replace(tier(*overlapping), retention_bytes=600))) == []
+    assert chosen(decided(replace(tier(*overlapping), retention_bytes=500))) == [(1, Reason.SIZE)]
 
 
 def test_the_log_start_takes_with_it_what_lies_below_whatever_its_history() -> None:
     foreign = segment(9, 5, 15, (7, 5))
-    expiry = decide(replace(tier(*THREE, foreign), log_start_offset=25, lineage=Lineage([(0, 25)], 100)))
+    expiry = decided(replace(tier(*THREE, foreign), log_start_offset=25, lineage=Lineage([(0, 25)], 100)))
     assert chosen(expiry) == [(1, Reason.BELOW_LOG_START), (9, Reason.BELOW_LOG_START)]
     assert expiry.log_start_offset == 25
 
@@ -120,33 +121,33 @@ def test_the_log_start_takes_with_it_what_lies_below_whatever_its_history() -> N
 def test_nothing_goes_beyond_the_high_watermark() -> None:
     """Right after an election it may be behind."""
     old = [replace(one, max_timestamp_ms=0) for one in THREE]
-    expiry = decide(replace(tier(*old), retention_ms=1, high_watermark=39))
+    expiry = decided(replace(tier(*old), retention_ms=1, high_watermark=39))
     assert expiry.log_start_offset == 20
 
 
 class TestWhatWasLeftBehind:
     def test_a_deletion_that_was_begun_is_taken_up_at_once(self) -> None:
         begun = segment(2, 20, 39, state=SegmentState.DELETE_STARTED)
-        assert chosen(decide(tier(THREE[0], begun, THREE[2]))) == [(2, Reason.INTERRUPTED)]
+        assert chosen(decided(tier(THREE[0], begun, THREE[2]))) == [(2, Reason.INTERRUPTED)]
 
     def test_a_foreign_copy_is_given_time_even_without_any_limits(self) -> None:
         young = segment(4, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS - 1)
         old = segment(5, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS)
-        assert chosen(decide(tier(*THREE, young, old))) == [(5, Reason.ABANDONED)]
+        assert chosen(decided(tier(*THREE, young, old))) == [(5, Reason.ABANDONED)]
 
     def test_a_copy_of_this_broker_that_it_does_not_know_of_is_from_before_a_crash(self) -> None:
         ours = segment(4, 70, 80, state=SegmentState.COPY_STARTED, broker=US)
-        assert chosen(decide(tier(*THREE, ours))) == [(4, Reason.ABANDONED)]
-        assert chosen(decide(replace(tier(*THREE, ours), copying={uuid(4)}))) == []
+        assert chosen(decided(tier(*THREE, ours))) == [(4, Reason.ABANDONED)]
+        assert chosen(decided(replace(tier(*THREE, ours), copying={uuid(4)}))) == []
 
 
 class TestOutsideOfTheChain:
-    def after_grace(self, before: Tier) -> list[tuple[int, Reason]]:
-        first = decide(before)
+    def after_grace(self, before: ScannedTier) -> list[tuple[int, Reason]]:
+        first = decided(before)
         assert chosen(first) == [], "not at first sight"
         later = replace(before, now_ms=before.now_ms + HOUR_MS, outside_since_ms=first.outside_since_ms)
-        assert chosen(decide(replace(later, now_ms=later.now_ms - 1))) == []
-        return chosen(decide(later))
+        assert chosen(decided(replace(later, now_ms=later.now_ms - 1))) == []
+        return chosen(decided(later))
 
     def test_segments_of_a_history_that_was_cut_go(self) -> None:
         lost = segment(9, 40, 69, (1, 40))
@@ -168,7 +169,7 @@ class TestOutsideOfTheChain:
         first = segment(1, 0, 49)
         second = segment(2, 30, 69, (2, 30))
         before = tier(first, second, entries=entries)
-        assert [(link.first, link.last) for link in chain(before)] == [(0, 29), (30, 69)]
+        assert [(link.first, link.last) for link in before.links()] == [(0, 29), (30, 69)]
         assert self.after_grace(before) == []
 
     def test_scenario_5_the_segment_of_the_lost_leader_goes(self) -> None:
@@ -179,42 +180,42 @@ class TestOutsideOfTheChain:
 
     def test_a_segment_that_is_back_in_the_chain_begins_anew(self) -> None:
         duplicate = segment(9, 20, 39, event_age_ms=-1)
-        first = decide(tier(*THREE, duplicate))
+        first = decided(tier(*THREE, duplicate))
         assert set(first.outside_since_ms) == {uuid(9)}
         again = replace(tier(THREE[0], duplicate, THREE[2]), outside_since_ms=first.outside_since_ms)
-        assert decide(again).outside_since_ms == {}
+        assert decided(again).outside_since_ms == {}
 
     def test_nothing_is_judged_by_a_history_that_is_not_known(self) -> None:
         """Leader epochs that were lost are learnt again from what is on this disk alone."""
         before = tier(*THREE, entries=[(0, 50)])
-        assert decide(before).outside_since_ms == {}
-        assert decide(tier(*THREE, entries=[])).outside_since_ms == {}
+        assert decided(before).outside_since_ms == {}
+        assert decided(tier(*THREE, entries=[])).outside_since_ms == {}
 
     def test_an_empty_log_with_a_history_that_begins_at_its_end_judges_nothing(self) -> None:
         """A replica that lost its disk leads: what remote storage has is all there is."""
         wiped = replace(tier(*THREE, entries=[(5, 0)], end=0), local=[], local_start_offset=0)
-        assert decide(wiped).outside_since_ms == {}
+        assert decided(wiped).outside_since_ms == {}
 
 
 def test_what_nobody_has_is_told() -> None:
-    assert decide(tier(*THREE)).first_offset == 0
-    assert decide(tier(*THREE[1:])).first_offset == 20
-    assert decide(tier()).first_offset == 50
+    assert decided(tier(*THREE)).first_offset == 0
+    assert decided(tier(*THREE[1:])).first_offset == 20
+    assert decided(tier()).first_offset == 50
     begun = segment(1, 0, 19, state=SegmentState.COPY_STARTED)
-    assert decide(tier(begun, *THREE[1:])).first_offset == 0
+    assert decided(tier(begun, *THREE[1:])).first_offset == 0
 
 
 def test_a_deletion_that_was_begun_cannot_be_taken_back() -> None:
     doomed = [replace(each, state=SegmentState.DELETE_STARTED) for each in THREE[:2]]
-    assert above_deletions(tier(*doomed, THREE[2]), 0) == THREE[1].end_offset + 1
-    assert above_deletions(tier(*THREE), 0) == 0
-    assert above_deletions(tier(*doomed[1:], THREE[2]), 0) == 0, "what is below it is merely missing"
+    assert above_deletions(tier(*doomed, THREE[2]).known(), 0) == THREE[1].end_offset + 1
+    assert above_deletions(tier(*THREE).known(), 0) == 0
+    assert above_deletions(tier(*doomed[1:], THREE[2]).known(), 0) == 0, "what is below it is merely missing"
     foreign = tier(*doomed, THREE[2], entries=[(0, 0), (3, 5)])
-    assert above_deletions(foreign, 0) == 0, "it was no part of the log"
+    assert above_deletions(foreign.known(), 0) == 0, "it was no part of the log"
 
 
 @st.composite
-def tiers(draw: st.DrawFn) -> Tier:
+def tiers(draw: st.DrawFn) -> ScannedTier:
     """Segments copied by two leaders whose logs share a beginning, and the log of one of them."""
     shared = draw(st.integers(0, 12))
     ours = [0] * shared + [2] * draw(st.integers(1, 12))
@@ -242,7 +243,7 @@ def tiers(draw: st.DrawFn) -> Tier:
     )
 
 
-def readable(before: Tier, segments: Sequence[RemoteSegment]) -> set[int]:
+def readable(before: ScannedTier, segments: Sequence[RemoteSegment]) -> set[int]:
     """The offsets of the log that some segment holds."""
     return {
         offset for one in segments for offset in range(one.start_offset, before.lineage.agreed_end(one) + 1)
@@ -250,8 +251,8 @@ def readable(before: Tier, segments: Sequence[RemoteSegment]) -> set[int]:
 
 
 @given(tiers())
-def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: Tier) -> None:
-    expiry = decide(before)
+def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: ScannedTier) -> None:
+    expiry = decided(before)
     gone = {one.segment.id for one in expiry.deletions}
     kept = [one for one in before.segments if one.id not in gone]
     wanted = {offset for offset in readable(before, before.segments) if offset >= expiry.log_start_offset}
@@ -259,41 +260,41 @@ def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: Tier) 
 
 
 @given(tiers())
-def test_the_chain_has_every_offset_once(before: Tier) -> None:
-    links = chain(before)
+def test_the_chain_has_every_offset_once(before: ScannedTier) -> None:
+    links = before.links()
     offsets = [offset for link in links for offset in range(link.first, link.last + 1)]
     assert offsets == sorted(readable(before, before.segments))
 
 
 @given(tiers())
-def test_where_there_is_a_compacted_segment_the_chain_has_one(before: Tier) -> None:
+def test_where_there_is_a_compacted_segment_the_chain_has_one(before: ScannedTier) -> None:
     compacted = readable(before, [one for one in before.segments if one.is_compacted])
-    for link in chain(before):
+    for link in before.links():
         assert all((offset in compacted) is link.segment.is_compacted for offset in range(link.first, link.last + 1))
 
 
 def test_of_twins_the_chain_has_the_one_that_was_compacted_against_more() -> None:
     twins = [replace(segment(number, 0, 49), compacted_to=to) for number, to in ((1, None), (2, 50), (3, 90))]
     before = replace(tier(*twins), outside_since_ms={uuid(number): NOW_MS - HOUR_MS for number in (1, 2, 3)})
-    assert [link.segment for link in chain(before)] == [twins[2]]
-    assert chosen(decide(before)) == [(1, Reason.UNREFERENCED), (2, Reason.UNREFERENCED)]
+    assert [link.segment for link in before.links()] == [twins[2]]
+    assert chosen(decided(before)) == [(1, Reason.UNREFERENCED), (2, Reason.UNREFERENCED)]
 
 
 def test_what_is_needed_on_both_sides_of_a_compacted_segment_does_not_expire_with_the_first() -> None:
     long = segment(1, 0, 49, age_ms=10)
     middle = replace(segment(2, 10, 29), compacted_to=30)
-    expiry = decide(replace(tier(long, middle), retention_ms=5))
+    expiry = decided(replace(tier(long, middle), retention_ms=5))
     assert chosen(expiry) == []
     assert expiry.log_start_offset == 10
 
 
 @given(tiers())
-def test_at_least_the_limit_of_bytes_stays(before: Tier) -> None:
+def test_at_least_the_limit_of_bytes_stays(before: ScannedTier) -> None:
     limited = replace(before, retention_ms=-1)
-    expiry = decide(limited)
+    expiry = decided(limited)
     if expiry.log_start_offset > before.log_start_offset:
         rest = replace(limited, log_start_offset=expiry.log_start_offset, retention_bytes=-1)
-        links = [link for link in chain(rest)]
+        links = rest.links()
         end = links[-1].last + 1 if links else 0
         local = sum(part.size_bytes for part in before.local if part.base_offset >= end)
         partly = sum(part.size_bytes for part in before.local if part.base_offset < end <= part.end_offset)

@@ -1,0 +1,146 @@
+"""What may go of a remote log, found by a look at all of it: the dumb twin of `storage.tiered.expiry`.
+
+`decided` has the real one decide on the same, with a chain that has just been read.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+from protocol.primitives import Uuid
+from storage.tiered.expiry import EXAMINED_A_LOOK, Deletion, Expiry, LocalPart, Reason, Tier, decide
+from storage.tiered.lineage import Lineage
+from storage.tiered.live_chain import LiveChain
+from storage.tiered.metadata_cache import MetadataCache
+from storage.tiered.segment_chain import Link, chain_of, share
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedTier:
+    """As `Tier`, with all `segments` instead of a chain of them."""
+
+    segments: Sequence[RemoteSegment]
+    lineage: Lineage
+    log_start_offset: int
+    local_start_offset: int
+    high_watermark: int
+    local: Sequence[LocalPart]
+    retention_ms: int
+    retention_bytes: int
+    now_ms: int
+    broker_id: int
+    grace_ms: int
+    copying: Collection[Uuid] = ()
+    outside_since_ms: Mapping[Uuid, int] = field(default_factory=dict)
+
+    def links(self) -> list[Link]:
+        return chain_of(self.segments, self.lineage, self.log_start_offset)
+
+    def known(self) -> Tier:
+        """Without what the chain has."""
+        same = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "segments"}
+        unfinished = [one for one in self.segments if one.state is not SegmentState.COPY_FINISHED]
+        return Tier(unfinished=unfinished, count=len(self.segments), **same)
+
+
+def learn(cache: MetadataCache, segment: RemoteSegment) -> None:
+    """Has `cache` hear of a segment in whatever state."""
+    last = SegmentUpdate(segment.id, segment.state, segment.event_timestamp_ms, segment.broker_id)
+    cache.add(segment.updated(last._replace(state=SegmentState.COPY_STARTED)))
+    if segment.state is not SegmentState.COPY_STARTED:
+        cache.update(last)
+
+
+def settled_chain(cache: MetadataCache, lineage: Lineage, log_start_offset: int, steps: int = 3) -> LiveChain:
+    chain = LiveChain(cache, lineage, log_start_offset)
+    while not chain.settle(steps):
+        pass
+    return chain
+
+
+def decided(tier: ScannedTier, most: int = EXAMINED_A_LOOK) -> Expiry:
+    """What is decided in earnest."""
+    partition = TopicIdPartition(Uuid(bytes(16)), "t", 0)
+    cache = MetadataCache(tier.segments[0].id.partition if tier.segments else partition)
+    for segment in tier.segments:
+        learn(cache, segment)
+    return decide(tier.known(), settled_chain(cache, tier.lineage, tier.log_start_offset), most)
+
+
+def decided_by_scan(tier: ScannedTier) -> Expiry:
+    """The same, by a look at everything."""
+    links = tier.links()
+    over = list(_expired(tier, links))
+    needed = {link.segment.id.id for link in links[len(over) :]}
+    expired = {id: reason for id, reason in over if id not in needed}
+    log_start = max([tier.log_start_offset, *(link.last + 1 for link in links[: len(over)])])
+    outside = _outside_since_ms(tier, log_start, {link.segment.id.id for link in links})
+    reasons = ((segment, _reason(tier, segment, log_start, expired, outside)) for segment in tier.segments)
+    deletions = tuple(Deletion(segment, reason) for segment, reason in reasons if reason is not None)
+    gone = {deletion.segment.id.id for deletion in deletions}
+    return Expiry(
+        log_start_offset=log_start,
+        deletions=deletions,
+        outside_since_ms=outside,
+        first_offset=min([tier.local_start_offset, *(s.start_offset for s in tier.segments if s.id.id not in gone)]),
+        count=len(tier.segments),
+        size_bytes=sum(one.size_bytes for one in tier.segments if one.state is SegmentState.COPY_FINISHED),
+    )
+
+
+def _expired(tier: ScannedTier, links: Sequence[Link]) -> Iterable[tuple[Uuid, Reason]]:
+    oldest_ms = tier.now_ms - tier.retention_ms
+    excess = _total_bytes(tier, links) - tier.retention_bytes
+    for link in links:
+        if link.last >= tier.high_watermark:
+            return
+        if tier.retention_ms >= 0 and link.segment.max_timestamp_ms < oldest_ms:
+            reason = Reason.TIME
+        elif tier.retention_bytes >= 0 and excess >= link.share_bytes:
+            reason = Reason.SIZE
+        else:
+            return
+        excess -= link.share_bytes
+        yield link.segment.id.id, reason
+
+
+def _total_bytes(tier: ScannedTier, links: Sequence[Link]) -> int:
+    next_offset = links[-1].last + 1 if links else 0
+    local = (share(part.size_bytes, part.base_offset, part.end_offset, next_offset) for part in tier.local)
+    return sum(link.share_bytes for link in links) + sum(local)
+
+
+def _reason(
+    tier: ScannedTier,
+    segment: RemoteSegment,
+    log_start_offset: int,
+    expired: Mapping[Uuid, Reason],
+    outside_since_ms: Mapping[Uuid, int],
+) -> Reason | None:
+    if segment.id.id in tier.copying:
+        return None
+    if segment.state is SegmentState.DELETE_STARTED:
+        return Reason.INTERRUPTED
+    if segment.state is SegmentState.COPY_STARTED:
+        is_ours = segment.broker_id == tier.broker_id
+        is_old = tier.now_ms - segment.event_timestamp_ms >= tier.grace_ms
+        return Reason.ABANDONED if is_ours or is_old else None
+    if segment.end_offset < log_start_offset:
+        return expired.get(segment.id.id, Reason.BELOW_LOG_START)
+    if segment.id.id in expired:
+        return expired[segment.id.id]
+    since_ms = outside_since_ms.get(segment.id.id)
+    return Reason.UNREFERENCED if since_ms is not None and tier.now_ms - since_ms >= tier.grace_ms else None
+
+
+def _outside_since_ms(tier: ScannedTier, log_start_offset: int, chosen: Collection[Uuid]) -> dict[Uuid, int]:
+    known_from = tier.lineage.start_offset
+    return {
+        segment.id.id: tier.outside_since_ms.get(segment.id.id, tier.now_ms)
+        for segment in tier.segments
+        if segment.state is SegmentState.COPY_FINISHED
+        and segment.end_offset >= log_start_offset
+        and segment.id.id not in chosen
+        and known_from is not None
+        and known_from <= max(segment.start_offset, tier.log_start_offset)
+    }
