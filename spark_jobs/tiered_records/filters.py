@@ -1,0 +1,59 @@
+"""What filters of a query say of partition, offset and time."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+from spark_jobs.tiered_records.bounds import EVERYTHING, Bounds
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+_NO_LOWER: Final = -1
+
+
+def narrowed(bounds: Bounds, filters: Iterable[Filter]) -> Bounds:
+    """Bounds that let through whatever all the filters let through; what means nothing here is not looked at."""
+    for each in filters:
+        match getattr(each, "attribute", None):
+            case ("partition",):
+                bounds = _by_partition(bounds, each)
+            case ("offset",):
+                bounds = bounds.between(*_between(each, _offset))
+            case ("timestamp",):
+                bounds = bounds.during(*_between(each, _floor_ms))
+    return bounds
+
+
+def _by_partition(bounds: Bounds, filter: Filter) -> Bounds:
+    match filter:
+        case EqualTo(value=int(wanted)):
+            return bounds.among([wanted])
+        case In(value=wanted) if all(isinstance(each, int) for each in wanted):
+            return bounds.among(wanted)
+    return bounds
+
+
+def _between(filter: Filter, number: Callable[[Any], int | None]) -> tuple[int, int]:
+    """(from, to), from included, to not. A time between two milliseconds belongs to the one before."""
+    found = number(getattr(filter, "value", None))
+    if found is None:
+        return _NO_LOWER, EVERYTHING
+    match filter:
+        case EqualTo():
+            return found, found + 1
+        case GreaterThan() | GreaterThanOrEqual():
+            return found, EVERYTHING
+        case LessThan() | LessThanOrEqual():
+            return _NO_LOWER, found + 1
+    return _NO_LOWER, EVERYTHING
+
+
+def _offset(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _floor_ms(value: object) -> int | None:
+    """None for a time without a zone: whose it is cannot be known here."""
+    return (value - _EPOCH) // _MS if isinstance(value, datetime) and value.tzinfo is not None else None

@@ -1,0 +1,81 @@
+"""From what a bucket has of a partition to the slices that tasks read: every offset once, committed ones alone if so
+wanted, and nothing that the bounds leave out. No IO.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from spark_jobs.tiered_records.bounds import EVERYTHING, Bounds
+from storage.index.transaction import AbortedTxn
+from storage.tiered.bucket_inventory import OffsetRange, PartitionInventory
+from storage.tiered.lineage import Lineage
+from storage.tiered.segment_chain import Link, chain_of
+from storage.tiered.segment_metadata import RemoteSegment
+
+
+class RecordsMissing(Exception):
+    """Offsets that the log must have are not in the store. One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Of one segment, the records with offsets from `first` to `last`, both included, but for those of `aborted`.
+
+    May be pickled. Timestamps as in `Bounds`.
+    """
+
+    segment: RemoteSegment
+    first: int
+    last: int
+    from_ms: int
+    to_ms: int
+    aborted: tuple[AbortedTxn, ...] = ()
+
+
+class Transactions(NamedTuple):
+    """Of one partition: those that ended in an abort, by their markers, and the first offset from which on some are
+    not decided by anything that is in the store.
+    """
+
+    aborted: Sequence[AbortedTxn] = ()
+    undecided_from: int = EVERYTHING
+
+
+def links_of(inventory: PartitionInventory, bounds: Bounds, *, may_miss: bool = False) -> list[Link]:
+    """The segments to be read, and which offsets of each. Raises RecordsMissing for a hole in what is wanted."""
+    first, end = bounds.offsets_of(inventory.partition.partition)
+    if not may_miss:
+        _check_whole(inventory, first, end)
+    history = Lineage(inventory.history, inventory.next_offset)
+    chain = chain_of(inventory.needed, history, inventory.log_start_offset)
+    clipped = (link._replace(first=max(link.first, first), last=min(link.last, end - 1)) for link in chain)
+    return [link for link in clipped if link.first <= link.last and link.segment.max_timestamp_ms >= bounds.from_ms]
+
+
+def slices_of(
+    links: Iterable[Link], bounds: Bounds, transactions: Transactions, splits: Iterable[Sequence[int]] = ()
+) -> Iterator[Slice]:
+    """`splits` gives for each link the offsets at which it may be cut, ascending."""
+    cuts = iter(splits)
+    for link in links:
+        last = min(link.last, transactions.undecided_from - 1)
+        starts = [link.first, *(offset for offset in next(cuts, ()) if link.first < offset <= last)]
+        for first, following in zip(starts, [*starts[1:], last + 1], strict=True):
+            if first < following:
+                aborted = tuple(_overlapping(transactions.aborted, first, following - 1))
+                yield Slice(link.segment, first, following - 1, bounds.from_ms, bounds.to_ms, aborted)
+
+
+def _overlapping(aborted: Iterable[AbortedTxn], first: int, last: int) -> Iterator[AbortedTxn]:
+    return (each for each in aborted if each.first_offset <= last and each.last_offset >= first)
+
+
+def _check_whole(inventory: PartitionInventory, first: int, end: int) -> None:
+    for hole in inventory.holes:
+        missing = OffsetRange(max(hole.first, first), min(hole.last, end - 1))
+        if missing.first <= missing.last:
+            raise RecordsMissing(
+                f"offsets {missing.first} to {missing.last} of {inventory.partition} are not in the store;"
+                " failOnDataLoss=false reads what is there."
+            )

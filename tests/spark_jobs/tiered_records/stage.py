@@ -1,0 +1,123 @@
+"""A log on disk whose closed segments are copied to a directory, as a broker copies them, and what ought to be read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.primitives import Uuid
+from protocol.records.builder import Record, build_batch
+from protocol.records.compression import Codec
+from protocol.records.control import ControlType, end_transaction_marker
+from storage.config import LogConfig
+from storage.files import OsFileSystem
+from storage.log import Log
+from storage.segment import LogSegment
+from storage.tiered.copying import Backlog, backlog_of, closed, describe, files_of
+from storage.tiered.loading import load_remote_storage
+from storage.tiered.remote_storage import RemoteStorageContext
+from storage.tiered.segment_metadata import RemoteSegmentId, TopicIdPartition
+
+TOPIC = "orders"
+PREFIX = "logs/"
+TOPIC_ID = Uuid(bytes(15) + b"\x09")
+BEGAN_MS = 1_700_000_000_000
+INDEX_EVERY_BATCH = LogConfig(index_interval_bytes=1)
+
+
+class Expected(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Stage:
+    """One partition; `records` is what was appended and not aborted, by partition and offset."""
+
+    def __init__(
+        self, directory: Path, partition: int = 0, topic_id: Uuid = TOPIC_ID, storage: Mapping[str, str] | None = None
+    ) -> None:
+        self.bucket = directory / "bucket"
+        self.partition = TopicIdPartition(topic_id, TOPIC, partition)
+        self.fs = OsFileSystem()
+        path = str(directory / f"{TOPIC}-{partition}")
+        self.fs.make_directory(path)
+        self.log = Log.open(self.fs, path, INDEX_EVERY_BATCH, now_ms=BEGAN_MS, clean_shutdown=True)
+        self.records: dict[int, Expected] = {}
+        self._epoch = 0
+        self._copied = 0
+        self._pending: dict[int, list[Expected]] = {}
+        self._sequences: dict[int, int] = {}
+        context = RemoteStorageContext(fs=self.fs, cache_directory="", broker_id=1, cluster_id="c")
+        settings = {"storage.root": str(self.bucket), "key.prefix": PREFIX, **(storage or {})}
+        self._storage = load_remote_storage("local", settings, context, local_root="").manager
+
+    @property
+    def end(self) -> int:
+        return self.log.log_end_offset
+
+    def lead_again(self) -> None:
+        self._epoch += 1
+
+    def append(self, count: int = 3, *, producer_id: int = -1, codec: int = Codec.NONE, size: int = 10) -> None:
+        """A batch; of a transaction if there is a producer. A millisecond passes from record to record."""
+        base = self.end
+        records = [
+            Record(BEGAN_MS + offset, b"%d" % offset, None if offset % 7 == 5 else b"%d" % offset * size, [("h", b"1")])
+            for offset in range(base, base + count)
+        ]
+        batch = build_batch(
+            records,
+            base_offset=base,
+            leader_epoch=self._epoch,
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=-1 if producer_id < 0 else 0,
+            base_sequence=-1 if producer_id < 0 else self._sequence(producer_id, count),
+            transactional=producer_id >= 0,
+        )
+        self.log.append_as_follower(batch, now_ms=BEGAN_MS)
+        expected = [Expected(base + at, each.timestamp, each.key, each.value) for at, each in enumerate(records)]
+        if producer_id < 0:
+            self.records |= {each.offset: each for each in expected}
+        else:
+            self._pending.setdefault(producer_id, []).extend(expected)
+
+    def end_transaction(self, producer_id: int, type: ControlType) -> None:
+        marker = bytearray(end_transaction_marker(type, producer_id, 0, 0, BEGAN_MS + self.end))
+        marker[:8] = self.end.to_bytes(8, "big")
+        marker[12:16] = self._epoch.to_bytes(4, "big")
+        self.log.append_as_follower(bytes(marker), now_ms=BEGAN_MS)
+        decided = self._pending.pop(producer_id)
+        if type is ControlType.COMMIT:
+            self.records |= {each.offset: each for each in decided}
+
+    def roll(self) -> None:
+        """Close the segment and copy it."""
+        self.log.roll(BEGAN_MS)
+        self.log.flush()
+        for local in list(self.log.segments)[self._copied : -1]:
+            self._copied += 1
+            self._copy(backlog_of(self.log, -1), local, self._copied)
+
+    def read_by_now(self, *, committed: bool = True) -> list[Expected]:
+        """What a reader of the bucket ought to find of this partition."""
+        found = [each for each in self.records.values() if each.offset < self.end]
+        if not committed:
+            found += [each for records in self._pending.values() for each in records]
+        return sorted(found)
+
+    def _sequence(self, producer_id: int, count: int) -> int:
+        first = self._sequences.get(producer_id, 0)
+        self._sequences[producer_id] = first + count
+        return first
+
+    def _copy(self, backlog: Backlog, local: LogSegment, number: int) -> None:
+        facts = closed(self.log, local, backlog)
+        id = RemoteSegmentId(self.partition, Uuid(number.to_bytes(16, "big")))
+        segment = describe(self.log, local, facts, id, broker_id=1, now_ms=BEGAN_MS)
+        self._storage.copy_segment(segment, files_of(self.fs, self.log, local, facts))
+
+
+def options_of(bucket: Path, **more: str) -> Mapping[str, str]:
+    return {"uri": str(bucket), "rsm.key.prefix": PREFIX, "topic": TOPIC, **more}
