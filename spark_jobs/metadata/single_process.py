@@ -5,10 +5,12 @@ is a loop here.
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from protocol.primitives import Buffer
 from protocol.records.compression import Codec
 from protocol.records.quorum_control import ControlState
+from spark_jobs.metadata.byte_columns import numbers
 from spark_jobs.metadata.fold_context import context_of
 from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS
 from spark_jobs.metadata.registry import Registry, RegistryChange
@@ -45,9 +47,12 @@ class SingleProcess:
         `registry_changes` are then those of this step. Raises what the folds raise; the state is then as before.
         """
         if self._pending is not None:
-            rows = pa.concat_tables([self._pending, rows])
+            last = int(numbers(self._pending.column("offset")).max())
+            is_new = numbers(rows.column("offset")) > last
+            rows = pa.concat_tables([self._pending, rows.filter(pa.array(is_new))])
         summary = summarize(rows)
         if summary.end <= self.end and not self.is_open:
+            self.changes, self.registry_changes, self.changed_records = no_changes(), (), 0
             return
         context, transactions = context_of(summary, start=self.end, with_changes=self._with_changes)
         folded = {
@@ -56,13 +61,13 @@ class SingleProcess:
             if section != REGISTRY
         }
         registry = fold_registry(self.registry, rows, context)
-        control = control_after(self.control, summary.control)
+        control = control_after(self.control, summary.control, start=self.end)
         self._keep(folded)
         self.registry, self.registry_changes = registry.registry, registry.changes
         self.changed_records = registry.changed_records + sum(each.changed_records for each in folded.values())
         self.control, self.epoch, self.timestamp_ms = control, summary.epoch, summary.timestamp_ms
         self.end, self.is_open = transactions.stable_end, transactions.is_open
-        self._pending = rows if self.is_open else None
+        self._pending = rows.filter(pc.field("offset") >= self.end) if self.is_open else None
 
     def snapshot(self, codec: Codec = Codec.NONE) -> Iterator[Buffer]:
         """The bytes of the snapshot at `end`, in pieces. Raises ValueError while a transaction is open."""

@@ -120,17 +120,18 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     )
 
 
-def control_after(before: ControlState | None, rows: Sequence[ControlRow]) -> ControlState | None:
-    """What control records establish, in order of offsets, on top of what was before; a snapshot's replace that.
+def control_after(before: ControlState | None, rows: Sequence[ControlRow], *, start: int = 0) -> ControlState | None:
+    """What control records establish, in order of offsets, on top of what was before `start`; a snapshot's replace it.
 
     Raises MalformedRecords for one that does not parse.
     """
-    snapshot = max((row.offset for row in rows if row.origin == FROM_SNAPSHOT), default=-1)
+    snapshot = max((row.offset for row in rows if row.origin == FROM_SNAPSHOT and row.offset >= start), default=-1)
     state = before if snapshot < 0 else None
+    first = max(start, snapshot + 1)
     for row in rows:
         is_of_snapshot = row.origin == FROM_SNAPSHOT and row.offset == snapshot
         is_known = row.type in (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
-        if is_known and (is_of_snapshot or (row.origin == FROM_LOG and row.offset > snapshot)):
+        if is_known and (is_of_snapshot or (row.origin == FROM_LOG and row.offset >= first)):
             state = read_control_state(control_batch([(ControlType(row.type), row.value)], 0), 0, state)
     return state
 

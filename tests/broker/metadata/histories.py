@@ -7,7 +7,8 @@ process whose hashes are seeded differently.
 import hashlib
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from broker.metadata.features import bootstrap_records, feature_record
 from broker.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -184,7 +185,7 @@ class History:
     def _uuid(self) -> Uuid:
         return Uuid(self._random.randbytes(16))
 
-    _steps = (
+    _steps: tuple[Callable[[Any], list[MetadataRecord]], ...] = (
         _create_topic,
         _create_topic,
         _add_partitions,
