@@ -42,12 +42,12 @@ from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.reader import iter_records
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.materialized_metadata import MaterializedMetadata
-from storage.tiered.metadata_records import UndecodableEvent, decode_event
+from storage.tiered.metadata_records import UndecodableEvent
 from storage.tiered.segment_metadata import TopicIdPartition
 from storage.tiered.segment_state import PastState
 
-SLICE_RECORDS: Final = 100
-"""Applied in one turn of the loop; each takes some 40 microseconds."""
+SLICE_RECORDS: Final = 200
+"""Applied in one turn of the loop; most take 4 microseconds each, and none more than 20."""
 
 _log: Final = EventLog("broker.tiered.metadata")
 
@@ -277,21 +277,23 @@ class RemoteMetadataReader:
 
     # ---- records
 
-    def _apply_some(self, tail: MetadataTail, life: int, applied: Iterator[None]) -> None:
+    def _apply_some(self, tail: MetadataTail, life: int, applied: Iterator[int]) -> None:
         """Apply for a while, then let others have the loop."""
         if self._is_closed or tail.life != life or self._tails.get(tail.partition) is not tail:
             return
+        count = 0
         try:
-            for _ in range(SLICE_RECORDS):
-                if next(applied, self) is self:
-                    tail.failures = 0
-                    self._finish(tail)
+            for some in applied:
+                count += some
+                if count >= SLICE_RECORDS:
+                    self._loop.call_soon(partial(self._apply_some, tail, life, applied))
                     return
         except MalformedBatch as error:
             self._finish(tail)
             self._back_off(tail, str(error))
             return
-        self._loop.call_soon(partial(self._apply_some, tail, life, applied))
+        tail.failures = 0
+        self._finish(tail)
 
     def _finish(self, tail: MetadataTail) -> None:
         tail.is_applying = False
@@ -304,8 +306,10 @@ class RemoteMetadataReader:
         if ready:
             self._observer.on_ready(ready)
 
-    def _applied(self, tail: MetadataTail, records: Buffer) -> Iterator[None]:
-        """Applies a record with each step. Raises MalformedBatch for what broke on its way; it will be read again."""
+    def _applied(self, tail: MetadataTail, records: Buffer) -> Iterator[int]:
+        """Applies a batch with each step, or a slice of a long one, and says how many records that were. Raises
+        MalformedBatch for what broke on its way; it will be read again.
+        """
         for position, header in iter_headers(records):
             if header.next_offset <= tail.next_offset:
                 continue
@@ -315,28 +319,31 @@ class RemoteMetadataReader:
                 yield from self._applied_batch(tail, records, position, header)
             tail.next_offset, tail.last_epoch = header.next_offset, header.leader_epoch
 
-    def _applied_batch(self, tail: MetadataTail, records: Buffer, position: int, header: BatchHeader) -> Iterator[None]:
+    def _applied_batch(self, tail: MetadataTail, records: Buffer, position: int, header: BatchHeader) -> Iterator[int]:
+        count, first_offset, apply = 0, tail.next_offset, self._apply
         try:
             for record in iter_records(records, position):
-                if record.offset >= tail.next_offset:
-                    self._apply(tail, record.offset, record.value)
-                yield
+                if record.offset >= first_offset:
+                    apply(tail, record.offset, record.value)
+                count += 1
+                if count == SLICE_RECORDS:
+                    yield count
+                    count = 0
         except MalformedRecords as error:
             _log.error(
                 "A batch of the metadata topic is skipped", error, partition=tail.partition, at=header.base_offset
             )
+        yield count
 
     def _apply(self, tail: MetadataTail, offset: int, value: bytes | None) -> None:
+        failure: InvalidSegmentTransition | None = None
         try:
-            event = decode_event(value)
+            tail.folding.apply(value)
         except UndecodableEvent as error:
             _log.warning(
                 "A record of the metadata topic is skipped", partition=tail.partition, offset=offset, reason=str(error)
             )
             return
-        failure: InvalidSegmentTransition | None = None
-        try:
-            tail.metadata.apply(event)
         except InvalidSegmentTransition as error:
             failure = error
             tell = _log.debug if isinstance(error, PastState) or not tail.has_been_read else _log.warning

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from storage.tiered.materialized_metadata import MaterializedMetadata
+from storage.tiered.metadata_folding import MetadataFolding
 from storage.tiered.segment_metadata import TopicIdPartition
 
 NO_EPOCH: Final = -1
@@ -24,6 +25,7 @@ class MetadataTail:
         "_ready",
         "_waiting",
         "failures",
+        "folding",
         "is_applying",
         "is_open",
         "last_epoch",
@@ -44,6 +46,7 @@ class MetadataTail:
         self.must_seek = False
         self.is_applying = False
         self.metadata = MaterializedMetadata()
+        self.folding = MetadataFolding(self.metadata)
         self.next_offset = 0
         self.last_epoch = NO_EPOCH
         self.saved_offset = -1
@@ -116,6 +119,7 @@ class MetadataTail:
         self.must_seek = False
         self.is_applying = False
         self.metadata = metadata
+        self.folding = MetadataFolding(metadata)
         self.next_offset = next_offset
         self.last_epoch = last_epoch
         self.saved_offset = -1

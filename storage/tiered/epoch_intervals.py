@@ -98,6 +98,9 @@ class EpochIntervals:
         """Of two that are the same, the newer comes in front: what was compacted again takes the place of what it was
         made from.
         """
+        if not self._lasts or (first > self._firsts[-1] and last > self._lasts[-1]):
+            self._put(len(self._firsts), first, last, row, has_aborted)
+            return
         at = bisect_right(self._firsts, first)
         if at and self._lasts[at - 1] >= last and (self._firsts[at - 1], self._lasts[at - 1]) != (first, last):
             insort(self._covered, Covered(first, -last, row, has_aborted))
@@ -119,9 +122,14 @@ class EpochIntervals:
         del self._covered[found]
 
     def _put(self, at: int, first: int, last: int, row: int, has_aborted: bool) -> None:
-        self._firsts.insert(at, first)
-        self._lasts.insert(at, last)
-        self._rows.insert(at, row)
+        if at == len(self._firsts):
+            self._firsts.append(first)
+            self._lasts.append(last)
+            self._rows.append(row)
+        else:
+            self._firsts.insert(at, first)
+            self._lasts.insert(at, last)
+            self._rows.insert(at, row)
         if has_aborted:
             self._aborted.insert(bisect_left(self._aborted, first), first)
 

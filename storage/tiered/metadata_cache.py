@@ -24,7 +24,7 @@ from storage.tiered.segment_metadata import (
     TopicIdPartition,
 )
 from storage.tiered.segment_state import UnknownSegment, check_deletion, check_segment
-from storage.tiered.segment_table import SegmentTable, TableColumns
+from storage.tiered.segment_table import PlainFacts, SegmentTable, TableColumns
 
 
 class CacheColumns(NamedTuple):
@@ -114,6 +114,29 @@ class MetadataCache:
         elif before is not None and self.observer is not None:
             self.observer.on_withdrawn(row, before)
             self.observer.on_offered(row, self._table.segment(row))
+
+    def add_plain(self, segment_id: bytes, facts: PlainFacts) -> bool:
+        """`add`, as `SegmentTable.add_plain`; False, and nothing done, where it has to be looked at more closely."""
+        row = self._table.add_plain(segment_id, *facts)
+        if row is None:
+            return False
+        self._unfinished.add(row)
+        return True
+
+    def finish_plain(self, segment_id: bytes, event_timestamp_ms: int, broker_id: int) -> bool:
+        """`update` to COPY_FINISHED, as `SegmentTable.finish_plain`; False as above."""
+        if self.observer is not None:
+            return False
+        finished = self._table.finish_plain(segment_id, event_timestamp_ms, broker_id)
+        if finished is None:
+            return False
+        row, epoch, start, end, has_aborted = finished
+        self._unfinished.discard(row)
+        intervals = self._epochs.get(epoch)
+        if intervals is None:
+            intervals = self._epochs[epoch] = EpochIntervals()
+        intervals.add(start, end, row, has_aborted)
+        return True
 
     def delete_partition(self, event: PartitionDelete) -> None:
         """An event in the removal of the partition. Raises InvalidSegmentTransition."""

