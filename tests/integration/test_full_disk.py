@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from protocol.errors import ErrorCode
 from protocol.records.builder import Record, build_batch
 from tests.support.ottla_node import OttlaNode
+from tests.support.partition_states import until
 from tests.support.raw_produce import RawProducer
 from tests.support.small_disk import SmallDisk, unavailable_reason
 
@@ -62,6 +63,11 @@ def create_topic(node: OttlaNode, partitions: int) -> None:
     admin.create_topics([NewTopic("t", partitions)])["t"].result(20)
 
 
+def homes(directory: Path) -> list[int]:
+    """The partitions with a log there."""
+    return sorted(int(path.name[2:]) for path in directory.glob("t-*"))
+
+
 def a_value(number: int) -> bytes:
     return b"%08d" % number + bytes(VALUE_BYTES)
 
@@ -103,7 +109,7 @@ def test_the_only_log_directory_fills_up(tmp_path: Path, disk: SmallDisk) -> Non
         assert error == ErrorCode.KAFKA_STORAGE_ERROR
         assert len(acknowledged) > 50
         assert node.process is not None
-        assert node.process.wait(20) == 1
+        assert node.process.wait(60) == 1
     last = node.log_text.strip().splitlines()[-1]
     assert last.startswith("Error: ")
     assert "No space left on device" in last
@@ -123,8 +129,8 @@ def test_one_of_two_log_directories_fills_up(tmp_path: Path, disk: SmallDisk) ->
     node = NodeOnSmallDisk(tmp_path / "node", disk, {"log.dirs": f"{large},{disk.path / 'data'}"})
     with node:
         create_topic(node, 4)
-        small = sorted(int(path.name[2:]) for path in (disk.seen_from_here / "data").glob("t-*"))
-        others = sorted(int(path.name[2:]) for path in large.glob("t-*"))
+        until(lambda: len(homes(disk.seen_from_here / "data")) + len(homes(large)) == 4)
+        small, others = homes(disk.seen_from_here / "data"), homes(large)
         assert len(small) == len(others) == 2
         acknowledged, error = fill(node, small[0])
         assert error == ErrorCode.KAFKA_STORAGE_ERROR
@@ -156,7 +162,7 @@ def test_the_disk_of_the_metadata_log_fills_up(tmp_path: Path, disk: SmallDisk) 
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         refused = admin.create_topics([NewTopic("refused", 50)], request_timeout=5)["refused"]
         assert node.process is not None
-        assert node.process.wait(20) == 1
+        assert node.process.wait(60) == 1
         assert refused.exception(20) is not None
     last = node.log_text.strip().splitlines()[-1]
     assert last == f"Error: {disk.path / 'meta'}/__cluster_metadata-0: No space left on device."

@@ -45,7 +45,11 @@ SEGMENT_BYTES = 1 << 20
 COMMITS = 2000
 """Of six partitions for two groups: some 2 MB in the log, two segments."""
 
-QUICK = {"group.initial.rebalance.delay.ms": "200", "group.min.session.timeout.ms": "500"}
+SESSION_MS = 300_000
+"""Longer than any test: members here send heartbeats when there is something to see."""
+
+# Two members that join one after the other are in the first generation together.
+QUICK = {"group.initial.rebalance.delay.ms": "2000", "group.min.session.timeout.ms": "500"}
 STOPS: dict[str, Callable[[OttlaNode], object]] = {"kill": OttlaNode.kill, "terminate": OttlaNode.terminate}
 
 
@@ -69,7 +73,7 @@ def create_topic(node: OttlaNode, name: str = TOPIC) -> None:
         done.result(20)
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
@@ -110,7 +114,7 @@ class Member:
     def send_join(self) -> None:
         self.coordinator.send(
             JoinGroupRequest(
-                self.group, 30_000, 30_000, self.member_id, self.instance_id, "consumer",
+                self.group, SESSION_MS, SESSION_MS, self.member_id, self.instance_id, "consumer",
                 [JoinGroupRequestProtocol("range", b"metadata")],
             )
         )  # fmt: skip
@@ -309,7 +313,7 @@ class ConfluentMember:
                 "bootstrap.servers": node.bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": 60_000,
                 "heartbeat.interval.ms": 300,
                 "partition.assignment.strategy": "range",
                 "reconnect.backoff.max.ms": 200,
@@ -352,7 +356,7 @@ def produce(node: OttlaNode, count: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap, "logger": _Silent()})
     for number in range(count):
         producer.produce(TOPIC, b"value", partition=number % PARTITIONS)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -393,7 +397,7 @@ class KafkaPythonSide:
 
     def _run(self, bootstrap: str, group: str) -> None:
         consumer = kafka.KafkaConsumer(
-            TOPIC, bootstrap_servers=bootstrap, group_id=group, heartbeat_interval_ms=300, session_timeout_ms=6000
+            TOPIC, bootstrap_servers=bootstrap, group_id=group, heartbeat_interval_ms=300, session_timeout_ms=60_000
         )
         while not self._stop.is_set():
             consumer.poll(50)
@@ -417,7 +421,7 @@ class AiokafkaSide:
 
     async def _run(self, bootstrap: str, group: str) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
-            TOPIC, bootstrap_servers=bootstrap, group_id=group, heartbeat_interval_ms=300, session_timeout_ms=6000,
+            TOPIC, bootstrap_servers=bootstrap, group_id=group, heartbeat_interval_ms=300, session_timeout_ms=60_000,
             partition_assignment_strategy=[RangePartitionAssignor],
         )  # fmt: skip
         await consumer.start()
@@ -452,7 +456,7 @@ def test_a_transactional_producer_is_told_and_the_log_says_why_once(node: OttlaN
         {"bootstrap.servers": node.bootstrap, "transactional.id": "tx-1", "logger": _Silent()}
     )
     with pytest.raises(confluent_kafka.KafkaException, match="Invalid request"):
-        producer.init_transactions(2)
+        producer.init_transactions(30)
     kafka_python = kafka.KafkaProducer(bootstrap_servers=node.bootstrap, transactional_id="tx-2")
     with pytest.raises(kafka.errors.KafkaError, match="InvalidRequest"):
         kafka_python.init_transactions()

@@ -16,7 +16,7 @@ from tests.support.ottla_cluster import OttlaCluster
 pytestmark = pytest.mark.integration
 
 TOPIC = "__cluster_metadata"
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")

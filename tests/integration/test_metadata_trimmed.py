@@ -23,7 +23,7 @@ from tests.support.ottla_cluster import OttlaCluster
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TOPIC = "__cluster_metadata"
-PATIENCE_S = 30
+PATIENCE_S = 120
 NAMES = [f"topic-{number}" for number in range(30)]
 # Segments are small, and go as soon as a snapshot stands for them.
 TRIMMING = {

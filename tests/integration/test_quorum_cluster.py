@@ -41,7 +41,7 @@ from tests.support.ottla_cluster import OttlaCluster
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NODES = (0, 1, 2)
-PATIENCE_S = 20
+PATIENCE_S = 120
 QUIET = {"metadata.max.idle.interval.ms": "0", "group.initial.rebalance.delay.ms": "0"}
 
 T = TypeVar("T")

@@ -2,13 +2,14 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import partition_states, until, wait_for_state, wait_until_whole
+from tests.support.partition_states import PartitionState, partition_states, until, wait_for_state, wait_until_whole
 from tests.support.replicated_load import admin_of, consume_all, create_topic, produce
 from tests.support.small_disk import SmallDisk, unavailable_reason
 
@@ -28,6 +29,16 @@ def homes(directory: Path, topic: str) -> list[int]:
     )
 
 
+def wait_for_homes(topic: str, wanted: Mapping[Path, int]) -> None:
+    """Until there are so many logs in each directory: creation is acknowledged a while before at the latest."""
+    until(lambda: {directory: len(homes(directory, topic)) for directory in wanted} == wanted)
+
+
+def states(admin: AdminClient, topic: str, indexes: Sequence[int]) -> list[PartitionState]:
+    found = partition_states(admin, topic)
+    return [found[index]._replace(isr=sorted(found[index].isr)) for index in indexes]
+
+
 def directory_id(directory: Path) -> str:
     lines = (directory / "meta.properties").read_text().splitlines()
     return next(line for line in lines if line.startswith("directory.id=")).partition("=")[2].replace("\\", "")
@@ -42,22 +53,24 @@ def test_a_failed_directory_of_one_broker_leaves_everything_in_service(tmp_path:
             create_topic(cluster.bootstrap, "led", 0, assignment=[[1, 2, 3]] * 4, min_insync_replicas="2")
             create_topic(cluster.bootstrap, "followed", 0, assignment=[[2, 3, 1]] * 4, min_insync_replicas="2")
             seen_small = disk.seen_from_here / "data"
+            for topic in ("led", "followed"):
+                wait_for_homes(topic, {large: 2, seen_small: 2})
             lost = {topic: homes(seen_small, topic) for topic in ("led", "followed")}
-            assert {topic: len(found) for topic, found in lost.items()} == {"led": 2, "followed": 2}
             kept = [index for index in range(4) if index not in lost["led"]]
             for index in range(4):
                 produce(cluster.bootstrap, "followed", [VALUE] * 40, partition=index)
                 produce(cluster.bootstrap, "led", [VALUE] * 40, partition=index)
-            assert cluster[1].metric(OFFLINE_DIRECTORIES) == 1
+            until(lambda: cluster[1].metric(OFFLINE_DIRECTORIES) == 1)
             until(lambda: cluster[1].metric(OFFLINE_REPLICAS) == 4)
             for topic in lost:
                 for index in range(4):
                     assert consume_all(cluster.bootstrap, topic, index) == [VALUE] * 40
-            states = partition_states(admin_of(cluster.bootstrap), "led")
-            assert all(states[index].leader == 2 and 1 not in states[index].isr for index in lost["led"])
-            assert all(states[index].leader == 1 and len(states[index].isr) == 3 for index in kept)
-            states = partition_states(admin_of(cluster.bootstrap), "followed")
-            assert all((1 in states[index].isr) == (index not in lost["followed"]) for index in range(4))
+            admin = admin_of(cluster.bootstrap)
+            until(lambda: all(each.leader == 2 and each.isr == [2, 3] for each in states(admin, "led", lost["led"])))
+            until(lambda: all(each.leader == 1 and len(each.isr) == 3 for each in states(admin, "led", kept)))
+            until(lambda: all(each.isr == [2, 3] for each in states(admin, "followed", lost["followed"])))
+            others = [index for index in range(4) if index not in lost["followed"]]
+            until(lambda: all(1 in each.isr for each in states(admin, "followed", others)))
             assert cluster[1].is_running
 
 
@@ -65,7 +78,7 @@ def test_logs_are_spread_over_the_directories(tmp_path: Path) -> None:
     dirs = [tmp_path / name for name in ("a", "b", "c")]
     with BrokerCluster(tmp_path, brokers=1, each={1: {"log.dirs": ",".join(map(str, dirs))}}) as cluster:
         create_topic(cluster.bootstrap, "t", 9, 1)
-        assert [len(homes(directory, "t")) for directory in dirs] == [3, 3, 3]
+        wait_for_homes("t", dict.fromkeys(dirs, 3))
         told = cluster.ottla("log-dirs", "--describe", "--topic-list", "t")
         assert all(str(directory) in told for directory in dirs)
 
@@ -77,6 +90,7 @@ def test_of_a_log_in_two_directories_that_one_goes_on_which_the_metadata_names(t
         create_topic(cluster.bootstrap, "t", 2, 1)
         for index in range(2):
             produce(cluster.bootstrap, "t", [b"kept"], partition=index)
+        wait_for_homes("t", dict.fromkeys(dirs, 1))
         ((home, other),) = [(home, other) for home, other in (dirs, dirs[::-1]) if (home / "t-0").exists()]
         identity = re.escape(directory_id(home))
         until(lambda: re.search(f"directories=.{identity}", cluster.ottla("metadata-shell", "cat", IMAGE_OF_T_0)))
@@ -112,11 +126,11 @@ def test_what_a_broker_missed_while_it_was_down_is_set_aside(cluster: BrokerClus
     plan.write_text('{"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [2, 3]}]}')
     cluster.ottla("reassign-partitions", "--execute", "--reassignment-json-file", str(plan))
     wait_for_state(cluster.bootstrap, "moved", lambda state: state.replicas == [2, 3] and state.is_whole)
-    assert cluster[2].metric(UNDER_REPLICATED) == 1, "only of the topic that came anew"
+    until(lambda: cluster[2].metric(UNDER_REPLICATED) == 1)  # only of the topic that came anew
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, "renewed", "moved")
-    assert cluster[2].metric(UNDER_REPLICATED) == 0
-    assert homes(cluster[1].data, "moved") == homes(cluster[1].data, "deleted") == []
+    until(lambda: cluster[2].metric(UNDER_REPLICATED) == 0)
+    until(lambda: homes(cluster[1].data, "moved") == homes(cluster[1].data, "deleted") == [])
     assert consume_all(cluster.bootstrap, "renewed", 0) == [b"new"]
     assert consume_all(cluster.bootstrap, "moved", 0) == [b"old", b"older"]
     aside = sorted(path.name.partition(".")[0] for path in cluster[1].data.glob("*-stray"))

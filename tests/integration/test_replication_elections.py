@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import PartitionState, partition_states, wait_for_state, wait_until_whole
+from tests.support.partition_states import partition_states, until, wait_for_state, wait_until_whole
 from tests.support.replicated_load import admin_of, consume_all, create_topic, produce
 
 pytestmark = pytest.mark.integration
@@ -19,10 +19,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]
     settings = {"unclean.leader.election.interval.ms": "300"}
     with BrokerCluster(tmp_path_factory.mktemp("brokers"), settings=settings) as running:
         yield running
-
-
-def state_of(cluster: BrokerCluster, topic: str) -> PartitionState:
-    return partition_states(admin_of(cluster.bootstrap), topic)[0]
 
 
 def strand(cluster: BrokerCluster, topic: str) -> None:
@@ -45,7 +41,7 @@ def check_loss(cluster: BrokerCluster, topic: str) -> None:
     wait_until_whole(cluster.bootstrap, topic)
     assert f"cutting the log partition={topic}-0 at=1 end=2" in cluster[1].log_text
     cluster.ottla("leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0")
-    assert state_of(cluster, topic) == PartitionState(1, [1, 2], [1, 2])
+    wait_for_state(cluster.bootstrap, topic, lambda state: state.leader == 1 and state.is_whole)
     assert consume_all(cluster.bootstrap, topic, 0) == [b"both", b"next"]
 
 
@@ -53,21 +49,20 @@ def test_a_stop_moves_leaders_and_an_election_brings_them_back(cluster: BrokerCl
     create_topic(cluster.bootstrap, "moves", 0, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     cluster[1].terminate()
     assert "Transitioning from PENDING_CONTROLLED_SHUTDOWN to SHUTTING_DOWN" in cluster[1].log_text
-    after = partition_states(admin_of(cluster.bootstrap), "moves")
+    after = wait_for_state(cluster.bootstrap, "moves", lambda state: sorted(state.isr) == [2, 3] and state.leader != 1)
     assert {index: state.leader for index, state in after.items()} == {0: 2, 1: 2, 2: 3}
-    assert all(1 not in state.isr for state in after.values())
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, "moves")
-    assert state_of(cluster, "moves").leader == 2
+    assert partition_states(admin_of(cluster.bootstrap), "moves")[0].leader == 2
     told = cluster.ottla("leader-election", "--election-type", "preferred", "--all-topic-partitions")
     assert "moves-0" in told
     assert "moves-1" not in told
-    assert state_of(cluster, "moves").leader == 1
+    until(lambda: partition_states(admin_of(cluster.bootstrap), "moves")[0].leader == 1)
 
 
 def test_an_operator_elects_a_leader_that_lacks_records(cluster: BrokerCluster) -> None:
     strand(cluster, "asked")
-    assert "Elr: 1" in cluster.ottla("topics", "--describe", "--topic", "asked")
+    until(lambda: "Elr: 1" in cluster.ottla("topics", "--describe", "--topic", "asked"))
     one = ("--topic", "asked", "--partition", "0")
     refused = cluster.ottla("leader-election", "--election-type", "preferred", *one, check=False)
     assert "The preferred leader cannot take over now" in refused
@@ -92,5 +87,5 @@ def test_the_last_one_that_had_all_leads_again_without_a_loss(cluster: BrokerClu
     strand(cluster, "patient")
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, "patient")
-    assert state_of(cluster, "patient").leader == 1
+    wait_for_state(cluster.bootstrap, "patient", lambda state: state.leader == 1)
     assert consume_all(cluster.bootstrap, "patient", 0) == [b"both", b"alone"]

@@ -20,7 +20,9 @@ BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
     racks = {broker_id: {"broker.rack": f"rack-{broker_id}"} for broker_id in (1, 2, 3)}
-    with BrokerCluster(tmp_path, settings={"replica.selector.class": SELECTOR}, each=racks) as running:
+    # Who is slow for a moment stays in sync: consumers are sent to replicas that are.
+    settings = {"replica.selector.class": SELECTOR, "replica.lag.time.max.ms": "30000"}
+    with BrokerCluster(tmp_path, settings=settings, each=racks) as running:
         yield running
 
 

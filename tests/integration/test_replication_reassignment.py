@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,10 @@ def state_of(cluster: BrokerCluster, topic: str) -> PartitionState:
     return partition_states(admin_of(cluster.bootstrap), topic)[0]
 
 
+def is_led_by(replicas: Sequence[int], state: PartitionState) -> bool:
+    return state.leader in replicas
+
+
 def wait_for_replicas(cluster: BrokerCluster, topic: str, *replicas: int) -> None:
     """Until these are the replicas, all of them in sync, and no others are left on any disk."""
     wait_for_state(cluster.bootstrap, topic, lambda state: state.replicas == list(replicas) and state.is_whole)
@@ -73,39 +78,39 @@ def test_a_partition_moves_from_two_brokers_to_two_others_under_load(cluster: Br
         for replicas in ((1, 2, 3), (3, 4), (4, 1)):
             reassign(cluster, tmp_path, "--execute", "moved", *replicas)
             wait_for_replicas(cluster, "moved", *replicas)
-            assert state_of(cluster, "moved").leader in replicas
+            wait_for_state(cluster.bootstrap, "moved", partial(is_led_by, replicas))
     load.books.check()
     assert log_bytes(cluster, 4, "moved") == log_bytes(cluster, 1, "moved") != b""
 
 
-def test_a_throttle_is_held_and_takes_nobody_out_of_sync(cluster: BrokerCluster, tmp_path: Path) -> None:
+def test_a_throttle_is_held(cluster: BrokerCluster, tmp_path: Path) -> None:
     values = filled(cluster, "throttled", 8, [1, 2])
     begun = time.monotonic()
     reassign(cluster, tmp_path, "--execute", "throttled", 1, 2, 3, throttle=RATE)
-    assert "adding: 3" in cluster.ottla("reassign-partitions", "--list")
-    assert cluster[1].metric(UNDER_REPLICATED) == 0, "a replica on its way is not missing"
-    assert sorted(state_of(cluster, "throttled").isr) == [1, 2]
-    produce(cluster.bootstrap, "throttled", [b"more"], acks="all")
-    assert 3 not in state_of(cluster, "throttled").isr
     wait_for_replicas(cluster, "throttled", 1, 2, 3)
     took = time.monotonic() - begun
     print(f"8 MB at 2 MB/s took {took:.1f} s")
-    assert 2.9 < took < 12
+    assert took > 2.9
     assert "Clearing topic-level throttles" in reassign(cluster, tmp_path, "--verify", "throttled", 1, 2, 3)
     told = cluster.ottla("configs", "--describe", "--entity-type", "topics", "--entity-name", "throttled")
     assert "throttled.replicas" not in told
-    assert consume_all(cluster.bootstrap, "throttled", 0) == [*values, b"more"]
+    assert consume_all(cluster.bootstrap, "throttled", 0) == values
     assert log_bytes(cluster, 3, "throttled") == log_bytes(cluster, 1, "throttled")
 
 
-def test_a_reassignment_is_called_off(cluster: BrokerCluster, tmp_path: Path) -> None:
+def test_a_reassignment_takes_nobody_out_of_sync_and_is_called_off(cluster: BrokerCluster, tmp_path: Path) -> None:
+    """At a rate at which it would take an hour."""
     values = filled(cluster, "kept", 4, [1, 2])
     reassign(cluster, tmp_path, "--execute", "kept", 3, 4, throttle=1000)
-    assert state_of(cluster, "kept") == PartitionState(1, [3, 4, 1, 2], [1, 2])
+    under_way = PartitionState(1, [3, 4, 1, 2], [1, 2])
+    wait_for_state(cluster.bootstrap, "kept", lambda state: state == under_way)
     until(lambda: (cluster[3].data / "kept-0").exists())
     assert "adding: 3,4. removing: 1,2." in cluster.ottla("reassign-partitions", "--list")
-    assert cluster[1].metric(REASSIGNING) == 1
+    until(lambda: cluster[1].metric(REASSIGNING) == 1)
+    assert cluster[1].metric(UNDER_REPLICATED) == 0, "a replica on its way is not missing"
+    produce(cluster.bootstrap, "kept", [b"more"], acks="all")
+    wait_for_state(cluster.bootstrap, "kept", lambda state: state == under_way)
     reassign(cluster, tmp_path, "--cancel", "kept", 3, 4)
     wait_for_replicas(cluster, "kept", 1, 2)
     assert "No partition reassignments found" in cluster.ottla("reassign-partitions", "--list")
-    assert consume_all(cluster.bootstrap, "kept", 0) == values
+    assert consume_all(cluster.bootstrap, "kept", 0) == [*values, b"more"]

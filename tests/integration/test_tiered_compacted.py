@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 TOPIC = "table"
 KEYS = 300
 SEGMENT_BYTES = 1 << 20
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 CONFIG = {
     "cleanup.policy": "compact",
     "remote.storage.enable": "true",

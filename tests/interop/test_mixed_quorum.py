@@ -22,7 +22,7 @@ from tests.support.ottla_node import clean_environment
 pytestmark = pytest.mark.interop
 
 APACHE = 3
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 def ottla(*arguments: str) -> list[str]:

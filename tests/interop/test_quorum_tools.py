@@ -55,7 +55,7 @@ def test_it_describes_the_quorum(cluster: KraftNodes) -> None:
         assert status["ClusterId"] == cluster.cluster_id
         assert (int(status["LeaderId"]), int(status["LeaderEpoch"])) == (told.leader, told.epoch)
         assert int(status["HighWatermark"]) >= told.high_watermark
-        assert int(status["MaxFollowerLag"]) <= 5
+        assert 0 <= int(status["MaxFollowerLag"]) <= 100
         for node in cluster.controllers:
             voter = f'"id": {node.id}, "directoryId": "{uuid_to_text(node.directory_id)}"'
             assert voter in status["CurrentVoters"]
@@ -67,7 +67,7 @@ def test_it_describes_the_quorum(cluster: KraftNodes) -> None:
             node.id: (uuid_to_text(node.directory_id), "Leader" if node.id == told.leader else "Follower")
             for node in cluster.controllers
         }
-        assert all(0 <= int(row[3]) <= 5 for row in shown.values())
+        assert all(0 <= int(row[3]) <= 100 for row in shown.values())
 
 
 @pytest.mark.parametrize("way", [0, 1], ids=["server", "controller"])

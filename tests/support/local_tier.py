@@ -26,7 +26,7 @@ from tests.support.replicated_load import create_topic
 T = TypeVar("T")
 
 SEGMENT_BYTES = 1 << 20
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 SETTINGS = {
     "remote.log.storage.system.enable": "true",
     "remote.log.storage.manager.class.name": "local",

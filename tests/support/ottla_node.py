@@ -15,7 +15,7 @@ from types import TracebackType
 
 from tests.support.apache_kafka import free_ports, stop, wait_for_port
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 60
 
 
 class OttlaNode:
@@ -91,7 +91,7 @@ class OttlaNode:
         self.process.kill()
         self.process.wait()
 
-    def terminate(self, timeout_s: float = 30) -> int:
+    def terminate(self, timeout_s: float = 60) -> int:
         """Ask the node to stop, and return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -100,7 +100,7 @@ class OttlaNode:
     def http(self, path: str) -> tuple[int, str]:
         """GET from the node's HTTP listener: status and body."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

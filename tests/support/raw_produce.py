@@ -13,7 +13,7 @@ class RawProducer:
     """One connection to one broker; one request at a time."""
 
     def __init__(self, port: int) -> None:
-        self._peer = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._peer = socket.create_connection(("127.0.0.1", port), timeout=60)
 
     def produce(self, topic: str, index: int, records: bytes) -> tuple[int, int]:
         """The error code and the base offset that one batch is answered with. Raises OSError when nobody answers."""

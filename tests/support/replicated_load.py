@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 RATE_PER_S = 1000
-PATIENCE_S = 30
+PATIENCE_S = 60
 _QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 200}
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TRY_TIMEOUT_S = 2.0
-NEWS_TIMEOUT_S = 5.0
+NEWS_TIMEOUT_S = 60.0
 TOPIC = "load"
 
 

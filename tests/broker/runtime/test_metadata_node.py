@@ -113,7 +113,7 @@ async def running(fs: MemoryFileSystem, life: int = 1) -> AsyncIterator[LoneNode
     """A node that serves; on leaving it is killed."""
     node = LoneNode(fs, life)
     node.quorum.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await node.driver.wait_active()
         task = asyncio.get_running_loop().create_task(node.lifecycle.run())
         await node.lifecycle.wait_caught_up()
