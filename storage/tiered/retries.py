@@ -40,21 +40,35 @@ class Retries:
 
     def call(self, attempt: Callable[[], T]) -> T:
         """What `attempt` returns, or the StoreUnavailable of its last time; any other error goes through at once."""
-        began_ms = self.monotonic_ms()
-        failures = 0
+        attempts = self.begin()
         while True:
             try:
                 return attempt()
             except StoreUnavailable as error:
-                failures += 1
-                if not self._try_again(failures, error, began_ms):
+                if not attempts.may_go_on(error):
                     raise
 
-    def _try_again(self, failures: int, error: StoreUnavailable, began_ms: float) -> bool:
-        if failures >= self.limits.max_attempts:
+    def begin(self) -> "Attempts":
+        """For who attempts in a way of its own."""
+        return Attempts(self)
+
+
+class Attempts:
+    """Of one thing that may fail several times."""
+
+    def __init__(self, retries: Retries) -> None:
+        self._retries = retries
+        self._began_ms = retries.monotonic_ms()
+        self._failures = 0
+
+    def may_go_on(self, error: StoreUnavailable) -> bool:
+        """After a failure: whether there is another attempt, for which the time has come when this returns."""
+        retries, limits = self._retries, self._retries.limits
+        self._failures += 1
+        if self._failures >= limits.max_attempts:
             return False
-        delay_ms = self.limits.delay_ms(failures, error, self.random.random())
-        timeout_ms = self.limits.call_timeout_ms
-        if timeout_ms is not None and self.monotonic_ms() + delay_ms - began_ms >= timeout_ms:
+        delay_ms = limits.delay_ms(self._failures, error, retries.random.random())
+        timeout_ms = limits.call_timeout_ms
+        if timeout_ms is not None and retries.monotonic_ms() + delay_ms - self._began_ms >= timeout_ms:
             return False
-        return not self.wait(delay_ms / 1000)
+        return not retries.wait(delay_ms / 1000)

@@ -10,6 +10,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from random import Random
 from typing import NoReturn, Protocol, TypeVar, cast
 
@@ -20,15 +22,15 @@ from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreUnavail
 from storage.tiered.object_store import ObjectInfo
 from storage.tiered.retries import Retries, RetryLimits
 from storage.tiered.s3_client import Body, DeleteFailure, GetAnswer, S3Client
-from storage.tiered.s3_errors import BucketExists, NoSuchUpload, RangeNotSatisfiable, store_error
+from storage.tiered.s3_errors import BucketExists, NoSuchUpload, ObjectChanged, RangeNotSatisfiable, store_error
 from storage.tiered.s3_settings import S3Settings
 from storage.tiered.unfinished_uploads import UnfinishedUpload
 from storage.tiered.upload_parts import upload_parts
 
 __all__ = ["S3Settings", "S3Store"]
 
-_PIECE_BYTES = 1024 * 1024
-"""Of a body; what a reader holds, and how often it meets a rate limit."""
+_PIECE_BYTES = 512 * 1024
+"""Of a body; what a reader holds, and how much comes again where a body breaks."""
 
 _MAX_PARTS = 10_000
 """S3's limit for an upload."""
@@ -140,7 +142,43 @@ class S3Store:
             return self._nothing(key)
         if "Range" in arguments:
             _check_range(answer, key, first, last)
-        return _pieces(answer["Body"], key, answer["ContentLength"])
+        return self._pieces(key, first, answer)
+
+    def _pieces(self, key: str, first: int, answer: GetAnswer) -> Iterator[bytes]:
+        """The body, also where it breaks and the rest of it has to be asked for."""
+        end, at, etag = first + answer["ContentLength"], first, answer.get("ETag")
+        body: Body | None = answer["Body"]
+        attempts = self._retries.begin()
+        try:
+            while at < end:
+                try:
+                    body = body or self._rest(key, at, end - 1, etag)
+                    piece = _piece(body, key, end - at)
+                except StoreUnavailable as error:
+                    if body is not None:
+                        body.close()
+                    body = None
+                    if etag is None or not attempts.may_go_on(error):
+                        raise
+                    continue
+                if len(piece) == min(end - at, _PIECE_BYTES):  # what breaks after a few bytes again is no progress
+                    attempts = self._retries.begin()
+                at += len(piece)
+                yield piece
+        finally:
+            if body is not None:
+                body.close()
+
+    def _rest(self, key: str, first: int, last: int, etag: str | None) -> Body:
+        """From the very object whose beginning is here already; one attempt. Raises ObjectStoreError for another."""
+        client = self._connected()
+        try:
+            with _sdk_errors(self._forget_client):
+                answer = client.get_object(**self._named(key), Range=f"bytes={first}-{last}", IfMatch=etag)
+        except ObjectChanged as error:
+            raise ObjectStoreError(f"{key} was replaced while it was read") from error
+        _check_range(answer, key, first, last)
+        return answer["Body"]
 
     def _nothing(self, key: str) -> Iterator[bytes]:
         """An empty object has no range either, but whoever asks for it gets what it holds."""
@@ -254,16 +292,13 @@ def _check_range(answer: GetAnswer, key: str, first: int, last: int | None) -> N
         raise ObjectStoreError(f"of {key}, bytes {expected} were asked for and {given or 'all'} were sent")
 
 
-def _pieces(body: Body, key: str, size: int) -> Iterator[bytes]:
-    left = size
-    with contextlib.closing(body):
-        while left:
-            with _sdk_errors(lambda: None):
-                piece = body.read(min(left, _PIECE_BYTES))
-            if not piece:
-                raise StoreUnavailable(f"{left} of {size} bytes of {key} did not come")
-            left -= len(piece)
-            yield piece
+def _piece(body: Body, key: str, left: int) -> bytes:
+    """The next of a body of which so many bytes are left."""
+    with _sdk_errors(lambda: None):
+        piece = body.read(min(left, _PIECE_BYTES))
+    if not piece:
+        raise StoreUnavailable(f"the last {left} bytes of {key} did not come")
+    return piece
 
 
 def _deletion_error(failures: Sequence[DeleteFailure]) -> ObjectStoreError:
@@ -328,6 +363,7 @@ def _connect(settings: S3Settings, fs: FileSystem) -> S3Client:
     from botocore.session import Session
 
     session = Session()
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
     if settings.credentials_file is not None:
         session.register_component(
             "credential_provider", _FileCredentials(CredentialsFile(fs, settings.credentials_file))
@@ -348,6 +384,11 @@ def _connect(settings: S3Settings, fs: FileSystem) -> S3Client:
     if settings.legacy_md5_plugin_enabled:
         client.meta.events.register("before-call.s3.DeleteObjects", _use_md5)
     return cast(S3Client, client)
+
+
+def _timestamp(value: str) -> datetime:
+    """Of a header or a listing. The SDK's own way tries all the world's formats, which is much of what a get costs."""
+    return datetime.fromisoformat(value) if value[:1].isdigit() else parsedate_to_datetime(value)
 
 
 def _client_config(settings: S3Settings) -> object:

@@ -13,6 +13,7 @@ class Body(Protocol):
 class GetAnswer(TypedDict):
     Body: Body
     ContentLength: int
+    ETag: NotRequired[str]
     ContentRange: NotRequired[str]
 
 

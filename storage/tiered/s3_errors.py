@@ -34,6 +34,10 @@ class BucketExists(ObjectStoreError):
     """And whoever asks for it owns it already."""
 
 
+class ObjectChanged(ObjectStoreError):
+    """It is another object by now than the one that was asked for."""
+
+
 class RangeNotSatisfiable(ObjectNotFound):
     """There is no such byte."""
 
@@ -44,6 +48,8 @@ def store_error(code: str, status: int, message: str) -> ObjectStoreError:
         return StoreThrottled(text)
     if code in _TRANSIENT or (status >= 500 and status not in _NEVER):
         return StoreUnavailable(text)
+    if code == "PreconditionFailed" or status == 412:
+        return ObjectChanged(text)
     if code == "NoSuchUpload":
         return NoSuchUpload(text)
     if code == "BucketAlreadyOwnedByYou":

@@ -220,17 +220,55 @@ def test_what_is_no_answer_of_s3_is_unavailable(server: StubS3Server, store: S3S
 
 
 def test_a_short_body_is_an_error_and_not_an_end(server: StubS3Server, store: S3Store) -> None:
-    server.plan = [Answer(body=bytes(3 * MIB), cut_after=2 * MIB + 17)]
+    server.plan = [Answer(body=bytes(3 * MIB), cut_after=2 * MIB + 17)] * 10
     pieces = store.get("a")
-    assert len(next(pieces)) == MIB
-    assert len(next(pieces)) == MIB
+    assert sum(len(next(pieces)) for _ in range(4)) == 2 * MIB
     with pytest.raises(StoreUnavailable):
         b"".join(pieces)
 
 
+CONTENT = bytes(range(256)) * (3 * MIB // 256)
+
+
+def rest(first: int, *, cut_after: int | None = None) -> Answer:
+    """Of CONTENT, from `first` to the last but one."""
+    told = {"Content-Range": f"bytes {first}-{len(CONTENT) - 2}/{len(CONTENT)}", "ETag": '"one"'}
+    return Answer(206, CONTENT[first:-1], told, cut_after=cut_after)
+
+
+def test_a_body_that_breaks_goes_on_where_it_broke(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+    last = len(CONTENT) - 2
+    broke = 7 + MIB + 17
+    server.plan = [rest(7, cut_after=MIB + 17), Answer(None), rest(broke, cut_after=MIB), rest(broke + MIB)]
+    assert b"".join(store.get("a", 7, last)) == CONTENT[7:-1]
+    asked = [(request.headers["range"], request.headers.get("if-match")) for request in server.requests]
+    assert asked == [
+        (f"bytes=7-{last}", None),
+        (f"bytes={broke}-{last}", '"one"'),
+        (f"bytes={broke}-{last}", '"one"'),
+        (f"bytes={broke + MIB}-{last}", '"one"'),
+    ]
+    assert len(waits.seconds) == 3
+
+
+def test_a_body_that_breaks_again_and_again_is_unavailable(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+    server.plan = [rest(7, cut_after=MIB), *(rest(7 + MIB + 5 * number, cut_after=5) for number in range(3))]
+    pieces = store.get("a", 7, len(CONTENT) - 2)
+    with pytest.raises(StoreUnavailable):
+        b"".join(pieces)
+    assert (len(server.requests), len(waits.seconds)) == (4, 3)
+
+
+def test_the_rest_of_another_object_is_no_rest(server: StubS3Server, store: S3Store) -> None:
+    server.plan = [rest(7, cut_after=MIB), refusal(412, "PreconditionFailed")]
+    with pytest.raises(ObjectStoreError, match="replaced"):
+        b"".join(store.get("a", 7, len(CONTENT) - 2))
+
+
 def test_a_body_that_stops_coming_is_unavailable(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
     store = make(replace(settings, api_call_attempt_timeout=50), waits)
-    server.plan = [Answer(body=b"some", headers={"Content-Length": "100"})]
+    late = Answer(body=b"some", headers={"Content-Length": "100"})
+    server.plan = [late] * 10  # on a busy machine it may be asked again before the first bytes come
     with pytest.raises(StoreUnavailable):
         list(store.get("a"))
     store.close()
