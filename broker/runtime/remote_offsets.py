@@ -18,12 +18,19 @@ from broker.runtime.partition import Partition
 from broker.runtime.partition_reads import check_reader
 from broker.runtime.reads import UNKNOWN
 from broker.runtime.remote_locations import RemoteLocations, SegmentMissing
+from broker.runtime.remote_outage import RemoteOutage
 from broker.runtime.thread_pool import PoolFull, WorkPool
 from broker.runtime.waiters import Deadlines
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 from storage.segment import FoundTimestamp
-from storage.tiered.errors import RemoteMetadataNotReady, RemoteResourceNotFound, RemoteStorageError
+from storage.tiered.errors import (
+    CorruptRemoteData,
+    RemoteMetadataNotReady,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_reading import SegmentReader
 from storage.tiered.time_chain import TimeChain
@@ -70,6 +77,7 @@ class RemoteOffsets:
         self._loop = loop
         self._deadlines = deadlines
         self._timeout_ms = timeout_ms
+        self._outage = RemoteOutage()
         self._chains: OrderedDict[ChainKey, TimeChain] = OrderedDict()  # least recently used first
 
     def covers(self, partition: Partition) -> bool:
@@ -83,7 +91,7 @@ class RemoteOffsets:
         """As `offset_lookup.list_offset`, with all there is; in a while where remote storage is asked.
 
         `timeout_ms` is the request's, 0 if it has none. Raises KafkaError, or the future does: REQUEST_TIMED_OUT,
-        KAFKA_STORAGE_ERROR, and what may be wrong with the partition by then.
+        KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, and what may be wrong with the partition by then.
         """
         check_reader(partition, query.current_leader_epoch, needs_leader=query.needs_leader)
         if query.timestamp == offset_lookup.LATEST_TIERED:
@@ -178,9 +186,18 @@ class RemoteOffsets:
         if isinstance(error, RemoteResourceNotFound):  # its segment was deleted, perhaps
             self._chains.pop(_key(partition), None)
         if is_last:
+            self._tell(partition, error)
+            is_damaged = isinstance(error, CorruptRemoteData)
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+    def _tell(self, partition: Partition, error: Exception) -> None:
+        """Of what may pass, once in a while; as an error only of what needs an operator."""
+        event = "Looking for a time in remote storage failed"
+        if not isinstance(error, RetriableRemoteStorageError):
             unexpected = None if isinstance(error, RemoteStorageError) else error
-            _log.error("Looking for a time in remote storage failed", unexpected, partition=partition, reason=error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+            _log.error(event, unexpected, partition=partition, reason=error)
+        elif self._outage.failed(self._loop.time() * 1000):
+            _log.warning(event, partition=partition, reason=error)
 
     async def _first_at_or_after(self, partition: Partition, timestamp: int) -> FoundOffset | None:
         """In remote storage, then here. None if segments left this disk meanwhile."""

@@ -5,6 +5,10 @@ request is over, the read goes on, and the next request finds its result. So a s
 readers advance, and a reader that gives up costs one read at most. Reads are bounded in number (those under way or
 failing: `remote.log.reader.threads` and `remote.log.reader.max.pending.tasks` together), results in bytes and in age.
 
+Who comes back where its last read ended reads in order. Then a read brings as much as lies at hand, in parts for the
+requests to come, the next such read begins when the first of them is delivered, and towards the end of a segment the
+next one is made ready. Nothing of that begins unless there is room for it beside what others wait for.
+
 What goes wrong is tried again here, ever less often, for as long as somebody waits. Readers are told of it only when
 their time is over: clients ask again at once after an error, and must not turn a store that is down into a storm.
 
@@ -12,14 +16,16 @@ their time is over: clients ask again at once after an error, and must not turn 
     the store is slow, the quota is used  nothing: an empty answer
     too many reads                        nothing: an empty answer
     metadata is not loaded, or has a hole REPLICA_NOT_AVAILABLE
-    the store fails, its data is damaged  KAFKA_STORAGE_ERROR
+    the store fails                       KAFKA_STORAGE_ERROR
+    what is in the store is damaged       CORRUPT_MESSAGE
 
-librdkafka, the Java client and franz-go alike keep their position at both errors, refresh metadata, leave a follower
-for the leader, and retry; UNKNOWN_SERVER_ERROR would surface in applications, OFFSET_OUT_OF_RANGE reset them.
+librdkafka, the Java client and franz-go alike keep their position at the first two errors, refresh metadata, leave a
+follower for the leader, and retry; UNKNOWN_SERVER_ERROR would surface in applications, OFFSET_OUT_OF_RANGE reset them.
+The last one, as Kafka's, does surface: nothing passes by itself there. The log tells of an outage once, and as an error
+only of what needs an operator.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -31,15 +37,26 @@ from broker.runtime.partition import Partition
 from broker.runtime.partition_reads import Reader, bound_of
 from broker.runtime.reads import FetchTarget, Isolation
 from broker.runtime.remote_locations import Located, RemoteLocations, SegmentMissing
-from broker.runtime.remote_quota import RemoteReadQuota
+from broker.runtime.remote_outage import RemoteOutage
+from broker.runtime.remote_quota import UNLIMITED, RemoteReadQuota
+from broker.runtime.remote_results import KeptResults
 from broker.runtime.thread_pool import PoolFull, WorkPool
-from broker.runtime.waiters import Deadline, Deadlines, Watches
+from broker.runtime.waiters import Deadlines, Watches
 from protocol.errors import ErrorCode
 from protocol.primitives import Uuid
 from storage.index.transaction import AbortedTxn
-from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
+from storage.tiered.batch_stream import ReadRange, RemoteBatches, RemoteBlock, block_of, whole_batches
+from storage.tiered.errors import (
+    CorruptRemoteData,
+    RemoteMetadataNotReady,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
-from storage.tiered.segment_reading import ReadRange, RemoteBatches, SegmentReader, merged, whole_batches
+from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.segment_reading import SegmentReader, merged
+from storage.tiered.weighted_lru import WeightedLru
 
 T = TypeVar("T")
 
@@ -48,7 +65,16 @@ RETRY_MS: Final = 100
 RETRY_MAX_MS: Final = 2_000
 TAKEN_MS: Final = 1_000
 """A result that was delivered stays for others at the same place, such as a second group in lockstep."""
+BLOCK_BYTES: Final = 4 * 1024 * 1024
+"""What one read in order brings at most."""
+SOON_BYTES: Final = 2 * BLOCK_BYTES
+"""So far from the end of a segment, the next one is made ready."""
+PATIENT_ATTEMPTS: Final = 4
+"""So often something may be missing, because metadata or a deletion is under way, before an operator is told."""
+FOLLOWED_MAX: Final = 1_000
+"""Readers of which it is remembered where they are."""
 
+_MAY_BE_LATE = (SegmentMissing, RemoteResourceNotFound)
 _log = EventLog("broker.remote_reads")
 
 
@@ -91,6 +117,13 @@ class ReadKey(NamedTuple):
     isolation: Isolation
 
 
+class Place(NamedTuple):
+    """Where in which segment the batch begins that a read in order will want."""
+
+    segment: Uuid
+    position: int
+
+
 class RemoteResult(NamedTuple):
     """Batches, and the transactions to leave out of them as (producer id, first offset); None unless asked for."""
 
@@ -109,14 +142,16 @@ class RemoteRead:
         "_reads",
         "attempts",
         "bounds",
-        "deadline",
         "done",
         "error",
+        "is_ahead",
         "key",
         "max_bytes",
         "partition",
+        "place",
         "result",
         "task",
+        "then",
     )
 
     def __init__(self, reads: "RemoteReads", key: ReadKey, partition: Partition, max_bytes: int) -> None:
@@ -129,7 +164,12 @@ class RemoteRead:
         self.result: RemoteResult | None = None
         self.error = ErrorCode.NONE
         self.attempts = 0
-        self.deadline: Deadline | None = None
+        self.place: Place | None = None
+        """Where it begins, if that is known: it is a read in order then."""
+        self.is_ahead = False
+        """Nobody has asked for it yet."""
+        self.then: tuple[ReadKey, Place] | None = None
+        """What follows on the read that brought the result."""
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -182,8 +222,10 @@ class RemoteReads:
         self._clock = clock
         self._settings = settings
         self._open: dict[ReadKey, RemoteRead] = {}
-        self._kept: OrderedDict[ReadKey, RemoteRead] = OrderedDict()  # the first goes first
-        self._kept_bytes = 0
+        self._kept: KeptResults[ReadKey, RemoteRead] = KeptResults(deadlines)
+        self._followed: WeightedLru[ReadKey, Place] = WeightedLru(FOLLOWED_MAX, None, clock.monotonic_ms)
+        self._prepared: WeightedLru[Uuid, bool] = WeightedLru(FOLLOWED_MAX, None, clock.monotonic_ms)
+        self._outage = RemoteOutage()
         self._is_closed = False
 
     # ---- facts
@@ -201,7 +243,7 @@ class RemoteReads:
     @property
     def kept_bytes(self) -> int:
         """Results that wait for their readers."""
-        return self._kept_bytes
+        return self._kept.size_bytes
 
     # ---- readers
 
@@ -212,21 +254,47 @@ class RemoteReads:
         )
         read = self._kept.get(key) or self._open.get(key)
         if read is not None:
+            read.is_ahead = False
             return read
         if self._is_closed or len(self._open) >= self._settings().reads_max:
             self.figures.refused += 1
             return None
-        read = self._open[key] = RemoteRead(self, key, partition, target.max_bytes)
+        return self._begin(RemoteRead(self, key, partition, target.max_bytes), self._followed.pop(key))
+
+    def on_delivered(self, read: RemoteRead) -> None:
+        """What follows is read ahead for who reads in order, or remembered, to know it by.
+
+        A result that somebody has is the first to go, and stays for a moment at most.
+        """
+        self._kept.delivered(read.key, read, TAKEN_MS)
+        if read.then is None:
+            return
+        key, place = read.then
+        read.then = None
+        is_here = key.offset >= read.partition.log.local_log_start_offset
+        if is_here or key in self._kept or key in self._open:
+            return
+        if read.place is None or not self._has_room_ahead():
+            self._followed.put(key, place, 1)
+            return
+        ahead = RemoteRead(self, key, read.partition, read.max_bytes)
+        ahead.is_ahead = True
+        self._begin(ahead, place)
+
+    def _begin(self, read: RemoteRead, place: Place | None) -> RemoteRead:
+        self._open[read.key] = read
         self.figures.requests += 1
-        partition.traffic.remote_fetch_requests += 1
+        read.partition.traffic.remote_fetch_requests += 1
+        read.place = place
         read.task = asyncio.Task(self._run(read), loop=self._loop)
         return read
 
-    def on_delivered(self, read: RemoteRead) -> None:
-        """A result that somebody has is the first to go, and stays for a moment at most."""
-        if self._kept.get(read.key) is read:
-            self._kept.move_to_end(read.key, last=False)
-            self._keep_for(read, TAKEN_MS)
+    def _has_room_ahead(self) -> bool:
+        """Half of the reads, and of what is kept, is for those who ask."""
+        settings = self._settings()
+        is_paced = settings.bytes_per_second < UNLIMITED
+        has_room = self._kept.awaiting_bytes + BLOCK_BYTES <= settings.kept_bytes // 2
+        return has_room and not is_paced and not self._is_closed and len(self._open) < settings.reads_max // 2
 
     def note_expired(self) -> None:
         """A request was answered before its reads were done."""
@@ -239,8 +307,7 @@ class RemoteReads:
             if read.task is not None:
                 read.task.cancel()
         self._open.clear()
-        for read in tuple(self._kept.values()):
-            self._drop(read)
+        self._kept.clear()
 
     # ---- one read
 
@@ -248,17 +315,18 @@ class RemoteReads:
         """Try until there is a result, or until nobody has wanted it for a while."""
         while True:
             try:
-                result = await self._attempt(read)
+                await self._attempt(read)
             except RemoteMetadataNotReady:
                 read.error, pause_ms = ErrorCode.REPLICA_NOT_AVAILABLE, RETRY_MS
             except SegmentMissing as error:
                 read.error, pause_ms = ErrorCode.REPLICA_NOT_AVAILABLE, self._note_failure(read, error)
             except (PoolFull, _NothingYet):
                 read.error, pause_ms = ErrorCode.NONE, RETRY_MS
+            except CorruptRemoteData as error:
+                read.error, pause_ms = ErrorCode.CORRUPT_MESSAGE, self._note_failure(read, error)
             except Exception as error:  # noqa: BLE001  remote storage may be anybody's code; what it raised is logged
                 read.error, pause_ms = ErrorCode.KAFKA_STORAGE_ERROR, self._note_failure(read, error)
             else:
-                self._keep(read, result)
                 return
             if not await self._pause_until_wanted(read, pause_ms):
                 self._end(read)
@@ -270,21 +338,39 @@ class RemoteReads:
         self.freed.fire_first()
 
     def _note_failure(self, read: RemoteRead, error: Exception) -> int:
-        """Count it, say it once for as long as it lasts, or with all that is known of it where nobody expected it;
-        milliseconds until the next attempt."""
+        """Count it and tell of it; milliseconds until the next attempt."""
         self.figures.errors += 1
         read.partition.traffic.remote_fetch_errors += 1
-        unexpected = None if isinstance(error, RemoteStorageError) else error
-        if not read.attempts or unexpected is not None:
-            where, offset = str(read.partition), read.key.offset
-            _log.error("Reading from remote storage failed", unexpected, partition=where, offset=offset, reason=error)
+        self._tell(read, error)
         pause_ms = min(RETRY_MAX_MS, RETRY_MS << min(read.attempts, 10))
         read.attempts += 1
         return pause_ms
 
+    def _tell(self, read: RemoteRead, error: Exception) -> None:
+        """Of what may pass, once in an outage; of what does not, once for each read, and with all that is known of it
+        where nobody expected it."""
+        where, offset = str(read.partition), read.key.offset
+        if isinstance(error, RetriableRemoteStorageError):
+            if self._outage.failed(self._clock.monotonic_ms()):
+                _log.warning("Remote storage cannot be read now", partition=where, offset=offset, reason=error)
+        elif isinstance(error, _MAY_BE_LATE):
+            if read.attempts == PATIENT_ATTEMPTS:
+                _log.error("Remote storage lacks what it should have", partition=where, offset=offset, reason=error)
+        elif not isinstance(error, RemoteStorageError):
+            _log.error("Reading from remote storage failed", error, partition=where, offset=offset, reason=error)
+        elif not read.attempts:
+            _log.error("Reading from remote storage failed", partition=where, offset=offset, reason=error)
+
+    def _note_success(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        failures = self._outage.succeeded(now_ms)
+        if failures:
+            seconds = round((now_ms - self._outage.began_ms) / 1000)
+            _log.info("Remote storage can be read again", failures=failures, seconds=seconds)
+
     async def _pause_until_wanted(self, read: RemoteRead, pause_ms: int) -> bool:
         """Whether anybody wants the read after the pause, or a while later: who was told of a failure may come back."""
-        patience_ms = float(self._settings().kept_ms)
+        patience_ms = 0.0 if read.is_ahead else float(self._settings().kept_ms)
         while patience_ms > 0:
             await self._pause(pause_ms)
             if read.is_wanted:
@@ -292,25 +378,34 @@ class RemoteReads:
             patience_ms -= pause_ms
         return False
 
-    async def _attempt(self, read: RemoteRead) -> RemoteResult:
-        """Raises what locating and reading raise, PoolFull, and _NothingYet."""
+    async def _attempt(self, read: RemoteRead) -> None:
+        """Have the result. Raises what locating and reading raise, PoolFull, and _NothingYet."""
         located = self._locations.locate(read.partition, read.key.offset)
-        rate = self._settings().bytes_per_second
-        wait_ms = self.quota.reserve(read.max_bytes, rate)
-        found = RemoteBatches(memoryview(b""), read.key.offset)
+        rate, wanted_bytes = self._settings().bytes_per_second, self._block_bytes(read) or read.max_bytes
+        wait_ms = self.quota.reserve(wanted_bytes, rate)
+        read_bytes = 0
         try:
             if wait_ms:
                 read.error = ErrorCode.NONE
                 await self._pause(wait_ms)
             began_ms = self._clock.monotonic_ms()
-            located, found = await self._first_batches(read, located)
-            aborted = await self._aborted(read, located, found)
+            located, block = await self._first_block(read, located)
+            read_bytes = block.size_bytes
+            aborted = await self._aborted(read, located, block)
         finally:
-            self.quota.give_back(max(0, read.max_bytes - len(found.data)), rate)
+            self.quota.give_back(max(0, wanted_bytes - read_bytes), rate)
+        self._note_success()
         self.figures.read_ms += self._clock.monotonic_ms() - began_ms
-        return RemoteResult(found.data, aborted)
+        self._keep(read, located.segment, block, aborted)
+        if read.place is not None:
+            self._prepare_next(read, located, block)
 
-    async def _first_batches(self, read: RemoteRead, located: Located) -> tuple[Located, RemoteBatches]:
+    def _block_bytes(self, read: RemoteRead) -> int:
+        """How much a read may bring beyond what was asked for, and more than that: 0 unless it is one in order."""
+        is_paced = self._settings().bytes_per_second < UNLIMITED
+        return 0 if read.place is None or is_paced else max(read.max_bytes, BLOCK_BYTES)
+
+    async def _first_block(self, read: RemoteRead, located: Located) -> tuple[Located, RemoteBlock]:
         """From the first segment that has any: compaction may have left nothing of some."""
         offset = read.key.offset
         while True:
@@ -318,16 +413,35 @@ class RemoteReads:
             upper = min(located.last_offset + 1, bound)
             if upper <= offset:
                 raise _NothingYet
-            wanted = ReadRange(offset, upper, read.max_bytes)
-            found = await self._pool.submit(partial(self._reader.batches, located.segment, wanted))
-            if len(found.data):
-                return located, found
+            block = await self._pool.submit(partial(self._reader.block, *self._wanted(read, located, offset, upper)))
+            if block.size_bytes:
+                return located, block
             offset = located.last_offset + 1
             if offset > bound:
                 raise _NothingYet
             if offset >= read.partition.log.local_log_start_offset:
-                return located, self._local_batches(read, offset, bound)
+                return located, block_of(self._local_batches(read, offset, bound))
             located = self._locations.locate(read.partition, offset)
+
+    def _wanted(self, read: RemoteRead, located: Located, offset: int, upper: int) -> tuple[RemoteSegment, ReadRange]:
+        segment, place = located.segment, read.place
+        position = place.position if place is not None and place.segment == segment.id.id else None
+        return segment, ReadRange(offset, upper, read.max_bytes, self._block_bytes(read), position)
+
+    def _prepare_next(self, read: RemoteRead, located: Located, block: RemoteBlock) -> None:
+        """Near the end of a segment, have the beginning of the next under way, once. That is nothing to fail by."""
+        segment, offset = located.segment, located.last_offset + 1
+        is_near = segment.size_bytes - block.next_position <= SOON_BYTES
+        if not is_near or offset >= read.partition.log.local_log_start_offset or self._prepared.get(segment.id.id):
+            return
+        self._prepared.put(segment.id.id, True, 1)
+        with_aborted = read.key.isolation is Isolation.LAST_STABLE
+        try:
+            following = self._locations.locate(read.partition, offset).segment
+            work = partial(self._reader.prepare, following, with_aborted=with_aborted)
+            self._pool.submit(work).add_done_callback(_forgive)
+        except (RemoteMetadataNotReady, SegmentMissing, PoolFull):
+            return
 
     def _local_batches(self, read: RemoteRead, offset: int, bound: int) -> RemoteBatches:
         """Compaction left nothing up to what is on this disk: so that is what comes next."""
@@ -336,14 +450,14 @@ class RemoteReads:
             raise _NothingYet
         return RemoteBatches(memoryview(found.data), found.next_offset, is_transactional=True)
 
-    async def _aborted(self, read: RemoteRead, located: Located, found: RemoteBatches) -> list[tuple[int, int]] | None:
+    async def _aborted(self, read: RemoteRead, located: Located, block: RemoteBlock) -> list[AbortedTxn] | None:
         """The markers may be in any later segment, in remote storage and then here, until one tells that all before
         it was decided."""
         if read.key.isolation is not Isolation.LAST_STABLE:
             return None
-        if not found.is_transactional:
+        if not any(part.is_transactional for part in block.parts):
             return []
-        offset, upper = read.key.offset, found.next_offset
+        offset, upper = read.key.offset, block.next_offset
         aborted: list[AbortedTxn] = []
         further: Located | None = located
         while further is not None:
@@ -353,9 +467,9 @@ class RemoteReads:
                 more, is_complete = await self._pool.submit(ask)
                 aborted = merged(aborted, more)
                 if is_complete:
-                    return _told(aborted)
+                    return aborted
             further = self._locations.with_aborted(read.partition, last_offset + 1)
-        return _told(merged(aborted, read.partition.log.aborted_transactions(offset, upper)))
+        return merged(aborted, read.partition.log.aborted_transactions(offset, upper))
 
     async def _pause(self, pause_ms: float) -> None:
         over: asyncio.Future[None] = self._loop.create_future()
@@ -367,32 +481,44 @@ class RemoteReads:
 
     # ---- results
 
-    def _keep(self, read: RemoteRead, result: RemoteResult) -> None:
-        size = len(result.data)
-        self.figures.bytes += size
-        read.partition.traffic.remote_fetch_bytes += size
+    def _keep(
+        self, read: RemoteRead, segment: RemoteSegment, block: RemoteBlock, aborted: list[AbortedTxn] | None
+    ) -> None:
+        """The first part is the result of the read, each further one that of a read that nobody has asked for yet."""
+        size_bytes, settings = block.size_bytes, self._settings()
+        self.figures.bytes += size_bytes
+        read.partition.traffic.remote_fetch_bytes += size_bytes
         self._end(read)
-        read.result, read.error = result, ErrorCode.NONE
-        self._kept[read.key] = read
-        self._kept_bytes += size
-        self._keep_for(read, self._settings().kept_ms)
-        while self._kept_bytes > self._settings().kept_bytes and len(self._kept) > 1:
-            self._drop(next(iter(self._kept.values())))
+        then = read.key._replace(offset=block.next_offset), Place(segment.id.id, block.next_position)
+        key, results = read.key, dict[ReadKey, RemoteRead]()
+        for part in block.parts:
+            if key == read.key or (key not in self._open and key not in self._kept):
+                each = results[key] = read if key == read.key else self._part_of(read, key)
+                each.result, each.error = _result(key.offset, part, aborted), ErrorCode.NONE
+                each.then = then
+            key = key._replace(offset=part.next_offset)
+        self._kept.put(results, block.held_bytes, settings.kept_ms, settings.kept_bytes)
         read.done.fire()
 
-    def _keep_for(self, read: RemoteRead, time_ms: int) -> None:
-        if read.deadline is not None:
-            read.deadline.cancel()
-        read.deadline = self._deadlines.after_ms(time_ms, partial(self._drop, read))
-
-    def _drop(self, read: RemoteRead) -> None:
-        if self._kept.get(read.key) is read:
-            del self._kept[read.key]
-            assert read.result is not None
-            self._kept_bytes -= len(read.result.data)
-        if read.deadline is not None:
-            read.deadline.cancel()
+    def _part_of(self, read: RemoteRead, key: ReadKey) -> RemoteRead:
+        part = RemoteRead(self, key, read.partition, read.max_bytes)
+        part.place = read.place
+        return part
 
 
-def _told(aborted: list[AbortedTxn]) -> list[tuple[int, int]]:
-    return [(txn.producer_id, txn.first_offset) for txn in aborted]
+def _result(offset: int, part: RemoteBatches, aborted: list[AbortedTxn] | None) -> RemoteResult:
+    """Of all who aborted, a reader of a part must be told of those with records in it, and of no transaction that ended
+    before: it would leave out what the same producer wrote next."""
+    if aborted is None:
+        return RemoteResult(part.data, None)
+    upper = part.next_offset
+    told = [
+        (txn.producer_id, txn.first_offset) for txn in aborted if txn.last_offset >= offset and txn.first_offset < upper
+    ]
+    return RemoteResult(part.data, told)
+
+
+def _forgive(done: "asyncio.Future[None]") -> None:
+    """Whoever reads there next meets the error, if it lasts."""
+    if not done.cancelled():
+        done.exception()

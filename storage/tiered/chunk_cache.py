@@ -3,8 +3,9 @@
 A chunk that is not on the shelf is downloaded by a thread of its own, which goes on when the reader has lost patience
 (`get.timeout.ms`, or the reader's own limit) and puts the chunk on the shelf: however slow the store is, the reader
 gets on when it comes back. Chunks that follow on each other come with one request, up to a bound. Readers that go
-through a segment in order have what follows fetched ahead of them (`prefetch.max.size`), less of it the more readers
-there are: what is fetched ahead of one must not push out what another is about to read.
+through a segment in order have what follows fetched ahead of them (`prefetch.max.size`), once more than half of that
+is missing, and less of it the more readers there are: what is fetched ahead of one must not push out what another is
+about to read.
 
 A chunk is, at any moment, on the shelf, on its way, or neither. It leaves "on its way" after it came to the shelf, so
 that whoever looks at both in this order (shelf last, under the lock) finds it, or starts the one download there is.
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 from protocol.primitives import Buffer
@@ -59,6 +61,10 @@ class ChunkReader(Protocol):
         """
         ...
 
+    def read_soon(self, source: ChunkSource, first: int) -> None:
+        """Somebody is about to read from byte `first` on. Does not wait."""
+        ...
+
     def forget(self, object_key: str) -> None:
         """Nobody will read the object any more, or it changes."""
         ...
@@ -74,6 +80,9 @@ class Uncached:
         for number, chunk in zip(numbers, source.download(numbers), strict=True):
             start, end = _wanted_part(source.index.chunk(number), first, last)
             yield memoryview(chunk)[start:end].toreadonly()
+
+    def read_soon(self, source: ChunkSource, first: int) -> None:
+        """There is no place to keep it until then."""
 
     def forget(self, object_key: str) -> None:
         """There is nothing to forget."""
@@ -150,6 +159,14 @@ class ChunkCache:
             stop = number + 1 if is_open_ended else numbers.stop
             yield memoryview(self._part(source, range(number, stop), start, end)).toreadonly()
 
+    def read_soon(self, source: ChunkSource, first: int) -> None:
+        """As much as is fetched ahead of a reader."""
+        index = source.index
+        number = first // index.chunk_size
+        with self._lock:
+            end = index.chunk(number).position + self._room_ahead(index.chunk_size)
+            self._fetch_ahead(source, range(number, min(-(-end // index.chunk_size), index.count)))
+
     def forget(self, object_key: str) -> None:
         with self._lock:
             self._read_last.pop(object_key)
@@ -209,17 +226,28 @@ class ChunkCache:
                 return
             last = min(end + self._room_ahead(index.chunk(number).size), index.file_size) - 1
             ahead = chunks_of(index, end, last) if end <= last else range(0)
-            while ahead:
-                run = self._run(source, ahead)
-                if run and self._start(source, run, is_ahead=True) is None:
-                    return
-                ahead = ahead[max(1, len(run)) :]
+            if 2 * self._count_here(source, ahead) < len(ahead):
+                self._fetch_ahead(source, ahead)
+
+    def _count_here(self, source: ChunkSource, numbers: range) -> int:
+        """How many of the first of these are here or on their way."""
+        keys = (ChunkKey(source.object_key, number) for number in numbers)
+        present = (key in self._on_the_way or key in self._shelf for key in keys)
+        return sum(takewhile(bool, present))
+
+    def _fetch_ahead(self, source: ChunkSource, numbers: range) -> None:
+        """What of these is missing, as far as the pool takes it, with as few requests as may be. Under the lock."""
+        while numbers:
+            run = self._run(source, numbers)
+            if run and self._start(source, run, is_ahead=True) is None:
+                return
+            numbers = numbers[max(1, len(run)) :]
 
     def _room_ahead(self, chunk_bytes: int) -> int:
         """Of one reader, among those that there are now."""
         if self._ahead_max_bytes is None:
             return self._prefetch_bytes
-        share = self._ahead_max_bytes // len(self._read_last)
+        share = self._ahead_max_bytes // max(1, len(self._read_last))
         return min(self._prefetch_bytes, share - share % chunk_bytes)
 
     def _run(self, source: ChunkSource, wanted: range) -> range:

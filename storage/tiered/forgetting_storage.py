@@ -23,6 +23,15 @@ class ForgettingStorage:
     def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
         return self._storage.read_index(segment, kind)
 
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        self._storage.read_soon(segment, first)
+
+    def discard(self, segment: RemoteSegment) -> None:
+        self._storage.discard(segment)
+
+    def location(self, segment: RemoteSegment) -> str:
+        return self._storage.location(segment)
+
     def delete_segment(self, segment: RemoteSegment) -> None:
         """The indexes go first: of a segment that is deleted in part they would be wrong."""
         self._cache.forget([segment.id.id])

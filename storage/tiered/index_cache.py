@@ -20,7 +20,7 @@ import struct
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import le
@@ -44,25 +44,26 @@ _NAME: Final = re.compile(r"(\d+)_([A-Za-z0-9_-]{22})\.(index|timeindex|txnindex
 
 
 class SegmentIndexes:
-    """The indexes of one segment, open for reading: `hold` closes them."""
+    """Indexes of one segment, those that were asked for, open for reading: `hold` closes them."""
 
-    def __init__(self, start_offset: int, files: Sequence[File]) -> None:
+    def __init__(self, start_offset: int, files: Mapping[IndexKind, File]) -> None:
         self._start_offset = start_offset
-        self._offsets, self._times, self._transactions = files
+        self._files = files
 
     def position_of(self, offset: int) -> int:
         """Where in the segment to start looking for `offset`."""
-        found = _floor(self._offsets, OFFSET_ENTRY, offset - self._start_offset)
+        found = _floor(self._files[IndexKind.OFFSET], OFFSET_ENTRY, offset - self._start_offset)
         return 0 if found is None else found[1]
 
     def offset_before(self, timestamp: int) -> int:
         """An offset before which no record is as young as `timestamp`."""
-        found = _floor(self._times, TIME_ENTRY, timestamp)
+        found = _floor(self._files[IndexKind.TIME], TIME_ENTRY, timestamp)
         return self._start_offset if found is None else self._start_offset + found[1]
 
     def aborted(self) -> list[AbortedTxn]:
         """The aborted transactions whose markers are in the segment, in the order of these."""
-        data = self._transactions.read(0, self._transactions.size())
+        file = self._files[IndexKind.TRANSACTION]
+        data = file.read(0, file.size())
         return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(data)]
 
 
@@ -88,8 +89,11 @@ class _Entry:
     size_bytes: int
     is_checked: bool
 
+    def path(self, kind: IndexKind) -> str:
+        return f"{self.stem}.{kind.value}"
+
     def paths(self) -> list[str]:
-        return [f"{self.stem}.{kind.value}" for kind in KINDS]
+        return [self.path(kind) for kind in KINDS]
 
 
 class IndexCache:
@@ -114,14 +118,14 @@ class IndexCache:
         return len(self._entries)
 
     @contextlib.contextmanager
-    def hold(self, segment: RemoteSegment) -> Iterator[SegmentIndexes]:
-        """The indexes of a segment, fetched if need be.
+    def hold(self, segment: RemoteSegment, *kinds: IndexKind) -> Iterator[SegmentIndexes]:
+        """The indexes of a segment, fetched if need be: `kinds` of them, or all.
 
         Raises RemoteResourceNotFound, RetriableRemoteStorageError (the local disk's failures too), RemoteStorageError,
         and CorruptRemoteData if what was fetched makes no sense.
         """
         try:
-            files = self._open(segment)
+            files = self._open(segment, kinds or KINDS)
         except OSError as error:
             raise RetriableRemoteStorageError(f"index cache of {segment.id}: {error}") from error
         try:
@@ -129,7 +133,7 @@ class IndexCache:
         except OSError as error:
             raise RetriableRemoteStorageError(f"index cache of {segment.id}: {error}") from error
         finally:
-            _close(files)
+            _close(files.values())
 
     def forget(self, segments: Iterable[Uuid]) -> None:
         """Drop the indexes of segments by their ids: they expired, or what is cached turned out to be wrong."""
@@ -146,15 +150,15 @@ class IndexCache:
 
     # ---- readers
 
-    def _open(self, segment: RemoteSegment) -> list[File]:
+    def _open(self, segment: RemoteSegment, kinds: Sequence[IndexKind]) -> dict[IndexKind, File]:
         self._load_once()
         while True:
-            files = self._open_cached(segment)
+            files = self._open_cached(segment, kinds)
             if files is not None:
                 return files
             self._fetch_once(segment)
 
-    def _open_cached(self, segment: RemoteSegment) -> list[File] | None:
+    def _open_cached(self, segment: RemoteSegment, kinds: Sequence[IndexKind]) -> dict[IndexKind, File] | None:
         """None if nothing, or nothing sound, is here. Opened under the lock, so that eviction comes before or after."""
         with self._lock:
             entry = self._entries.get(segment.id.id)
@@ -162,7 +166,7 @@ class IndexCache:
                 return None
             self._entries.move_to_end(segment.id.id)
             try:
-                files = self._open_all(entry)
+                files = self._open_files(entry, kinds if entry.is_checked else KINDS)
             except FileNotFoundError:  # somebody cleaned up by hand
                 self._take_out(segment.id.id)
                 return None
@@ -173,26 +177,27 @@ class IndexCache:
         self.hits += 1
         return files
 
-    def _is_sound(self, segment: RemoteSegment, files: Sequence[File]) -> bool:
+    def _is_sound(self, segment: RemoteSegment, files: Mapping[IndexKind, File]) -> bool:
         """Whether what an earlier life has left is this segment's; closes what is not.
 
         Without any offsets it may be what a crash has left of it, and costs less to fetch again than to do without.
         """
         is_sound = False
         try:
-            contents = [file.read(0, file.size()) for file in files]
+            contents = [files[kind].read(0, files[kind].size()) for kind in KINDS]
             is_sound = bool(contents[0]) and _are_sound(segment, contents)
         finally:
             if not is_sound:
-                _close(files)
+                _close(files.values())
         return is_sound
 
-    def _open_all(self, entry: _Entry) -> list[File]:
-        files: list[File] = []
+    def _open_files(self, entry: _Entry, kinds: Sequence[IndexKind]) -> dict[IndexKind, File]:
+        files: dict[IndexKind, File] = {}
         try:
-            files.extend(map(self._fs.open_existing, entry.paths()))
+            for kind in kinds:
+                files[kind] = self._fs.open_existing(entry.path(kind))
         except OSError:
-            _close(files)
+            _close(files.values())
             raise
         return files
 

@@ -70,6 +70,24 @@ class RemoteStorageManager(Protocol):
         """Raises RemoteResourceNotFound where the segment has no such index, and as `read_segment`."""
         ...
 
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        """A hint: somebody is about to read from position `first` on. What makes that faster may begin now.
+
+        May do nothing. Raises as `read_segment`.
+        """
+        ...
+
+    def discard(self, segment: RemoteSegment) -> None:
+        """Keep nothing of a segment at hand: what came of it was damaged. The next read asks the store.
+
+        Raises nothing.
+        """
+        ...
+
+    def location(self, segment: RemoteSegment) -> str:
+        """What an operator would look for in the store, for messages. Asks nobody, raises nothing."""
+        ...
+
     def delete_segment(self, segment: RemoteSegment) -> None:
         """Deletes all that was copied; what is gone already is success. Raises as `copy_segment`."""
         ...

@@ -19,13 +19,13 @@ from storage.index.transaction import ENTRY as TXN_ENTRY
 from storage.index.transaction import AbortedTxn
 from storage.offset_map import OffsetMap
 from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment, ScannedBatch
+from storage.tiered.batch_stream import BatchStream
 from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RemoteStorageError
 from storage.tiered.lineage import Lineage, encode_epochs
 from storage.tiered.producers import producers_before
 from storage.tiered.remote_compaction import Plan, Run
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager, SegmentFiles
 from storage.tiered.segment_chain import Link
-from storage.tiered.segment_reading import BatchStream
 
 DIRECTORY = "remote-log-compaction"
 """In the first log directory; emptied before each run."""

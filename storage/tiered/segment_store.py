@@ -8,6 +8,7 @@ Everything that comes back is checked against the sizes, tags and CRCs that the 
 segment is forgotten when it turns out wrong, so that the next attempt begins from the store.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -131,14 +132,33 @@ class ObjectSegmentStore:
 
     def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
         """By whole chunks. A `last` lets chunks that follow on each other come with one request."""
-        manifest, cipher = self._open(segment)
-        end = manifest.chunks.file_size - 1
+        log = self._log(segment)
+        end = log.index.file_size - 1
         last_byte = end if last is None else min(last, end)
         if first > last_byte:
             return iter(())
-        key = self._key(segment, ObjectSuffix.LOG)
-        log = StoredLog(self._store, self._keys, key, manifest, ChunkTransform(manifest.compression, cipher))
         return self._checked(segment, self._chunks.read(log, first, last_byte, is_open_ended=last is None))
+
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        """Loads the manifest; chunks come by themselves."""
+        log = self._log(segment)
+        if first < log.index.file_size:
+            self._chunks.read_soon(log, first)
+
+    def discard(self, segment: RemoteSegment) -> None:
+        with contextlib.suppress(RemoteStorageError):  # of what has no name there is nothing
+            self._forget(segment)
+
+    def location(self, segment: RemoteSegment) -> str:
+        try:
+            return self._keys.shown(self._key(segment, ObjectSuffix.LOG))
+        except RemoteStorageError as error:
+            return str(error)
+
+    def _log(self, segment: RemoteSegment) -> StoredLog:
+        manifest, cipher = self._open(segment)
+        key = self._key(segment, ObjectSuffix.LOG)
+        return StoredLog(self._store, self._keys, key, manifest, ChunkTransform(manifest.compression, cipher))
 
     def _checked(self, segment: RemoteSegment, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
         try:

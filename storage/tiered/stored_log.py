@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 
 from protocol.primitives import Buffer
 from protocol.records.compiled import crc32c
@@ -44,24 +45,38 @@ class StoredLog:
             raise CorruptRemoteData(f"chunk {number} of {key} is not what was stored: its CRC is another")
 
 
-def cut(pieces: Iterator[bytes], sizes: Iterable[int]) -> Iterator[bytes]:
+def cut(pieces: Iterator[bytes], sizes: Iterable[int]) -> Iterator[Buffer]:
     """`pieces` cut anew, into pieces of `sizes`; one that is of the right size already is not copied.
 
     Raises CorruptRemoteData where there are too few bytes, or too many.
     """
     rest: bytes | memoryview = b""
     for size in sizes:
-        parts: list[bytes | memoryview] = []
-        missing = size
-        while missing:
-            rest = rest or _next(pieces, missing)
-            part = rest if len(rest) <= missing else memoryview(rest)[:missing]
-            rest = memoryview(rest)[len(part) :]
-            parts.append(part)
-            missing -= len(part)
-        yield parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
+        rest = rest or (_next(pieces, size) if size else b"")
+        if len(rest) == size and isinstance(rest, bytes):
+            whole, rest = rest, b""
+            yield whole
+        else:
+            data, rest = _gathered(rest, pieces, size)
+            yield data
     if rest or any(pieces):
         raise CorruptRemoteData("more bytes came than were asked for")
+
+
+def _gathered(rest: bytes | memoryview, pieces: Iterator[bytes], size: int) -> tuple[bytes, memoryview]:
+    """So many bytes, and what is left of the last piece. A piece is let go of when it is copied, for the next to take
+    its memory: large memory that is new costs more than what is copied into it.
+    """
+    gathered = BytesIO()
+    missing = size
+    while True:
+        part = memoryview(rest)[:missing]
+        gathered.write(part)
+        missing -= len(part)
+        rest = memoryview(rest)[len(part) :]
+        if not missing:
+            return gathered.getvalue(), rest
+        rest = _next(pieces, missing)
 
 
 def _next(pieces: Iterator[bytes], missing: int) -> bytes:

@@ -57,6 +57,15 @@ class MemoryRemoteStorage:
             raise RemoteResourceNotFound(f"{segment.id} has no {kind.value}")
         return found
 
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        """Everything is at hand."""
+
+    def discard(self, segment: RemoteSegment) -> None:
+        """There is nothing else to read it from."""
+
+    def location(self, segment: RemoteSegment) -> str:
+        return str(segment.id)
+
     def delete_segment(self, segment: RemoteSegment) -> None:
         self._note(f"delete {segment.id}")
         self.segments.pop(segment.id.id, None)

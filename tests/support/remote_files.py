@@ -87,6 +87,15 @@ class RemoteFiles:
         except KeyError:
             raise RemoteResourceNotFound(f"{segment.id} {kind}") from None
 
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        """Everything is at hand."""
+
+    def discard(self, segment: RemoteSegment) -> None:
+        """There is nothing else to read it from."""
+
+    def location(self, segment: RemoteSegment) -> str:
+        return str(segment.id)
+
     def delete_segment(self, segment: RemoteSegment) -> None:
         self.logs.pop(segment.id.id, None)
         for kind in IndexKind:

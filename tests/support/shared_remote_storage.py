@@ -7,6 +7,7 @@ so that orphans can be told.
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeVar
 
 from protocol.primitives import Uuid
@@ -65,6 +66,15 @@ class SharedRemoteStorage:
             raise RemoteResourceNotFound(f"{segment.id} has no {kind.value}")
         return content
 
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        """Everything is at hand."""
+
+    def discard(self, segment: RemoteSegment) -> None:
+        """There is nothing else to read it from."""
+
+    def location(self, segment: RemoteSegment) -> str:
+        return str(segment.id)
+
     def delete_segment(self, segment: RemoteSegment) -> None:
         fault = self._begin("delete", segment)
         self.stored.pop(segment.id.id, None)
@@ -104,13 +114,15 @@ def _indexes(files: SegmentFiles) -> dict[IndexKind, bytes]:
 
 
 class DelayedPool:
-    """A WorkPool on the running loop: work is done whole when its time is over, `delay_s()` after it was submitted.
+    """A WorkPool on the running loop: work is done whole when its time is over, `delay_s()` after it was submitted, and
+    is heard of `answer_s()` later.
 
-    Once it `is_dead`, as the process that it was of, nothing more is done.
+    Once it `is_dead`, as the process that it was of, nothing more is done, nor heard of.
     """
 
-    def __init__(self, delay_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, delay_s: Callable[[], float] = lambda: 0.0, answer_s: Callable[[], float] = lambda: 0.0) -> None:
         self._delay_s = delay_s
+        self._answer_s = answer_s
         self.submitted = 0
         self.is_dead = False
 
@@ -125,9 +137,18 @@ class DelayedPool:
             try:
                 result = work()
             except Exception as error:  # noqa: BLE001  it is the submitter's, whatever it is
-                future.set_exception(error)
+                settle = partial(future.set_exception, error)
             else:
-                future.set_result(result)
+                settle = partial(future.set_result, result)
+            late_s = self._answer_s()
+            if late_s:
+                loop.call_later(late_s, answer, settle)
+            else:
+                answer(settle)
+
+        def answer(settle: Callable[[], None]) -> None:
+            if not (self.is_dead or future.cancelled()):
+                settle()
 
         loop.call_later(self._delay_s(), run)
         return future

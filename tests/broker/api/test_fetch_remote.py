@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from broker.runtime.remote_reads import RemoteReadSettings
 from protocol.errors import ErrorCode
 from storage.tiered.errors import (
-    CorruptRemoteData,
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
@@ -399,7 +399,6 @@ class TestFailures:
         [
             RetriableRemoteStorageError("down"),
             RemoteStorageError("no"),
-            CorruptRemoteData("bits"),
             RemoteResourceNotFound("gone"),
             ZeroDivisionError("a plugin"),
         ],
@@ -422,6 +421,49 @@ class TestFailures:
             if only(answer).records:
                 break
         assert offsets(only(answer)) == [0, 1]
+
+    def test_what_is_damaged_in_the_store_is_told_as_such(
+        self, plane: TieredPlane, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (segment, *_) = plane.make_remote(2)
+        plane.storage.logs[segment.id.id] = b"!" * segment.size_bytes
+        for _ in range(3):
+            answer = plane.fetch(at(0))
+            plane.settle(500)
+            assert only(answer).error_code == ErrorCode.CORRUPT_MESSAGE
+        (line,) = (record for record in caplog.records if record.name == "broker.remote_reads")
+        assert line.levelname == "ERROR"
+        assert str(segment.id) in str(vars(line)["fields"]["reason"])
+
+    def test_an_outage_is_one_warning_and_its_end_one_line(
+        self, plane: TieredPlane, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", "broker.remote_reads")
+        plane.make_remote(*[1] * 8)
+        plane.storage.failures, plane.storage.is_down = [RetriableRemoteStorageError("down")], True
+        for offset in (*range(8), *range(8)):
+            plane.fetch(at(offset))
+            plane.settle(500)
+        plane.storage.is_down, plane.storage.failures = False, []
+        for offset in range(8):
+            plane.settle(2000)
+            plane.fetch(at(offset))
+            plane.settle(1000)
+        lines = [record for record in caplog.records if record.name == "broker.remote_reads"]
+        assert [(line.levelname, line.getMessage()) for line in lines] == [
+            ("WARNING", "Remote storage cannot be read now"),
+            ("INFO", "Remote storage can be read again"),
+        ]
+
+    def test_what_an_operator_has_to_see_to_is_an_error(
+        self, plane: TieredPlane, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        plane.make_remote(2)
+        plane.storage.failures, plane.storage.is_down = [RemoteStorageError("access denied")], True
+        plane.fetch(at(0))
+        plane.settle(5000)
+        (line,) = (record for record in caplog.records if record.name == "broker.remote_reads")
+        assert line.levelname == "ERROR"
 
     def test_a_failure_that_passes_is_not_told(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
@@ -525,6 +567,90 @@ class TestSessions:
         assert offsets(only(answer)) == [0, 1]
 
 
+class TestReadersInOrder:
+    def test_what_follows_is_read_before_it_is_asked_for(self, plane: TieredPlane) -> None:
+        plane.make_remote(8)
+        size = len(batch(b"0"))
+        found = [offsets(only(plane.fetch(at(offset, max_bytes=2 * size)))) for offset in (0, 2)]
+        plane.settle()
+        plane.pool.is_held = True
+        found.append(offsets(only(plane.fetch(at(4, max_bytes=2 * size)))))
+        assert found == [[0, 1], [2, 3], [4, 5]]
+        assert plane.pool.waiting == 1
+
+    def test_a_block_is_read_once_for_many_requests(self, plane: TieredPlane) -> None:
+        plane.storage.piece_bytes = 1_000_000
+        plane.make_remote(10)
+        size = len(batch(b"0"))
+        found: list[int] = []
+        for offset in range(0, 10, 2):
+            found += offsets(only(plane.fetch(at(offset, max_bytes=2 * size))))
+        assert found == list(range(10))
+        assert plane.reads.figures.requests == 2
+        assert plane.reads.figures.bytes == 10 * size
+
+    def test_who_jumps_about_has_nothing_read_ahead(self, plane: TieredPlane) -> None:
+        plane.make_remote(8)
+        for offset in (6, 0, 4, 2):
+            only(plane.fetch(at(offset, max_bytes=len(batch(b"0")))))
+        assert plane.reads.figures.requests == 4
+
+    def test_nothing_is_read_ahead_without_room_or_with_a_quota(self, plane: TieredPlane) -> None:
+        size = len(batch(b"0"))
+        plane.make_remote(8)
+        for settings in (RemoteReadSettings(kept_bytes=1000), RemoteReadSettings(bytes_per_second=10**9)):
+            plane.read_settings = settings
+            before = plane.reads.figures.requests
+            for offset in range(6):
+                only(plane.fetch(at(offset, max_bytes=size)))
+            assert plane.reads.figures.requests == before + 6
+            plane.settle(31_000)
+
+    def test_an_ahead_read_that_fails_is_forgotten(self, plane: TieredPlane) -> None:
+        plane.make_remote(8)
+        size = len(batch(b"0"))
+        only(plane.fetch(at(0, max_bytes=2 * size)))
+        plane.pool.is_held = True
+        answer = plane.fetch(at(2, max_bytes=2 * size))
+        plane.pool.run_all()
+        plane.settle()
+        assert offsets(only(answer)) == [2, 3]
+        plane.storage.failures, plane.storage.is_down = [RetriableRemoteStorageError("down")], True
+        plane.pool.release()
+        plane.settle(60_000)
+        assert (plane.reads.open_count, plane.reads.figures.errors) == (0, 1)
+        plane.storage.is_down, plane.storage.failures = False, []
+        assert offsets(only(plane.fetch(at(4, max_bytes=2 * size)))) == [4, 5]
+
+    def test_the_next_segment_is_made_ready_once(self, plane: TieredPlane) -> None:
+        plane.make_remote(4, 4)
+        soon: list[int] = []
+        plane.storage.read_soon = lambda segment, first: soon.append(segment.start_offset)  # type: ignore[method-assign]  # a spy
+        for offset in range(4):
+            only(plane.fetch(at(offset, max_bytes=len(batch(b"0")))))
+        assert soon == [4]
+
+    def test_transactions_that_ended_before_a_part_are_not_told_with_it(self, plane: TieredPlane) -> None:
+        """The same producer goes on, and commits: a client told of the first transaction would leave that out."""
+        plane.storage.piece_bytes = 1_000_000
+        plane.fill(1)
+        plane.transact(7)
+        plane.end_transaction(7)
+        plane.transact(7, sequence=1)
+        plane.end_transaction(7, commits=True)
+        plane.transact(8)
+        plane.end_transaction(8)
+        plane.roll()
+        plane.tier()
+        plane.drop_local(7)
+        told = []
+        for offset in range(7):
+            aborted = only(plane.fetch(at(offset, max_bytes=1), committed=True)).aborted_transactions or []
+            told.append([(each.producer_id, each.first_offset) for each in aborted])
+        first, second = [(7, 1)], [(8, 5)]
+        assert told == [[], first, first, [], [], second, second]
+
+
 class TestCommittedReaders:
     def test_the_marker_is_two_remote_segments_on(self, plane: TieredPlane) -> None:
         plane.transact(7)  # 0
@@ -574,7 +700,7 @@ class TestCommittedReaders:
         plane.drop_local(4)
         entry = only(plane.fetch(at(0), committed=True))
         assert entry.aborted_transactions == []
-        assert plane.storage.asked == [("index", 0), ("timeindex", 0), ("log", 0)]
+        assert plane.storage.asked == [("log", 0)]
 
     def test_committed_transactions_are_not_listed(self, plane: TieredPlane) -> None:
         plane.transact(7)

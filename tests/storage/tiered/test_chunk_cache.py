@@ -218,10 +218,24 @@ def test_readers_in_order_have_what_follows_fetched_ahead() -> None:
     pool.run_ahead()
     assert source.requests == [range(1), range(1, 4)]
     read(chunks, source, 5, 14)
+    assert pool.ahead == []
+    read(chunks, source, 15, 24)
     pool.run_ahead()
-    assert source.requests[2:] == [range(4, 5)]
-    read(chunks, source, 0, 49)
+    assert source.requests[2:] == [range(4, 6)]
+    read(chunks, source, 0, 59)
     assert source.requests[3:] == []
+
+
+def test_who_is_about_to_read_finds_it_here() -> None:
+    pool = HeldPool()
+    chunks, source = cache(pool, prefetch_bytes=25), Source()
+    chunks.read_soon(source, 15)
+    pool.run_ahead()
+    chunks.read_soon(source, 15)
+    assert pool.ahead == []
+    assert source.requests == [range(1, 4)]
+    assert read(chunks, source, 15, 39) == CONTENT[15:40]
+    assert source.requests == [range(1, 4)]
 
 
 def test_readers_that_jump_about_have_nothing_fetched_ahead() -> None:

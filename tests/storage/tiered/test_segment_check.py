@@ -54,6 +54,15 @@ class Storage:
             raise RemoteResourceNotFound(f"there is no {kind.value}")
         return self.indexes[kind]
 
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        raise AssertionError("a check reads everything itself")
+
+    def discard(self, segment: RemoteSegment) -> None:
+        raise AssertionError("a check keeps nothing")
+
+    def location(self, segment: RemoteSegment) -> str:
+        return str(segment.id)
+
     def delete_segment(self, segment: RemoteSegment) -> None:
         raise AssertionError("a check deletes nothing")
 

@@ -1,12 +1,16 @@
 """Reading records out of remote segments (`storage.tiered.segment_reading`)."""
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
+from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers, patch
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, end_transaction_marker
+from storage.files import write_file
+from storage.index.offset import ENTRY as OFFSET_ENTRY
 from storage.index.transaction import AbortedTxn
 from storage.segment import FoundTimestamp
 from storage.tiered.errors import (
@@ -17,7 +21,7 @@ from storage.tiered.errors import (
 from storage.tiered.index_cache import IndexCache
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment
-from storage.tiered.segment_reading import ReadRange, RemoteBatches, SegmentReader, whole_batches
+from storage.tiered.segment_reading import ReadRange, RemoteBatches, RemoteBlock, SegmentReader, whole_batches
 from tests.storage.tiered.segments import PARTITION
 from tests.support.memory_files import MemoryFileSystem, checked
 from tests.support.remote_files import RemoteFiles
@@ -38,10 +42,30 @@ def batch(base: int, records: int = 2, *, timestamp: int = 0, size: int = 10, co
     )
 
 
-class Stage:
+class CachingFiles(RemoteFiles):
+    """What is `at_hand` of a segment is given, until it is discarded."""
+
     def __init__(self) -> None:
-        self.storage = RemoteFiles()
-        self.cache = IndexCache(checked(MemoryFileSystem()), "/cache", self.storage, 1_000_000)
+        super().__init__()
+        self.at_hand: dict[Uuid, bytes] = {}
+
+    def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
+        pieces = super().read_segment(segment, first, last)
+        at_hand = self.at_hand.get(segment.id.id)
+        return pieces if at_hand is None else iter([memoryview(at_hand)[first:]])
+
+    def discard(self, segment: RemoteSegment) -> None:
+        self.at_hand.pop(segment.id.id, None)
+
+    def location(self, segment: RemoteSegment) -> str:
+        return f"bucket/object-{segment.start_offset}"
+
+
+class Stage:
+    def __init__(self, storage: RemoteFiles | None = None) -> None:
+        self.storage = storage or RemoteFiles()
+        self.fs = checked(MemoryFileSystem())
+        self.cache = IndexCache(self.fs, "/cache", self.storage, 1_000_000)
         self.reader = SegmentReader(self.storage, self.cache)
         self.segment = self.put(*(batch(base, timestamp=100 * base) for base in (10, 12, 14, 16)), end=17)
 
@@ -156,6 +180,60 @@ class TestBatches:
             assert bases(stage.read(wanted, upper=upper, max_bytes=limit)) == expected
 
 
+class TestBlocks:
+    """What readers in order are given."""
+
+    def block(self, stage: Stage, offset: int, parts_of: int, **wanted: int) -> RemoteBlock:
+        size = parts_of * len(stage.batches[0])
+        return stage.reader.block(stage.segment, ReadRange(offset, END, size, 1_000_000, **wanted))
+
+    def test_parts_of_what_lies_at_hand_without_a_copy(self, stage: Stage) -> None:
+        stage.storage.piece_bytes = 1_000_000
+        block = self.block(stage, 10, 2)
+        assert [(bases(part), part.next_offset) for part in block.parts] == [([10, 12], 14), ([14, 16], 18)]
+        log = stage.storage.logs[stage.segment.id.id]
+        assert all(part.data.obj is log for part in block.parts)
+        assert (block.next_offset, block.next_position, block.held_bytes) == (18, len(log), len(log))
+
+    def test_little_of_much_memory_is_copied(self, stage: Stage) -> None:
+        stage.storage.piece_bytes = 1_000_000
+        block = self.block(stage, 16, 1)
+        assert bases(block.parts[0]) == [16]
+        size = len(stage.batches[0])
+        assert (len(block.parts), block.held_bytes, block.next_position) == (1, size, 4 * size)
+
+    def test_what_lies_across_pieces_is_copied(self, stage: Stage) -> None:
+        stage.storage.piece_bytes = len(stage.batches[0]) + 5
+        block = self.block(stage, 10, 2)
+        assert [bases(part) for part in block.parts] == [[10, 12]]
+        assert block.next_position == 2 * len(stage.batches[0])
+
+    def test_who_knows_the_position_needs_no_index(self, stage: Stage) -> None:
+        block = self.block(stage, 10, 2)
+        block = self.block(stage, block.next_offset, 2, position=block.next_position)
+        assert bases(block.parts[0]) == [14, 16]
+        assert {what for what, _ in stage.storage.asked} == {"log"}
+
+    def test_a_position_that_is_wrong_is_damage_and_is_not_trusted_twice(self, stage: Stage) -> None:
+        assert bases(self.block(stage, 14, 2, position=3).parts[0]) == [14, 16]
+
+    def test_the_upper_offset_and_damage_end_a_block(self, stage: Stage) -> None:
+        stage.storage.piece_bytes = 1_000_000
+        log = stage.storage.logs[stage.segment.id.id]
+        stage.storage.logs[stage.segment.id.id] = log[:-1] + b"!"
+        assert [bases(part) for part in self.block(stage, 10, 1).parts] == [[10], [12], [14]]
+        size = len(stage.batches[0])
+        block = stage.reader.block(stage.segment, ReadRange(10, 14, size, 1_000_000))
+        assert ([bases(part) for part in block.parts], block.next_position) == ([[10], [12]], 2 * size)
+
+    def test_what_is_read_soon_is_under_way(self, stage: Stage) -> None:
+        segment = stage.put(batch(10), end=11, aborted=(AbortedTxn(1, 10, 11, 12),))
+        for with_aborted, asked in ((False, []), (True, ["txnindex"])):
+            stage.storage.asked.clear()
+            stage.reader.prepare(segment, with_aborted=with_aborted)
+            assert [what for what, _ in stage.storage.asked if what == "txnindex"] == asked
+
+
 class TestDamage:
     def test_a_wrong_checksum_never_leaves(self, stage: Stage) -> None:
         log = bytearray(stage.storage.logs[stage.segment.id.id])
@@ -186,6 +264,33 @@ class TestDamage:
             stage.read(13)
         stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = good
         assert bases(stage.read(13)) == [12, 14, 16]
+
+    def test_an_index_that_leads_too_far_is_fetched_again(self, stage: Stage) -> None:
+        """Nothing else would tell that records are left out."""
+        stage.read(13)
+        (path,) = (path for path in map("/cache/".__add__, stage.fs.list("/cache")) if path.endswith(".index"))
+        size = len(stage.batches[0])
+        write_file(stage.fs, path, OFFSET_ENTRY.pack(1, 2 * size), sync=False)
+        stage.storage.asked.clear()
+        assert bases(stage.read(13)) == [12, 14, 16]
+        assert ("index", 10) in stage.storage.asked
+
+    def test_what_is_damaged_at_hand_is_asked_of_the_store_once_more(self) -> None:
+        storage = CachingFiles()
+        stage = Stage(storage)
+        good = stage.storage.logs[stage.segment.id.id]
+        for bad in (good[:-1] + b"!", good[:8] + b"!!!!" + good[12:], good[:30]):
+            storage.at_hand[stage.segment.id.id] = bad
+            assert bases(stage.read(16)) == [16]
+            assert bases(stage.read(10)) == [10, 12, 14, 16]
+
+    def test_what_is_damaged_in_the_store_is_asked_for_twice_and_named(self) -> None:
+        storage = CachingFiles()
+        stage = Stage(storage)
+        storage.logs[stage.segment.id.id] = storage.logs[stage.segment.id.id][:-1] + b"!"
+        with pytest.raises(CorruptRemoteData, match=r"^bucket/object-10 is damaged: .*a checksum does not match"):
+            stage.read(16)
+        assert storage.asked.count(("log", 10)) == 2
 
     def test_failures_pass_through(self, stage: Stage) -> None:
         stage.read(10)

@@ -10,7 +10,10 @@ from protocol.records.batch import BatchHeader, pack_batch
 from protocol.records.compression import Codec
 from storage.files import write_file
 from storage.tiered.byte_rate import ByteRate
+from storage.tiered.chunk_cache import ChunkCache
+from storage.tiered.chunk_shelf import DiskShelf
 from storage.tiered.custom_metadata import CustomField, decode_custom_metadata
+from storage.tiered.download_pool import DownloadPool
 from storage.tiered.errors import (
     CorruptRemoteData,
     RemoteResourceNotFound,
@@ -20,9 +23,10 @@ from storage.tiered.errors import (
 from storage.tiered.manifest import decode_manifest
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.settings import parse_settings
 from tests.storage.tiered.key_pairs import data_keys
 from tests.storage.tiered.remote_storage_contract import LOG, RemoteStorageContract, copied, read_all
-from tests.storage.tiered.segment_stores import BOTH, COMPRESSED, ENCRYPTED, PLAIN, segment_store
+from tests.storage.tiered.segment_stores import BOTH, COMPRESSED, ENCRYPTED, PLAIN, chunk_cache, segment_store
 from tests.storage.tiered.segments import Contents, segment, write_files
 from tests.support.memory_files import MemoryFileSystem
 from tests.support.memory_object_store import MemoryObjectStore, StoreCall
@@ -318,6 +322,36 @@ def test_what_turned_out_wrong_is_not_kept(store: MemoryObjectStore) -> None:
         read_all(storage, remote)
     store.replace(LOG_KEY, whole)
     assert read_all(storage, remote) == LOG
+
+
+def test_what_is_discarded_is_asked_of_the_store(store: MemoryObjectStore) -> None:
+    """As when the disk of a cache gives back something else, which nothing here can know."""
+    fs = MemoryFileSystem()
+    shelf = DiskShelf(fs, "/chunks", parse_settings({}).settings.chunk_cache.limits, lambda: 0)
+    chunks = ChunkCache(shelf, DownloadPool(threads=2, max_waiting=10, idle_seconds=0.1), wait_ms=10_000)
+    storage = segment_store(store, chunks=chunks)
+    remote = copied(storage, Contents(LOG))
+    assert read_all(storage, remote) == LOG
+    for name in fs.list("/chunks/cache"):
+        write_file(fs, f"/chunks/cache/{name}", bytes(fs.size(f"/chunks/cache/{name}")), sync=False)
+    assert read_all(storage, remote) == bytes(len(LOG))
+    storage.discard(remote)
+    assert read_all(storage, remote) == LOG
+
+
+def test_segments_are_called_what_they_are_called_in_the_store(store: MemoryObjectStore) -> None:
+    storage = segment_store(store)
+    assert storage.location(copied(storage, Contents(LOG))) == LOG_KEY
+
+
+def test_what_is_read_soon_is_fetched_by_then(store: MemoryObjectStore) -> None:
+    storage = segment_store(store, chunks=chunk_cache(prefetch_bytes=len(LOG)))
+    remote = copied(storage, Contents(LOG))
+    storage.read_soon(remote, len(LOG))
+    storage.read_soon(remote, 0)
+    before = len(store.calls)
+    assert read_all(storage, remote) == LOG
+    assert [call for call in store.calls[before:] if call.key == MANIFEST_KEY] == []
 
 
 def test_a_node_that_knows_an_earlier_copy_finds_its_way_to_the_later_one(store: MemoryObjectStore) -> None:
