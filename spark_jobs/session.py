@@ -5,6 +5,7 @@ What is set here is what the jobs need to be right or bearable; where they run, 
 has: `pip install 'ottla[spark]'` in their image, or in the environment that `PYSPARK_PYTHON` names.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -60,6 +61,7 @@ def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkS
     Workers run the interpreter that runs this, unless the environment names another.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails in a callback is raised where it was waited for
     builder = SparkSession.builder.appName(name)
     submitted = _submitted()
     for key, value in {**_SETTINGS, **(settings or {})}.items():

@@ -1,0 +1,144 @@
+"""`python -m spark_jobs.metadata_snapshots`, and what `spark-submit` is given: options, signals, exit codes.
+
+0 is success, 1 a failure told in one sentence on stderr, 2 wrong usage.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from broker.cli.failure import CommandFailed
+from broker.cli.session import read_properties
+from spark_jobs.metadata_snapshots.schedule import MIN_BYTES, MIN_CHANGED_RATIO, Schedule
+from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="Any brokers of the cluster.")
+@click.option("--out", required=True, metavar="URI", help="Where snapshots go: a directory, file://, s3:// or s3a://.")
+@click.option("--checkpoint", metavar="URI", help="Where Spark keeps its offsets, any path that Spark can write to.")
+@click.option("--once", is_flag=True, help="Write one snapshot, at the high watermark as it is now, and end.")
+@click.option("--at", type=click.IntRange(1), metavar="OFFSET", help="Write the snapshot that ends there, and end.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Write a snapshot so often, if there is news, in place of KIP-630's conditions.",
+)
+@click.option("--tables", metavar="URI", help="Where the history goes, as Parquet.")
+@click.option("--client-config", metavar="FILE", type=click.Path(), help="Properties of the client.")
+@click.option(
+    "--min-changed-ratio",
+    type=click.FloatRange(0, 1),
+    default=MIN_CHANGED_RATIO,
+    show_default=True,
+    help="metadata.snapshot.min.changed_records.ratio of this job.",
+)
+@click.option(
+    "--min-bytes",
+    type=click.IntRange(1),
+    default=MIN_BYTES,
+    show_default=True,
+    help="metadata.log.max.record.bytes.between.snapshots of this job.",
+)
+@click.option(
+    "--trigger",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Begin micro-batches so far apart at least; 0 is as soon as there is news.",
+)
+@click.option("--max-rows", type=click.IntRange(1), metavar="ROWS", help="Take no more into one micro-batch.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Remove all but the newest snapshots. [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="Print each snapshot's manifest instead of text.")
+def metadata_snapshots(
+    bootstrap_server: str,
+    out: str,
+    checkpoint: str | None,
+    once: bool,
+    at: int | None,
+    interval: float | None,
+    tables: str | None,
+    client_config: str | None,
+    min_changed_ratio: float,
+    min_bytes: int,
+    trigger: float,
+    max_rows: int | None,
+    keep: int | None,
+    as_json: bool,
+) -> None:
+    """Fold the metadata log of a cluster into snapshots, byte for byte those that its nodes write (KIP-630).
+
+    Without --once or --at it goes on until it is told to stop (SIGTERM, Ctrl-C), and when started again goes on from
+    there. One such job for one --out; --at may run beside it.
+    """
+    if once + (at is not None) + (interval is not None) > 1:
+        raise click.UsageError("--once, --at and --interval exclude each other.")
+    if tables is not None:
+        raise CommandFailed("--tables has not landed yet: this version writes snapshots alone.")
+    place = _place(out)
+    properties = read_properties(client_config)
+    if (reason := _without_spark()) is not None:
+        raise CommandFailed(reason)
+
+    from spark_jobs.metadata_snapshots.job import JobSettings
+    from spark_jobs.metadata_snapshots.running import Mode, run_job
+
+    settings = JobSettings(
+        bootstrap=bootstrap_server,
+        out=place,
+        client=properties,
+        checkpoint=checkpoint if at is None else None,  # that of a tail means nothing to it
+        trigger_s=trigger,
+        max_rows=max_rows,
+        keep=keep,
+    )
+    by_conditions = Schedule.by_conditions(min_changed_ratio, min_bytes)
+    schedule = by_conditions if interval is None else Schedule.by_time(interval)
+    run_job(settings, Mode(once, at, schedule), as_json=as_json)
+
+
+def _place(out: str) -> StoreUri:
+    """A directory by its full name, for executors may stand elsewhere. Raises CommandFailed."""
+    try:
+        place = parse_store_uri(out)
+    except StoreUriError as error:
+        raise CommandFailed(f"--out: {error}.") from error
+    return replace(place, directory=str(Path(place.directory).resolve())) if place.directory else place
+
+
+def _without_spark() -> str | None:
+    """Why there is no Spark here; imported late, so that --help and mistakes are answered at once."""
+    try:
+        from spark_jobs.session import unavailable_reason
+    except ImportError as error:
+        return f"{error.name} is not installed: pip install 'ottla[spark]'."
+    return unavailable_reason()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        metadata_snapshots.main(list(arguments), prog_name="metadata_snapshots", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        click.echo(f"Error: {error.format_message()}", err=True)
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,43 @@
+"""The seam to the tables: what changed in each step of the fold, for whoever keeps it.
+
+A sink is given to `Job`, and pickled to the executors. Nothing here writes anything.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_jobs.metadata.registry import RegistryChange
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets that a step folded: from `start` to before `end`, the last of them in `epoch`."""
+
+    start: int
+    end: int
+    epoch: int
+
+
+class ChangeSink(Protocol):
+    """May be pickled. Every call may come again with the same span, also after a crash, and must then leave the same
+    behind as one: what it writes goes by the span's offsets and replaces what is there.
+    """
+
+    def begin(self, end: int) -> None:
+        """In the driver, before the first step: the state ends at `end`, and what was written above it is void."""
+        ...
+
+    def section(self, span: Span, section: int, changes: pa.Table) -> None:
+        """In an executor: the changes of topics and partitions in a section, as SECTION_CHANGES; perhaps none."""
+        ...
+
+    def registry(self, span: Span, changes: Sequence[RegistryChange]) -> None:
+        """In an executor: the changes of everything else."""
+        ...
+
+    def finish(self, span: Span) -> None:
+        """In the driver: all executors have given theirs; the commit of the step follows."""
+        ...

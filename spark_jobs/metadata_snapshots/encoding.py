@@ -1,0 +1,90 @@
+"""A snapshot out of the state: sections are encoded in executors, each into a file of its own, and put together by the
+driver, through which the finished batches only pass.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.primitives import Buffer
+from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS
+from spark_jobs.metadata.registry import Registry
+from spark_jobs.metadata.snapshot_file import (
+    EncodeContext,
+    EncodedRegistry,
+    EncodedSection,
+    assemble,
+    encode_registry,
+    encode_section,
+)
+from spark_jobs.metadata.summary import control_from_bytes
+from spark_jobs.metadata_snapshots.state_store import StateStore
+
+ENCODED: Final = "encoded/"
+_OPENING: Final = "opening"
+_BEFORE: Final = "before"
+_AFTER: Final = "after"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """Of the state whose `files` these are, at `end`. May be pickled. Raises as the store does."""
+
+    store: StateStore
+    files: Mapping[int, str]
+    end: int
+    context: EncodeContext
+    control: bytes
+
+    @property
+    def _root(self) -> str:
+        return self.store.branch + ENCODED
+
+    @property
+    def directory(self) -> str:
+        return f"{self._root}{self.end:020d}-{self.context.epoch:010d}/"
+
+    @property
+    def sections(self) -> list[int]:
+        """What there is to encode: the registry even if nothing was ever in it, for it opens the snapshot."""
+        return sorted({*self.files, REGISTRY})
+
+    def encode(self, section: int) -> int:
+        """In an executor. Returns the section."""
+        if section == REGISTRY:
+            self._encode_registry()
+        else:
+            encoded = encode_section(section, self.store.read_section(self.files[section]), self.context)
+            self.store.put(self._name(f"{section:02d}"), [encoded.batches])
+        return section
+
+    def _encode_registry(self) -> None:
+        file = self.files.get(REGISTRY)
+        registry = Registry() if file is None else Registry.from_bytes(self.store.read(file))
+        encoded = encode_registry(registry, control_from_bytes(self.control), self.context)
+        self.store.put(self._name(_OPENING), [encoded.opening])
+        self.store.put(self._name(_BEFORE), [encoded.before.batches])
+        self.store.put(self._name(_AFTER), [encoded.after.batches])
+
+    def pieces(self) -> Iterator[Buffer]:
+        """In the driver, once all sections are encoded: the bytes of the snapshot, a section in memory at a time."""
+        registry = EncodedRegistry(
+            self.store.read(self._name(_OPENING)),
+            EncodedSection.of(REGISTRY, self.store.read(self._name(_BEFORE))),
+            EncodedSection.of(REGISTRY, self.store.read(self._name(_AFTER))),
+            self.context.epoch,
+            self.context.timestamp_ms,
+        )
+        return assemble(registry, self._encoded_sections())
+
+    def _encoded_sections(self) -> Iterator[EncodedSection]:
+        for section in range(TOPIC_SECTIONS):
+            if section in self.files:
+                yield EncodedSection.of(section, self.store.read(self._name(f"{section:02d}")))
+
+    def remove(self) -> None:
+        """The encoded sections, also those of an attempt that failed."""
+        self.store.delete([found.key for found in self.store.listed(self._root)])
+
+    def _name(self, part: str) -> str:
+        return self.directory + part

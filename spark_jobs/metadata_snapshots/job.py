@@ -1,0 +1,325 @@
+"""The job: which rows are streamed from where to where, and when a snapshot of the state is written.
+
+Three ways to run: `once`, `at` an offset, and `tail`, which ends when it is told to. All of them may be killed at any
+moment and started again.
+"""
+
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from broker.client import Client, ClientConfig
+from broker.metadata.metadata_version import MetadataVersion
+from broker.metadata.snapshot_manifest import SnapshotManifest
+from spark_jobs.metadata.log_rows import LOG_ROWS
+from spark_jobs.metadata.snapshot_file import EncodeContext
+from spark_jobs.metadata_snapshots.changes import ChangeSink
+from spark_jobs.metadata_snapshots.commits import Commit, Since, empty
+from spark_jobs.metadata_snapshots.encoding import Encoding
+from spark_jobs.metadata_snapshots.failures import failure_of
+from spark_jobs.metadata_snapshots.micro_batch import MicroBatches
+from spark_jobs.metadata_snapshots.report import Report
+from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
+from spark_jobs.metadata_snapshots.state_store import BRANCHES, STATE, StateStore
+from spark_jobs.metadata_source.datasource import NAME, OttlaMetadata
+from spark_jobs.metadata_source.metadata_log import LogTrimmed, MetadataLog, SourceRefused
+from spark_jobs.metadata_source.reading import snapshot_rows
+from spark_jobs.metadata_source.settings import CLIENT_PREFIX, ENDING_OFFSET, MAX_ROWS, STARTING_OFFSET
+from storage.tiered.errors import ObjectStoreError
+from storage.tiered.store_uri import StoreUri
+
+POLL_S: Final = 1
+"""How often a tail looks whether it is to end, or a snapshot is due by time."""
+RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+OPEN_PATIENCE_S: Final = 60
+"""How long `once` waits for a metadata transaction to end: the controller ends them at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """`client` are properties of a client, `checkpoint` is where Spark keeps offsets (None: for a tail beside the
+    state, else nowhere), `trigger_s` how far apart the beginnings of micro-batches are at least, `keep` how many
+    snapshots stay (None: all).
+    """
+
+    bootstrap: str
+    out: StoreUri
+    client: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: str | None = None
+    trigger_s: float = 1.0
+    max_rows: int | None = None
+    keep: int | None = None
+    sink: ChangeSink | None = None
+
+    def options(self) -> dict[str, str]:
+        """Of the data source."""
+        options = {f"{CLIENT_PREFIX}{key}": value for key, value in self.client.items()}
+        if self.max_rows is not None:
+            options[MAX_ROWS] = str(self.max_rows)
+        return options | {f"{CLIENT_PREFIX}bootstrap.servers": self.bootstrap}
+
+
+class Due(Protocol):
+    """`Schedule` has it."""
+
+    def is_due(self, commit: Commit, since_last_ms: float) -> bool: ...
+
+
+class Stopping(Exception):
+    """The job is to end: no other step is begun."""
+
+
+class Job:
+    """Raises what `failures.failure_of` knows."""
+
+    def __init__(self, spark: SparkSession, settings: JobSettings, report: Report) -> None:
+        """Asks the brokers which cluster they are."""
+        self._spark = spark
+        self._settings = settings
+        self._report = report
+        self._snapshots = SnapshotStore(settings.out)
+        self._trunk = StateStore(settings.out)
+        self._log = MetadataLog(Client(ClientConfig.parse(settings.bootstrap, settings.client)), is_patient=False)
+        self._cluster_id = self._log.cluster_id
+        self._turn = threading.Lock()
+        self._stop = threading.Event()
+        self.is_tailing = False
+        spark.dataSource.register(OttlaMetadata)
+        self._trunk.remove_left_branches(time.time_ns() // 1_000_000)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def stop(self) -> None:
+        """Let `tail` return soon. May be called from a signal's handler."""
+        self._stop.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    # Three ways to run
+
+    def once(self) -> SnapshotManifest:
+        """A snapshot at the high watermark as it is now (or where the state is already further)."""
+        batches = self._begin()
+        end, deadline = self._log.bounds().end, time.monotonic() + OPEN_PATIENCE_S
+        self._fold_up_to(batches, end)
+        while batches.commit.is_open or not batches.commit.end:
+            if time.monotonic() >= deadline:
+                raise SourceRefused(f"a metadata transaction is open since offset {batches.commit.open_since}.")
+            self._stop.wait(POLL_S)
+            self._fold_up_to(batches, self._log.bounds().end)
+        return self._cut(batches)
+
+    def at(self, offset: int) -> SnapshotManifest:
+        """The snapshot that ends at an offset, which is the end of a batch. The state of other runs stays as it is."""
+        found = self._snapshots.manifest_at(offset)
+        if found is not None and found.cluster_id == self._cluster_id:
+            self._report.snapshot(found, str(self._settings.out), is_new=False)
+            return found
+        branch = StateStore(self._settings.out, branch=f"{BRANCHES}{offset:020d}/")
+        branch.remove_branch()
+        try:
+            batches = self._before(branch, offset)
+            self._fold_up_to(batches, offset)
+            if batches.commit.is_open or batches.commit.end != offset:
+                raise SourceRefused(f"offset {offset} lies in a metadata transaction.")
+            return self._cut(batches, branch)
+        finally:
+            branch.remove_branch()
+
+    def tail(self, schedule: Due) -> None:
+        """Fold what comes, and write a snapshot whenever one is due, until `stop`."""
+        batches = self._begin()
+        self.is_tailing = True
+        last_s = self._last_snapshot_s()
+        failures = 0
+
+        def cut_if_due() -> None:
+            nonlocal last_s
+            if schedule.is_due(batches.commit, 1000 * (time.monotonic() - last_s)):
+                self._cut(batches)
+                last_s = time.monotonic()
+
+        def take(rows: DataFrame, _batch_id: int) -> None:
+            nonlocal failures
+            with self._turn:
+                if self._stop.is_set():
+                    raise Stopping
+                self._take(batches, rows)
+                cut_if_due()
+            failures = 0
+
+        self._report.begins("folded up to offset", batches.commit.end, None)
+        while not self._stop.is_set():
+            try:
+                with self._checkpoint(beside=True) as checkpoint:
+                    self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
+            except (PySparkException, ObjectStoreError) as error:
+                failure = failure_of(error)
+                if failure is None or not failure.is_retriable:
+                    raise
+                self._report.waits(failure.sentence)
+                self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
+                failures += 1
+
+    def _run(self, query: StreamingQuery, cut_if_due: Callable[[], None]) -> None:
+        """Until it fails, or this is told to stop; then the step that is under way comes to its end."""
+        try:
+            while not self._stop.is_set() and not query.awaitTermination(POLL_S):
+                if self._turn.acquire(blocking=False):
+                    try:
+                        cut_if_due()
+                    finally:
+                        self._turn.release()
+            with self._turn:  # the step under way; another one finds that it is to stop
+                pass
+        finally:
+            query.stop()
+
+    # The state that a run begins with
+
+    def _begin(self) -> MicroBatches:
+        self._trunk.remove_orphans()
+        return self._batches(self._trunk, self._trunk.newest_commit())
+
+    def _batches(self, store: StateStore, begin: Commit | None) -> MicroBatches:
+        if begin is not None and begin.cluster_id != self._cluster_id:
+            raise SourceRefused(
+                f"{self._settings.out} holds what was read from cluster {begin.cluster_id}, and the brokers are of"
+                f" {self._cluster_id}."
+            )
+        sink = self._settings.sink if store == self._trunk else None
+        return MicroBatches(self._spark, store, begin or empty(self._cluster_id), self._read, sink)
+
+    def _before(self, branch: StateStore, offset: int) -> MicroBatches:
+        """The latest state at or before an offset that can be had: a commit, a snapshot of ours, or none at all."""
+        commit = self._trunk.newest_commit(offset)
+        if commit is not None and commit.end == offset and not commit.is_open:
+            return self._batches(branch, commit)
+        self._check_boundary(offset)
+        start = self._log.bounds().start
+        if commit is not None and commit.end >= start:
+            return self._batches(branch, commit)
+        batches = self._batches(branch, None)
+        manifest = self._snapshots.newest_at_most(offset)
+        if start > 0 and manifest is not None and manifest.cluster_id == self._cluster_id:
+            batches.take(self._rows_of(manifest))
+        return batches
+
+    def _check_boundary(self, offset: int) -> None:
+        try:
+            batch = self._log.batch_at(offset - 1)
+        except LogTrimmed as error:
+            raise SourceRefused(
+                f"the metadata log begins after offset {offset}, and no snapshot here ends at it."
+            ) from error
+        if batch is None:
+            raise SourceRefused(f"the metadata log ends at offset {self._log.bounds().end}, before {offset}.")
+        if batch.next_offset != offset:
+            raise SourceRefused(
+                f"offset {offset} lies within a batch: the ends of batches beside it are {batch.base_offset} and"
+                f" {batch.next_offset}."
+            )
+
+    # Rows
+
+    def _stream(
+        self, begin: Commit, take: Callable[[DataFrame, int], None], checkpoint: str, end: int | None = None
+    ) -> StreamingQuery:
+        options = self._settings.options() | {STARTING_OFFSET: json.dumps(begin.position.to_json())}
+        if end is not None:
+            options[ENDING_OFFSET] = str(end)
+        rows = self._spark.readStream.format(NAME).options(**options).load()
+        writing = rows.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+        if end is not None:
+            return writing.trigger(availableNow=True).start()
+        return writing.trigger(processingTime=f"{self._settings.trigger_s} seconds").start()
+
+    def _fold_up_to(self, batches: MicroBatches, end: int) -> None:
+        if batches.commit.end >= end:
+            return
+        self._report.begins("folding", batches.commit.end, end)
+        with self._checkpoint() as checkpoint:
+            self._stream(batches.commit, lambda rows, _: self._take(batches, rows), checkpoint, end).awaitTermination()
+        if batches.commit.end < end and not batches.commit.is_open:  # a checkpoint that is ahead of the state
+            self._take(batches, self._read(batches.commit.end, end))
+
+    def _take(self, batches: MicroBatches, rows: DataFrame) -> None:
+        batches.take(rows)
+        self._report.folded(batches.commit.end)
+
+    def _read(self, start: int, end: int) -> DataFrame:
+        position = empty(self._cluster_id).position._replace(offset=start)
+        wanted = {STARTING_OFFSET: json.dumps(position.to_json()), ENDING_OFFSET: str(end)}
+        return self._spark.read.format(NAME).options(**self._settings.options() | wanted).load()
+
+    def _rows_of(self, manifest: SnapshotManifest) -> DataFrame:
+        read = partial(_snapshot_rows, self._snapshots, manifest)
+        return self._spark.range(1, numPartitions=1).mapInArrow(read, from_arrow_schema(LOG_ROWS))
+
+    @contextlib.contextmanager
+    def _checkpoint(self, *, beside: bool = False) -> Iterator[str]:
+        """Where Spark was told to keep its offsets; else beside the state, if on a disk, or nowhere for long."""
+        if self._settings.checkpoint is not None:
+            yield self._settings.checkpoint
+        elif beside and self._settings.out.directory:
+            yield str(Path(self._settings.out.directory, STATE, "checkpoint"))
+        else:
+            with tempfile.TemporaryDirectory(prefix="ottla-checkpoint-", ignore_cleanup_errors=True) as directory:
+                yield directory
+
+    # Snapshots
+
+    def _cut(self, batches: MicroBatches, store: StateStore | None = None) -> SnapshotManifest:
+        """Write the snapshot of the state as it is, unless there is one."""
+        commit = batches.commit
+        found = self._snapshots.manifest(commit.end, commit.epoch)
+        is_new = found is None or found.cluster_id != self._cluster_id
+        if found is None or is_new:
+            found = self._written(commit, store or self._trunk)
+        else:
+            self._snapshots.tell(found)
+        if store is None:
+            batches.put(replace(commit, snapshot_records=found.records, since=Since()))
+        self._report.snapshot(found, str(self._settings.out), is_new=is_new)
+        if self._settings.keep is not None:
+            self._snapshots.remove_old(self._settings.keep)
+        return found
+
+    def _written(self, commit: Commit, store: StateStore) -> SnapshotManifest:
+        context = EncodeContext(MetadataVersion(commit.metadata_version), commit.epoch, commit.timestamp_ms)
+        encoding = Encoding(store, dict(commit.files), commit.end, context, commit.control)
+        executors = self._spark.sparkContext
+        slices = min(len(encoding.sections), 2 * executors.defaultParallelism)
+        try:
+            executors.parallelize(encoding.sections, slices).map(encoding.encode).collect()
+            return self._snapshots.write(commit.cluster_id, commit.end, commit.epoch, encoding.pieces())
+        finally:
+            encoding.remove()
+
+    def _last_snapshot_s(self) -> float:
+        """By the monotonic clock: when the last snapshot was written, or now if none was."""
+        written_ms = self._snapshots.latest_ms()
+        ago_s = 0.0 if written_ms is None else max(0.0, time.time() - written_ms / 1000)
+        return time.monotonic() - ago_s
+
+
+def _snapshot_rows(
+    snapshots: SnapshotStore, manifest: SnapshotManifest, _batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return snapshot_rows(snapshots.pieces(manifest), manifest.end_offset)

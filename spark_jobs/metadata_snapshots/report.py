@@ -1,0 +1,57 @@
+"""What the job says: a line for each snapshot on stdout, and, on a terminal alone, how far it is."""
+
+import sys
+from types import TracebackType
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from broker.metadata.snapshot_manifest import SnapshotManifest
+
+
+class Report:
+    """A context manager: the bar goes when it is left."""
+
+    def __init__(self, *, as_json: bool = False, is_shown: bool | None = None) -> None:
+        """`is_shown`: whether to show progress; None where stderr is a terminal."""
+        self._as_json = as_json
+        shown = sys.stderr.isatty() if is_shown is None else is_shown
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "Report":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begins(self, what: str, offset: int, end: int | None) -> None:
+        """Offsets are folded from one on, up to an end if there is one."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(what, total=end, completed=offset)
+
+    def folded(self, offset: int) -> None:
+        """Up to an offset."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=offset)
+
+    def waits(self, why: str) -> None:
+        """Something did not work and is tried again: told on stderr, for logs too."""
+        self._bar.console.print(f"{why} Trying again.", highlight=False, markup=False, soft_wrap=True)
+
+    def snapshot(self, manifest: SnapshotManifest, place: str, *, is_new: bool = True) -> None:
+        """A snapshot is in place."""
+        if self._as_json:
+            click.echo(manifest.to_json().decode().replace("\n", "").replace("  ", " "))
+            return
+        verb = "wrote" if is_new else "kept"
+        click.echo(
+            f"{verb} {manifest.file}: {manifest.records} records, {manifest.size} bytes,"
+            f" sha256 {manifest.sha256}, in {place}"
+        )

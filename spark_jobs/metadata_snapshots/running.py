@@ -1,0 +1,93 @@
+"""A run of the job from a command line: session, signals, and failures turned into sentences."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import NamedTuple
+
+from broker.cli.failure import CommandFailed
+from broker.client import ClientError
+from protocol.errors import KafkaError
+from spark_jobs.metadata_snapshots.failures import failure_of
+from spark_jobs.metadata_snapshots.job import Job, JobSettings
+from spark_jobs.metadata_snapshots.report import Report
+from spark_jobs.metadata_snapshots.schedule import Schedule
+from spark_jobs.session import open_session
+
+_TRACEBACK = "OTTLA_TRACEBACK"
+_SPARK = {
+    # Offsets of a few micro-batches are enough to go on: the state has its own.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # What goes wrong is told once, by the command.
+    "spark.log.level": "FATAL",
+}
+
+
+class Mode(NamedTuple):
+    """What the job is to do: one snapshot, one that ends at an offset, or, without either, any that is due."""
+
+    is_once: bool
+    at: int | None
+    schedule: Schedule
+
+
+def run_job(settings: JobSettings, mode: Mode, *, as_json: bool = False) -> None:
+    """Raises CommandFailed."""
+    with _plain_failures(), Report(as_json=as_json) as report:
+        spark = open_session("ottla-metadata-snapshots", _SPARK)
+        try:
+            job = Job(spark, settings, report)
+            with contextlib.closing(job), _stopped_by_signals(job):
+                _run(job, mode)
+        finally:
+            spark.stop()
+
+
+def _run(job: Job, mode: Mode) -> None:
+    if mode.is_once:
+        job.once()
+    elif mode.at is not None:
+        job.at(mode.at)
+    else:
+        job.tail(mode.schedule)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(job: Job) -> Iterator[None]:
+    """A tail ends in order. A second signal ends it at once, and so does one for a run that ends by itself."""
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if job.is_tailing and not job.is_stopping:
+            job.stop()
+        else:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _plain_failures() -> Iterator[None]:
+    """What is known to go wrong as CommandFailed; the rest too, in fewer words, unless OTTLA_TRACEBACK is set."""
+    try:
+        yield
+    except (CommandFailed, KeyboardInterrupt):
+        raise
+    except KafkaError as error:
+        raise CommandFailed(error.message) from error
+    except ClientError as error:
+        raise CommandFailed(str(error)) from error
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is not None:
+            raise CommandFailed(failure.sentence) from error
+        if os.environ.get(_TRACEBACK):
+            raise
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise CommandFailed(f"{type(error).__name__}: {first} ({_TRACEBACK}=1 shows where it happened)") from error

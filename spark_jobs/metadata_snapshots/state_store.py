@@ -1,0 +1,139 @@
+"""The files of the state, below one directory of a store: written by executors and by the driver, named by offsets.
+
+`sections/SS/%020d.arrow` is a section's rows at an end, `registry/%020d.checkpoint` all that is not a topic or a
+partition, `commits/%020d-%010d.json` what stands for a whole state, written last. To write any of them again changes
+nothing, so every step may be repeated.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from protocol.primitives import Buffer
+from spark_jobs.metadata_snapshots.commits import COMMITS, Commit, commit_end
+from storage.tiered.object_store import ObjectInfo
+from storage.tiered.store_uri import StoreAt, StoreUri, open_store
+
+STATE: Final = "_state/"
+SECTIONS: Final = "sections/"
+REGISTRIES: Final = "registry/"
+BRANCHES: Final = "at/"
+LEFT_MS: Final = 24 * 60 * 60 * 1000
+KEPT_COMMITS: Final = 4
+"""More than one, so that whoever begins from an older one while another goes on finds its files for a while."""
+
+_ARROW: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@lru_cache(maxsize=4)
+def _opened(uri: StoreUri) -> StoreAt:
+    """One store for each place in a process: connections to S3 are dear, and safe to share."""
+    return open_store(uri)
+
+
+@dataclass(frozen=True, slots=True)
+class StateStore:
+    """A directory of a store by name, so that it may be pickled. Raises as `ObjectStore` does.
+
+    All that is written goes below `branch`; files of another branch can be read by their names, and stay.
+    """
+
+    uri: StoreUri
+    directory: str = STATE
+    branch: str = ""
+
+    def put(self, name: str, parts: Iterable[Buffer]) -> int:
+        """The size in bytes."""
+        place = _opened(self.uri)
+        return place.store.put(place.key(self.directory + name), parts)
+
+    def get(self, name: str) -> Iterator[bytes]:
+        place = _opened(self.uri)
+        return place.store.get(place.key(self.directory + name))
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self.get(name))
+
+    def listed(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """With names as they are here in place of keys."""
+        place = _opened(self.uri)
+        whole = place.key(self.directory)
+        for found in place.store.list(whole + prefix):
+            yield found._replace(key=found.key.removeprefix(whole))
+
+    def delete(self, names: Sequence[str]) -> None:
+        place = _opened(self.uri)
+        if names:
+            place.store.delete([place.key(self.directory + name) for name in names])
+
+    # Sections
+
+    def write_section(self, section: int, end: int, rows: pa.Table) -> str:
+        """The name of the file."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, rows.schema, options=_ARROW) as writer:
+            writer.write_table(rows)
+        name = f"{self.branch}{SECTIONS}{section:02d}/{end:020d}.arrow"
+        self.put(name, [memoryview(sink.getvalue())])
+        return name
+
+    def read_section(self, name: str) -> pa.Table:
+        return pa.ipc.open_file(pa.py_buffer(self.read(name))).read_all()
+
+    def write_registry(self, end: int, state: bytes) -> str:
+        name = f"{self.branch}{REGISTRIES}{end:020d}.checkpoint"
+        self.put(name, [state])
+        return name
+
+    # Commits
+
+    def write_commit(self, commit: Commit) -> None:
+        """All that it names must be in place."""
+        self.put(self.branch + commit.name, [commit.to_json()])
+
+    def newest_commit(self, at_most: int | None = None) -> Commit | None:
+        """The one that ends last, at or before an offset. Raises InvalidCommit."""
+        names = [name for end, name in self._commits() if at_most is None or end <= at_most]
+        return self._read_commit(names[-1]) if names else None
+
+    def commits(self) -> list[Commit]:
+        """All there are, the newest last. Raises InvalidCommit."""
+        return [self._read_commit(name) for _, name in self._commits()]
+
+    def _commits(self) -> list[tuple[int, str]]:
+        prefix = self.branch + COMMITS
+        names = [found.key for found in self.listed(prefix)]
+        ends = [(commit_end(name.removeprefix(prefix)), name) for name in names]
+        return sorted((end, name) for end, name in ends if end is not None)
+
+    def _read_commit(self, name: str) -> Commit:
+        return Commit.from_json(self.read(name))
+
+    # What nobody needs any more
+
+    def remove_commits(self, old: Iterable[Commit], kept: Iterable[Commit]) -> None:
+        """Commits, and the files that only they name. The commits go first: one that is there is whole."""
+        old = list(old)
+        needed = {file for commit in kept for file in commit.files.values()}
+        named = {file for commit in old for file in commit.files.values() if file.startswith(self.branch)}
+        self.delete([self.branch + commit.name for commit in old])
+        self.delete(sorted(named - needed))
+
+    def remove_orphans(self) -> None:
+        """Files that no commit names: of a step that did not come to its end. For when nobody folds."""
+        named = {file for commit in self.commits() for file in commit.files.values()}
+        found = [file.key for prefix in (SECTIONS, REGISTRIES) for file in self.listed(self.branch + prefix)]
+        self.delete([name for name in found if name not in named])
+
+    def remove_branch(self) -> None:
+        """All that was written below the branch."""
+        assert self.branch, "the trunk is not removed"
+        self.delete([found.key for found in self.listed(self.branch)])
+
+    def remove_left_branches(self, now_ms: int) -> None:
+        """Of jobs that did not come to their end, once nobody can be at them any more."""
+        old = [found.key for found in self.listed(BRANCHES) if now_ms - found.modified_ms > LEFT_MS]
+        self.delete(old)
