@@ -44,6 +44,8 @@ class QuorumCounts(Protocol):
 
     appended_records: int
     fetched_records: int
+    fetched_snapshots: int
+    imported_snapshots: int
 
     @property
     def commit(self) -> Durations: ...
@@ -78,6 +80,15 @@ def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) 
         *_latency("election_latency", "Time from standing for election to a leader in ms", counts.election),
         counter(f"{_RAFT}append_records_total", "Records appended here as leader", lambda: counts.appended_records),
         counter(f"{_RAFT}fetch_records_total", "Records fetched from leaders", lambda: counts.fetched_records),
+        Family(
+            "ottla_metadata_snapshots_received_total",
+            "Snapshots put in place of the log, by where they came from",
+            "counter",
+            lambda: [
+                Sample(counts.fetched_snapshots, {"source": "leader"}),
+                Sample(counts.imported_snapshots, {"source": "store"}),
+            ],
+        ),
     ]
 
 

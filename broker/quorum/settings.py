@@ -25,7 +25,8 @@ class QuorumSettings:
     `key.id` and `key.directory_id` are this node's own. `can_vote` is true for nodes with the controller role: they may
     become voters, sync before every fetch, and may join by themselves (`auto_join`). `listeners` are the node's own
     controller listeners, none for a broker; `default_listener` is the first of `controller.listener.names`.
-    `import_timeout_ms` is 0 where there is no store to import snapshots from.
+    `import_timeout_ms` is 0 where there is no store to import snapshots from. `import_min_records` is what a leader
+    without a snapshot must have for an empty replica to look there: fewer are sent faster than a store is asked.
     """
 
     key: ReplicaKey
@@ -52,6 +53,7 @@ class QuorumSettings:
     retention_ms: int = 604_800_000
     trim_interval_ms: int = 60_000
     import_timeout_ms: int = 0
+    import_min_records: int = 10_000
 
 
 class EpochStart(NamedTuple):

@@ -41,10 +41,6 @@ from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, parse_header
 from protocol.records.errors import MalformedBatch
 
-FAR_BEHIND: Final = 10_000
-"""Records that a leader without a snapshot must have for an empty replica to look elsewhere: fewer are sent faster than
-a store is asked.
-"""
 _CONSUMER: Final = ReplicaKey(-1)
 """Whose fetches say nothing of what a replica has."""
 _TOUCHES: Final = 4
@@ -111,7 +107,7 @@ class SnapshotImport:
         offered = response.snapshot_id
         if offered is not None:
             return self._fetch.is_missing(offered)
-        return self._replica.log.end == 0 and response.high_watermark >= FAR_BEHIND
+        return self._replica.log.end == 0 and response.high_watermark >= self._replica.settings.import_min_records
 
     def _least(self, response: FetchResponse, goal: int) -> int:
         """The leader must have what follows; and with less than half of what is missing, the leader had better be asked
@@ -232,10 +228,10 @@ class SnapshotImport:
         end_offset, epoch = self._candidate
         if response.diverging is not None:
             other = response.diverging
-            is_known = response.log_start_offset < end_offset - 1
-            return f"in the leader's log epoch {other.epoch} ends at {other.end_offset}" if is_known else None, True
+            return f"in the leader's log epoch {other.epoch} ends at {other.end_offset}", True
         if response.snapshot_id is not None:
-            return None, True
+            other_id = response.snapshot_id
+            return f"the leader has only its snapshot {other_id.end_offset}-{other_id.epoch} to hold against it", True
         header = _first_batch(response.records)
         if header is None or not header.base_offset < end_offset <= header.next_offset:
             return None, False

@@ -490,8 +490,7 @@ class QuorumDriver:
         work.operations_done += 1
         if isinstance(operation, FinishPart):
             stored, control = (None, ()) if outcome is None else outcome
-            if operation.is_imported and self._imports is not None:
-                self._imports.on_adopted(operation.snapshot_id, is_whole=stored is not None)
+            self._note_received(operation, is_whole=stored is not None)
             self._core.on_snapshot_fetched(operation.snapshot_id, stored, control, self._now())
         elif isinstance(operation, _CUTS_LOG):
             self._is_cutting = False
@@ -499,6 +498,12 @@ class QuorumDriver:
                 self._feeds.newest_snapshot = operation.snapshot_id
             self._feeds.resume()
         self._operate(work)
+
+    def _note_received(self, part: FinishPart, *, is_whole: bool) -> None:
+        self.metrics.imported_snapshots += is_whole and part.is_imported
+        self.metrics.fetched_snapshots += is_whole and not part.is_imported
+        if part.is_imported and self._imports is not None:
+            self._imports.on_adopted(part.snapshot_id, is_whole=is_whole)
 
     # Step 3: the fsync
 

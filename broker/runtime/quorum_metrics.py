@@ -24,11 +24,13 @@ class Latency:
 
 @dataclass(slots=True)
 class QuorumMetrics:
-    """Records appended here as leader or fetched from one; the time from an append to its commit, and that without
-    a leader from standing for election on.
+    """Records appended here as leader or fetched from one; snapshots that came from a leader or out of a store; the
+    time from an append to its commit, and that without a leader from standing for election on.
     """
 
     appended_records: int = 0
     fetched_records: int = 0
+    fetched_snapshots: int = 0
+    imported_snapshots: int = 0
     commit: Latency = field(default_factory=Latency)
     election: Latency = field(default_factory=Latency)

@@ -20,7 +20,7 @@ _REMEMBERED: Final = 400
 class Counts:
     """What a run saw; a run in which something never happened proves nothing about it."""
 
-    NAMES: Final = ("elections", "truncations", "snapshot installs", "reconfigurations", "restarts")
+    NAMES: Final = ("elections", "truncations", "snapshot installs", "snapshot imports", "reconfigurations", "restarts")
 
     def __init__(self) -> None:
         self.by_name: dict[str, int] = dict.fromkeys((*self.NAMES, "commits", "snapshots", "trims"), 0)
@@ -139,6 +139,11 @@ class Checker:
         self.counts.add("snapshot installs" if is_fetched else "snapshots")
         for invariant in self._on_snapshot:
             invariant.on_snapshot(self._subjects[node_id], snapshot_id, content)
+
+    def on_imported(self, node_id: int) -> None:
+        """The snapshot that got its name last came out of the store."""
+        self.note(f"node {node_id} has imported it")
+        self.counts.add("snapshot imports")
 
     def on_state(self, node: Subject, offset: int, digest: bytes) -> None:
         for invariant in self._on_state:

@@ -10,7 +10,7 @@ from protocol.primitives import Buffer, Uuid, uuid_from_text
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.quorum_control import read_control_state
 from storage.files import base_name
-from storage.log_snapshots import _OWN_MARK, PART_SUFFIX
+from storage.log_snapshots import _IMPORT_MARK, _OWN_MARK, PART_SUFFIX
 from tests.simulation.watched_disk import LoggedBatch, SegmentNode, WatchedDisk
 from tests.support.memory_files import _Directory, _FileNode
 
@@ -34,6 +34,8 @@ class DiskWitness(Protocol):
 
     def on_snapshot(self, node_id: int, snapshot_id: SnapshotId, content: bytes, *, is_fetched: bool) -> None: ...
 
+    def on_imported(self, node_id: int) -> None: ...
+
 
 class SimulatedDisk(WatchedDisk):
     """`version` grows with every change that matters to the checker."""
@@ -54,6 +56,8 @@ class SimulatedDisk(WatchedDisk):
         if target.endswith(".checkpoint"):
             is_fetched = source.endswith(PART_SUFFIX) and _OWN_MARK not in source
             self._tell_snapshot(base_name(target), bytes(self._file(target).content), is_fetched=is_fetched)
+            if _IMPORT_MARK in source:
+                self._witness.on_imported(self.node_id)
 
     def _tell_snapshot(self, name: str, content: bytes, *, is_fetched: bool) -> None:
         snapshot_id = snapshot_id_of(name)

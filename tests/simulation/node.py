@@ -10,6 +10,7 @@ from broker.quorum.messages import Request, Response
 from protocol.primitives import Uuid
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.history import Observed
+from tests.simulation.offers import Offered
 from tests.simulation.state_machine import State
 from tests.simulation.world import Process
 
@@ -37,6 +38,10 @@ class Replica(Protocol):
 
     def snapshot(self) -> None:
         """Generate one now, if there is anything new."""
+        ...
+
+    def imagine(self, random: Random) -> Offered | None:
+        """A snapshot at the end of some batch that it has applied, or has at least in its log."""
         ...
 
     def resign(self) -> None: ...

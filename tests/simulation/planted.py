@@ -12,11 +12,12 @@ from broker.quorum.core import QuorumCore
 from broker.quorum.identity import NOBODY, Instant, SnapshotId
 from broker.quorum.leadership import Leadership
 from broker.quorum.log_view import LogView, Valid, Validation
-from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest
+from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
 from broker.quorum.ready import ElectionState
 from broker.quorum.replica import RandomSource, Replica
 from broker.quorum.serving import Serving
 from broker.quorum.settings import QuorumSettings, Recovered
+from broker.quorum.snapshot_import import SnapshotImport, _Stage
 from broker.quorum.state import Follower, Leader, Role
 from broker.quorum.voter_changes import VoterChanges
 from broker.runtime.metadata_log import MetadataLog, SnapshotWriter
@@ -139,6 +140,37 @@ class CountsUnsynced(QuorumDriver):
             super()._sync(work)
 
 
+class _CredulousImport(SnapshotImport):
+    """Takes what the store has without asking the leader whether it is of its log."""
+
+    def _on_found(self, found: SnapshotId | None, now: Instant) -> None:
+        super()._on_found(found, now)
+        if self.is_busy and found == self._candidate and self._stage is _Stage.PROVING:
+            self._load()
+
+
+class ImportsOtherHistories(QuorumCore):
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+        super().__init__(settings, recovered, random, now)
+        self._import.__class__ = _CredulousImport
+
+
+class _HastyImport(SnapshotImport):
+    """Takes what is in the leader's log, committed or not."""
+
+    def begin(self, response: FetchResponse, now: Instant) -> bool:
+        return super().begin(replace(response, high_watermark=2**62), now)
+
+    def on_fetched(self, request: FetchRequest, response: FetchResponse, now: Instant) -> bool:
+        return super().on_fetched(request, replace(response, high_watermark=2**62), now)
+
+
+class ImportsUncommitted(QuorumCore):
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+        super().__init__(settings, recovered, random, now)
+        self._import.__class__ = _HastyImport
+
+
 class Planted(NamedTuple):
     """A bug, the invariants of which one must notice, and among how many seeds, from `first` on, it must happen.
 
@@ -169,6 +201,15 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "deleting a snapshot too early": Planted(
         Parts(log=DeletesSnapshotsTooEarly), frozenset({"SnapshotAtEveryLogStart"}), 50
+    ),
+    "importing a snapshot of another history": Planted(
+        Parts(core=ImportsOtherHistories),
+        frozenset({"SnapshotsStandForCommittedRecords", "SameSnapshotSameBytes"}),
+        50,
+        first=31,
+    ),
+    "importing a snapshot above the high watermark": Planted(
+        Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=19
     ),
     "counting unsynced records of the leader": Planted(
         Parts(driver=CountsUnsynced), frozenset({"HighWatermarkIsOnMajority"}), 50

@@ -15,10 +15,13 @@ from broker.quorum.identity import Endpoint, Instant, KRaftVersions, LeaderAndEp
 from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
 from broker.quorum.settings import QuorumSettings, StaticVoter, StoredSnapshot
 from broker.quorum.voters import Voter, VoterSet
+from broker.runtime.listener_feeds import _committed_batches
 from broker.runtime.metadata_log import MetadataLog
 from broker.runtime.quorum import VOTERS_CHECKPOINT, CommittedBatch
 from broker.runtime.quorum_driver import QuorumDriver
 from broker.runtime.quorum_state import QuorumStateFile
+from broker.runtime.snapshot_import import SnapshotImporter
+from broker.runtime.snapshot_store import SnapshotStore
 from protocol.errors import ErrorCode
 from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig
@@ -27,6 +30,7 @@ from storage.files import join, parent, replace_file
 from tests.simulation.disk import METADATA_DIRECTORY
 from tests.simulation.history import Observed
 from tests.simulation.node import LISTENER, Node
+from tests.simulation.offers import Offered, any_records
 from tests.simulation.scenario import Scenario
 from tests.simulation.simulation import Simulation
 from tests.simulation.state_machine import State, StateMachine
@@ -104,9 +108,17 @@ class RealReplica:
             loop=process,
             io=self._io,
             on_fatal=lambda error: simulation.on_fatal(node, error),
+            imports=self._importer() if scenario.imports else None,
         )
         self._driver.add_listener(self._machine)
         self._driver.start()
+
+    def _importer(self) -> SnapshotImporter:
+        scenario = self._simulation.scenario
+        pool = SimulatedIo(self.process, self._random, inline_share=0.2, delay_ms=scenario.import_delay_ms)
+        store = SnapshotStore(lambda: self._simulation.offers.place, CLUSTER_ID, 1_000_000, any_records)
+        timeout_ms = scenario.import_timeout_ms
+        return SnapshotImporter(store, self._log.snapshots, uri="the store", timeout_ms=timeout_ms, pool=pool)
 
     # Replica
 
@@ -171,6 +183,18 @@ class RealReplica:
                 self._driver.on_snapshot_generated(done.result())
 
         self._io.submit(write).add_done_callback(written)
+
+    def imagine(self, random: Random) -> Offered | None:
+        state = replace(self._machine.state, values=dict(self._machine.state.values))
+        if self._machine.is_loading or self._driver.is_log_away or state.offset < self._log.log_start_offset:
+            return None
+        while random.random() < 0.9 and state.offset < self._log.log_end_offset:
+            chunk = self._log.read(state.offset, 1, self._log.log_end_offset).data
+            state.apply(next(_committed_batches(chunk)))
+        if state.offset == 0:
+            return None
+        control = self._core._replica.history.at(state.offset - 1)
+        return Offered(state.snapshot_id, state.write(control.kraft_version, control.voters))
 
     def resign(self) -> None:
         self._driver.resign(self._driver.leader.epoch)
@@ -293,4 +317,6 @@ def settings_of(node: Node, simulation: Simulation) -> QuorumSettings:
         start_offset_lag_time_max_ms=scenario.start_offset_lag_time_max_ms,
         retention_bytes=scenario.retention_bytes,
         trim_interval_ms=scenario.trim_interval_ms,
+        import_timeout_ms=scenario.import_timeout_ms if scenario.imports else 0,
+        import_min_records=scenario.import_min_records,
     )

@@ -15,7 +15,8 @@ class Scenario:
     """Times in ms of true time. Nodes 1 … voters are the first voters; of the rest, `joiners` could become voters.
 
     `fault_every_ms` and `append_every_ms` are means, `calm_share` says how often a calm comes in the place of a fault;
-    `in_bytes` puts messages into Kafka's form. Sizes are small, so that everything takes several steps.
+    `in_bytes` puts messages into Kafka's form; with `imports` nodes take snapshots from a store (`offers.py`). Sizes
+    are small, so that everything takes several steps.
     """
 
     voters: int
@@ -43,6 +44,10 @@ class Scenario:
     segment_bytes: int
     snapshot_bytes: int
     in_bytes: bool
+    imports: bool
+    import_timeout_ms: int
+    import_min_records: int
+    import_delay_ms: float
 
     @property
     def node_ids(self) -> range:
@@ -85,6 +90,10 @@ def draw_scenario(random: Random) -> Scenario:
         segment_bytes=random.choice((600, 2_000, 20_000)),
         snapshot_bytes=random.choice((500, 1_500, 5_000)),
         in_bytes=random.random() < 0.15,
+        imports=random.random() < 0.4,
+        import_timeout_ms=random.choice((500, 3_000, 20_000)),
+        import_min_records=random.choice((10, 100, 10_000)),
+        import_delay_ms=random.choice((1.0, 100.0, 1_000.0)),
     )
 
 

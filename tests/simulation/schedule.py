@@ -14,6 +14,7 @@ from broker.quorum.messages import AddVoterRequest, ChangeVotersResponse, Remove
 from broker.quorum.voters import VoterSet
 from protocol.errors import ErrorCode
 from tests.simulation.node import LISTENER, Node
+from tests.simulation.offers import OfferSchedule
 from tests.simulation.scenario import draw_weather
 from tests.simulation.simulation import Simulation
 from tests.simulation.state_machine import frame_of
@@ -34,6 +35,7 @@ class RandomSchedule:
         self._random = Random(f"schedule {simulation.seed}")
         self._world = simulation.world
         self._nodes = simulation.nodes
+        self._offers = OfferSchedule(simulation, self._wipe)
         self._is_over = False
         self._number = 0
         self._open: dict[int, str] = {}
@@ -64,6 +66,7 @@ class RandomSchedule:
         self._after(self._random.expovariate(1.0 / scenario.append_every_ms), self._append_again)
         self._after(1_000.0 + self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
 
+        self._offers.begin()
         self._simulation.checker.on_elected = self._on_elected
 
     def _on_elected(self) -> None:
@@ -73,6 +76,7 @@ class RandomSchedule:
 
     def end(self) -> None:
         self._is_over = True
+        self._offers.end()
 
     @property
     def is_over(self) -> bool:

@@ -18,6 +18,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.history import Violation
 from tests.simulation.network import Network
 from tests.simulation.node import Node, Replica
+from tests.simulation.offers import OfferedSnapshots
 from tests.simulation.scenario import Scenario, draw_scenario
 from tests.simulation.world import PowerFailure, Process, World
 
@@ -75,7 +76,7 @@ class Schedule(Protocol):
 
 
 class Simulation:
-    """Use once: `run`. `network`, `nodes` and `world` are for the schedule and the replicas."""
+    """Use once: `run`. `network`, `nodes`, `offers` and `world` are for the schedule and the replicas."""
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class Simulation:
         self.network = Network(self.world, Random(f"network {seed}"), self.checker)
         self.network.weather = self.scenario.weather
         self.network.in_bytes = self.scenario.in_bytes
+        self.offers = OfferedSnapshots()
         self.is_peace = False
         self._factory = factory
         self._planned_events = events

@@ -33,6 +33,9 @@ class Removals:
     def on_snapshot(self, node_id: int, snapshot_id: SnapshotId, content: bytes, *, is_fetched: bool) -> None:
         self.snapshots.append((snapshot_id, is_fetched))
 
+    def on_imported(self, node_id: int) -> None:
+        """Of no interest here."""
+
 
 @pytest.fixture
 def witness() -> Removals:

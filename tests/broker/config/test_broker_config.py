@@ -168,3 +168,19 @@ def test_what_remote_storage_needs(settings: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config_with(**settings)
     assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("uri", "word"),
+    [
+        ("gs://b", "gs:// is no store"),
+        ("s3://b?regoin=x", "'regoin'"),
+        ("s3://k:sesame@b", "must not hold credentials"),
+    ],
+)
+def test_a_store_of_snapshots_that_is_none_is_refused(uri: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word) as refused:
+        parse_config({**COMBINED, "ottla.metadata.snapshot.import.uri": uri})
+    assert "sesame" not in refused.value.sentence
+    parse_config({**COMBINED, "ottla.metadata.snapshot.import.uri": "s3://bucket/prefix?region=x"})
+    parse_config({**COMBINED, "ottla.metadata.snapshot.import.uri": ""})

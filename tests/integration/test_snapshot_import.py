@@ -1,0 +1,231 @@
+"""Nodes that start from snapshots in a store: a disk that is new, one too many in a bucket, and what they refuse."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.metadata.snapshot_codec import read_snapshot
+from broker.metadata.snapshot_manifest import SnapshotManifest
+from protocol.records.batch import iter_headers
+from storage.log_snapshots import CheckpointId, parse_checkpoint_name
+from storage.tiered.s3 import S3Store
+from tests.support.broker_cluster import ClusterNode
+from tests.support.kraft_nodes import until
+from tests.support.ottla_cluster import OttlaCluster
+from tests.support.s3_server import BUCKET, REGION, S3Server, unavailable_reason
+
+pytestmark = pytest.mark.integration
+
+PATIENCE_S = 60
+RECEIVED = "ottla_metadata_snapshots_received_total"
+EPOCH_AT = 12
+"""In a batch; outside its checksum."""
+
+
+class Stage:
+    """A cluster of three, whose nodes import from the directory `offers`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.offers = directory / "offers"
+        self.offers.mkdir()
+        self.directory = directory
+        settings = {
+            "ottla.metadata.snapshot.import.uri": self.offers.as_uri(),
+            "metadata.max.idle.interval.ms": "0",
+            "controller.quorum.election.timeout.ms": "500",
+        }
+        self.cluster = OttlaCluster(directory / "cluster", settings=settings)
+        self.topics = 0
+
+    def create_topics(self, count: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        names = [f"topic-{self.topics + number}" for number in range(count)]
+        self.topics += count
+        for done in admin.create_topics([NewTopic(name, 2) for name in names]).values():
+            done.result(PATIENCE_S)
+
+    @property
+    def cluster_id(self) -> str:
+        lines = (self.cluster.node_directory(0) / "data" / "meta.properties").read_text().splitlines()
+        return next(line for line in lines if line.startswith("cluster.id=")).partition("=")[2].replace("\\", "")
+
+    def clear(self) -> None:
+        for path in self.offers.iterdir():
+            path.unlink()
+
+    def offer(self, id: CheckpointId, content: bytes, *, cluster_id: str | None = None) -> str:
+        """As the job leaves it; the file's name."""
+        manifest = manifest_of(id, content, cluster_id or self.cluster_id)
+        for name, data in ((manifest.file, content), (manifest.name, manifest.to_json())):
+            (self.offers / name).write_bytes(data)
+        return manifest.file
+
+    def follower(self) -> int:
+        return (self.cluster.leader_index() + 1) % 3
+
+    def node(self, node_id: int, uri: str) -> ClusterNode:
+        """A broker that joins the cluster with an empty disk."""
+        settings = {
+            "process.roles": "broker",
+            "controller.quorum.bootstrap.servers": ",".join(self.cluster.controller_address(each) for each in range(3)),
+            "ottla.metadata.snapshot.import.uri": uri,
+            "ottla.metadata.snapshot.import.timeout.ms": "5000",
+        }
+        node = ClusterNode(self.directory / f"node-{node_id}", node_id, self.cluster_id, settings)
+        node.settings["listeners"] = f"PLAINTEXT://127.0.0.1:{node.port}"
+        return node
+
+    def wait_for(self, index: int, *words: str) -> str:
+        """A line of a node's log."""
+        return until(lambda: line_with(self.cluster.log_text(index), *words), PATIENCE_S)
+
+
+def manifest_of(id: CheckpointId, content: bytes, cluster_id: str) -> SnapshotManifest:
+    read = read_snapshot(content)
+    return SnapshotManifest(
+        cluster_id=cluster_id,
+        end_offset=id.end_offset,
+        epoch=id.epoch,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        records=len(read.records),
+        last_contained_log_timestamp=read.last_timestamp_ms,
+    )
+
+
+def line_with(text: str, *words: str) -> str:
+    return next((line for line in text.splitlines() if all(word in line for word in words)), "")
+
+
+def id_of(path: Path) -> CheckpointId:
+    id = parse_checkpoint_name(path.name)
+    assert id is not None
+    return id
+
+
+def with_epoch(content: bytes, epoch: int) -> bytes:
+    changed = bytearray(content)
+    for position, _ in iter_headers(content):
+        changed[position + EPOCH_AT : position + EPOCH_AT + 4] = epoch.to_bytes(4, "big")
+    return bytes(changed)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("import"))
+    with made.cluster:
+        made.create_topics(20)
+        yield made
+
+
+def test_a_wiped_node_starts_from_the_store_and_serves_what_it_took(stage: Stage) -> None:
+    """Its next snapshot is that of the others, byte by byte."""
+    cluster = stage.cluster
+    index = stage.follower()
+    taken = cluster.cut_equal_snapshots()[index]
+    content, id = taken.read_bytes(), id_of(taken)
+    file = stage.offer(id, content)
+    stage.create_topics(2)  # the rest of the log comes from the leader
+    since = cluster.wipe(index)
+    cluster.wait_ready(index, since)
+    stage.wait_for(index, "A metadata snapshot was imported", file)
+    assert (cluster.metadata_directory(index) / file).read_bytes() == content
+    until(lambda: cluster.directory_id(index) in json.dumps(cluster.quorum()["currentVoters"]), PATIENCE_S)
+    after = [path.read_bytes() for path in cluster.cut_equal_snapshots()]
+    assert len(set(after)) == 1
+    assert b"topic-21" in after[0]
+    stage.clear()
+    lead(cluster, index)
+    fresh = stage.node(11, stage.offers.as_uri())
+    with fresh:
+        assert fresh.metric(RECEIVED, source="leader") == 1
+        assert fresh.metric(RECEIVED, source="store") == 0
+        assert b"topic-21" in next((fresh.data / "__cluster_metadata-0").glob("0*.checkpoint")).read_bytes()
+
+
+def lead(cluster: OttlaCluster, index: int) -> None:
+    """The leader dies, and again, until it is this node that follows; the third one cannot stand for election."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (leader := cluster.leader_index()) != index:
+        assert time.monotonic() < deadline
+        with cluster.paused(3 - leader - index):
+            since = cluster.kill(leader)
+            until(lambda: cluster.quorum(cluster.address(index))["leaderId"] not in (-1, leader + 1), PATIENCE_S)
+        cluster.wait_ready(leader, since)
+
+
+def test_what_is_no_snapshot_of_this_log_is_refused_and_the_leader_asked(stage: Stage) -> None:
+    stage.clear()
+    newest = stage.cluster.cut_equal_snapshots()[0]
+    stage.create_topics(3)
+    content, (end, epoch) = newest.read_bytes(), id_of(newest)
+    damaged = bytearray(content)
+    damaged[len(damaged) // 2] ^= 1
+    corrupt = stage.offer(CheckpointId(end, epoch), content)
+    (stage.offers / corrupt).write_bytes(damaged)
+    foreign = stage.offer(CheckpointId(end + 1, epoch), content, cluster_id="Kl4BjzYmTn6OJy1vG5itzw")
+    stray = stage.offer(CheckpointId(end + 2, 0), with_epoch(content, 0))
+    ahead = stage.offer(CheckpointId(end + 100_000, epoch), content)
+    (stage.offers / f"{end + 3:020d}-{epoch:010d}.json").write_bytes(b"[" * 10_000)
+    fresh = stage.node(12, stage.offers.as_uri())
+    with fresh:
+        log = fresh.log_text
+        refused = {
+            name: line_with(log, "A metadata snapshot is refused", name) for name in (corrupt, foreign, stray, ahead)
+        }
+        assert "damaged" in refused[corrupt], log[-6000:]
+        assert "it is of cluster Kl4BjzYmTn6OJy1vG5itzw" in refused[foreign]
+        assert "the leader" in refused[stray]
+        assert "ahead of what is committed" in refused[ahead]
+        assert "not JSON" in line_with(log, "A metadata snapshot is refused", f"{end + 3:020d}")
+        assert log.count("is refused") == 5
+        assert "Traceback" not in log
+        assert fresh.metric(RECEIVED, source="leader") == 1
+        assert fresh.metric(RECEIVED, source="store") == 0
+
+
+def test_a_store_that_is_away_is_told_of_and_the_leader_asked(stage: Stage) -> None:
+    fresh = stage.node(13, "s3://nowhere?endpoint=http://127.0.0.1:1&region=x")
+    with fresh:
+        assert line_with(fresh.log_text, "WARNING", "The store of metadata snapshots cannot be used", "s3://nowhere")
+        assert fresh.metric(RECEIVED, source="leader") == 1
+
+
+def test_a_node_that_is_one_more_starts_from_a_bucket(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    newest = stage.cluster.cut_equal_snapshots()[0]
+    content, id = newest.read_bytes(), id_of(newest)
+    with S3Server(tmp_path) as server:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
+        manifest = manifest_of(id, content, stage.cluster_id)
+        store = S3Store(server.settings)
+        store.put(f"meta/data/{manifest.file}", [content])
+        store.put(f"meta/data/{manifest.name}", [manifest.to_json()])
+        store.close()
+        uri = f"s3a://{BUCKET}/meta/data?endpoint={server.endpoint}&region={REGION}&path-style=true"
+        fresh = stage.node(14, uri)
+        with fresh:
+            assert line_with(
+                fresh.log_text, "A metadata snapshot was imported", manifest.file, f"s3://{BUCKET}/meta/data/"
+            )
+            assert fresh.metric(RECEIVED, source="leader") == 0
+            assert fresh.metric(RECEIVED, source="store") == 1
+            assert (fresh.data / "__cluster_metadata-0" / manifest.file).read_bytes() == content
+
+
+def test_a_uri_that_names_no_store_stops_the_start(stage: Stage) -> None:
+    node = stage.node(15, "s3://key:sesame@bucket/x")
+    with pytest.raises(AssertionError, match=r"ottla\.metadata\.snapshot\.import\.uri: an s3:// URI must not hold"):
+        node.start()
+    assert "sesame" not in node.log_text
+    shutil.rmtree(node.directory)

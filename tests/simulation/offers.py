@@ -1,0 +1,186 @@
+"""What a store of metadata snapshots offers to the nodes of a simulation: good ones, and all that must not be taken.
+
+Every node imports from the one store, in histories whose scenario says so. What comes into it, and when it is away, has
+a source of chance of its own, so that histories without it are as they were.
+"""
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.quorum.identity import SnapshotId
+from broker.runtime.snapshot_store import RecordCheck
+from protocol.primitives import Buffer
+from protocol.records.batch import iter_headers
+from storage.tiered.errors import StoreUnavailable
+from storage.tiered.object_store import ObjectInfo
+from storage.tiered.store_uri import StoreAt
+from tests.simulation.disk import METADATA_DIRECTORY
+from tests.support.memory_object_store import MemoryObjectStore
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+CLUSTER_ID: Final = "simulated-cluster-0001"
+_EPOCH_AT: Final = 12
+"""In a batch; outside its checksum."""
+
+
+class Offered(NamedTuple):
+    snapshot_id: SnapshotId
+    content: bytes
+
+
+class OfferedSnapshots(MemoryObjectStore):
+    """The store; `is_away` makes every request fail."""
+
+    def __init__(self) -> None:
+        super().__init__(piece_bytes=512)
+        self.is_away = False
+
+    @property
+    def place(self) -> StoreAt:
+        return StoreAt(self, "snapshots/")
+
+    def get(self, key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
+        self._require()
+        return super().get(key, first, last)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        self._require()
+        return super().list(prefix, start_after)
+
+    def _require(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("the store is away")
+
+    def offer(self, offered: Offered, *, cluster_id: str = CLUSTER_ID, sha: str | None = None) -> None:
+        """As a job would: the snapshot, then its manifest."""
+        manifest = SnapshotManifest(
+            cluster_id=cluster_id,
+            end_offset=offered.snapshot_id.end_offset,
+            epoch=offered.snapshot_id.epoch,
+            size=len(offered.content),
+            sha256=sha or sha256(offered.content).hexdigest(),
+            records=0,
+            last_contained_log_timestamp=0,
+        )
+        self.now_ms += 1
+        self.put(self.place.key(manifest.file), [offered.content])
+        self.put(self.place.key(manifest.name), [manifest.to_json()])
+
+
+class AnyRecords:
+    """Implements RecordCheck: the records here are no metadata."""
+
+    def __init__(self, _epoch: int) -> None:
+        """All epochs are the same to it; the log's own check compares them."""
+
+    def feed(self, piece: Buffer) -> None:
+        """Whatever they are."""
+
+    def end(self) -> None:
+        """They may end anywhere; the log's own check looks for the footer."""
+
+
+def any_records(epoch: int) -> RecordCheck:
+    return AnyRecords(epoch)
+
+
+class OfferSchedule:
+    """Puts things into the store at random moments, until it is told to end."""
+
+    def __init__(self, simulation: "Simulation", wipe: Callable[[], None]) -> None:
+        """`wipe` takes some node's disk away, if one can be spared: then it has all the log to get."""
+        self._simulation = simulation
+        self._random = Random(f"offers {simulation.seed}")
+        self._is_over = False
+        self._kinds: tuple[tuple[int, Callable[[], None]], ...] = (
+            (10, self._offer_ahead),
+            (4, self._offer_sound),
+            (5, self._offer_other_epoch),
+            (8, wipe),
+            (2, self._offer_corrupt),
+            (1, self._offer_foreign),
+            (2, self._go_away),
+        )
+
+    def begin(self) -> None:
+        if self._simulation.scenario.imports:
+            self._again()
+
+    def end(self) -> None:
+        """What is there stays, and so does a store that is away."""
+        self._is_over = True
+
+    def _again(self) -> None:
+        if not self._is_over:
+            delay_ms = self._random.expovariate(1.0 / self._simulation.scenario.fault_every_ms)
+            self._simulation.world.schedule(delay_ms, self._again)
+            (kind,) = self._random.choices([each for _, each in self._kinds], [weight for weight, _ in self._kinds])
+            kind()
+
+    def _offer(self, offered: Offered | None, what: str, *, cluster_id: str = CLUSTER_ID) -> None:
+        if offered is not None:
+            end_offset, epoch = offered.snapshot_id
+            self._simulation.checker.note(f"the store offers {end_offset}-{epoch}, {what}")
+            self._simulation.offers.offer(offered, cluster_id=cluster_id)
+
+    def _offer_ahead(self) -> None:
+        """What some node's log, committed or not, of whatever history, leads to at some batch's end."""
+        up = [node for node in self._simulation.nodes.values() if node.replica is not None]
+        if up:
+            replica = self._random.choice(up).replica
+            assert replica is not None
+            imagine = replica.imagine
+            self._simulation.world.run(replica.process, lambda: self._offer(imagine(self._random), "out of a log"))
+
+    def _offer_sound(self) -> None:
+        self._offer(self._any_snapshot(), "out of a disk")
+
+    def _offer_other_epoch(self) -> None:
+        """The same under an epoch that the committed record before its end does not have."""
+        found = self._any_snapshot()
+        epochs = [now.epoch for each in self._simulation.nodes if (now := self._simulation.checker.observed(each))]
+        if found is not None and epochs:
+            end_offset, epoch = found.snapshot_id
+            other = self._random.randint(0, max(epochs))
+            if other != epoch:
+                content = bytearray(found.content)
+                for position, _ in iter_headers(found.content):
+                    content[position + _EPOCH_AT : position + _EPOCH_AT + 4] = other.to_bytes(4, "big")
+                self._offer(Offered(SnapshotId(end_offset, other), bytes(content)), "which is a lie")
+
+    def _offer_corrupt(self) -> None:
+        found = self._any_snapshot()
+        if found is not None:
+            content = bytearray(found.content)
+            content[self._random.randrange(len(content))] ^= 1 << self._random.randrange(8)
+            if self._random.random() < 0.3:
+                del content[self._random.randrange(len(content)) :]
+            self._offer(found._replace(content=bytes(content) or b"?"), "corrupt")
+
+    def _offer_foreign(self) -> None:
+        self._offer(self._any_snapshot(), "of another cluster", cluster_id="another-cluster")
+
+    def _go_away(self) -> None:
+        self._simulation.offers.is_away = not self._simulation.offers.is_away
+        self._simulation.checker.note(f"the store is {'away' if self._simulation.offers.is_away else 'back'}")
+
+    def _any_snapshot(self) -> Offered | None:
+        found = [
+            (node.disk, snapshot_id)
+            for node in self._simulation.nodes.values()
+            for snapshot_id in node.disk.snapshot_ids()
+            if snapshot_id.end_offset > 0
+        ]
+        if not found:
+            return None
+        newest = max(snapshot_id for _, snapshot_id in found)
+        if self._random.random() < 0.5:
+            found = [each for each in found if each[1] == newest]
+        disk, snapshot_id = self._random.choice(found)
+        name = f"{snapshot_id.end_offset:020d}-{snapshot_id.epoch:010d}.checkpoint"
+        return Offered(snapshot_id, bytes(disk._file(f"{METADATA_DIRECTORY}/{name}").content))
