@@ -32,6 +32,7 @@ from storage.tiered.errors import (
     RetriableRemoteStorageError,
 )
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
+from storage.tiered.segment_metadata import TopicIdPartition
 from storage.tiered.segment_reading import SegmentReader
 from storage.tiered.time_chain import TimeChain
 
@@ -72,6 +73,7 @@ class RemoteOffsets:
     ) -> None:
         self.expired = 0
         self._reader = reader
+        self._metadata = metadata
         self._locations = RemoteLocations(metadata)
         self._pool = pool
         self._loop = loop
@@ -107,17 +109,23 @@ class RemoteOffsets:
     # ---- the ends
 
     def _latest_tiered(self, partition: Partition) -> FoundOffset:
+        """Raises KafkaError while it is unknown what was copied, which "nothing was" would not be told from."""
         highest = self._highest(partition)
-        return NOT_FOUND if highest is None or highest < 0 else self._end(partition, highest)
+        if highest is None:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return NOT_FOUND if highest < 0 else self._end(partition, highest)
 
     def _earliest_pending_upload(self, partition: Partition) -> FoundOffset:
-        """The log's start if nothing was copied; unknown while it is unknown what was."""
+        """The log's start if nothing was copied; unknown while it is unknown what was, which followers wait out."""
         highest = self._highest(partition)
         if highest is None:
             return NOT_FOUND
         return self._end(partition, max(highest + 1, partition.log.log_start_offset))
 
     def _highest(self, partition: Partition) -> int | None:
+        """None while that is unknown, also where the log is empty, and nothing would be looked up for it."""
+        if not self._metadata.is_ready(TopicIdPartition(partition.topic_id, partition.topic, partition.index)):
+            return None
         try:
             return self._locations.highest_offset(partition)
         except RemoteMetadataNotReady:

@@ -15,6 +15,7 @@ from broker.runtime.offset_lookup import (
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsResponse
 from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from storage.tiered.segment_metadata import TopicIdPartition
 from tests.support.data_plane import Answer, batch
 from tests.support.tiered_plane import TieredPlane
 
@@ -93,8 +94,27 @@ class TestEnds:
         (segment, *_) = plane.make_remote(2)
         plane.remote_metadata.not_ready.add(segment.id.partition)
         assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == NOT_FOUND
-        assert found(ask(plane, LATEST_TIERED)) == NOT_FOUND
+        assert error(ask(plane, LATEST_TIERED)) == ErrorCode.OFFSET_NOT_AVAILABLE
         assert found(ask(plane, EARLIEST_LOCAL))[1] == 2
+
+    def test_of_an_empty_log_of_which_nothing_is_known_yet(self, plane: TieredPlane) -> None:
+        plane.remote_metadata.not_ready.add(TopicIdPartition(plane.partition().topic_id, "t", 0))
+        assert error(ask(plane, LATEST_TIERED)) == ErrorCode.OFFSET_NOT_AVAILABLE
+        plane.remote_metadata.not_ready.clear()
+        assert found(ask(plane, LATEST_TIERED)) == NOT_FOUND
+
+    def test_what_is_to_be_uploaded_next_has_the_epoch_of_its_offset(self, plane: TieredPlane) -> None:
+        """As in Kafka 4.2, also where nothing was uploaded, and where all was."""
+        plane.elect(plane.partition().topic_id, 1)
+        assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == (-1, 0, 1)
+        plane.fill(2)
+        plane.elect(plane.partition().topic_id, 1)
+        plane.fill(2)
+        plane.tier(below=2)
+        assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == (-1, 2, 2)
+        plane.elect(plane.partition().topic_id, 1)
+        plane.tier(below=4)
+        assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == (-1, 4, 3)
 
     def test_of_another_history_do_not_count(self, plane: TieredPlane) -> None:
         """A longer version of epoch 0 was copied from a log that was cut later (KIP-405, scenario 5)."""
