@@ -16,6 +16,8 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _MAX_LENGTHS: Final = 64
 """More lengths than this are rather copied byte by byte."""
+_COUNTED: Final = 1 << 16
+"""Values below are told apart by counting."""
 
 
 class Strings(NamedTuple):
@@ -36,6 +38,12 @@ class Strings(NamedTuple):
     def array(self, type: pa.DataType | None = None, nulls: Bools | None = None) -> pa.Array:
         """As an Arrow array, binary by default."""
         return binary_array(self.joined(), self.lengths, type, nulls)
+
+    def to_list(self) -> list[bytes]:
+        """Each as an object."""
+        data, ends = self.joined().tobytes(), np.cumsum(self.lengths)
+        bounds = zip((ends - self.lengths).tolist(), ends.tolist(), strict=True)
+        return [data[start:end] for start, end in bounds]
 
     def value(self, row: int) -> bytes:
         start = int(self.starts[row])
@@ -114,14 +122,25 @@ def take_bytes(pool: Bytes, starts: Ints, lengths: Ints) -> Bytes:
 
 def put_bytes(out: Bytes, places: Ints, pool: Bytes, starts: Ints, lengths: Ints) -> None:
     """Copy strings to their places in `out`."""
-    sizes = np.unique(lengths)
+    sizes = distinct(lengths)
     if len(sizes) > _MAX_LENGTHS:
         _put_one_by_one(out, places, pool, starts, lengths)
         return
-    for size in sizes.tolist():
+    for size in sizes:
         if size:
             rows = slice(None) if len(sizes) == 1 else np.flatnonzero(lengths == size)
             items(out, size)[places[rows]] = items(pool, size)[starts[rows]]
+
+
+def distinct(values: Ints) -> list[int]:
+    """The different values of a column of numbers that are not negative, ascending."""
+    if not len(values):
+        return []
+    least, greatest = int(values.min()), int(values.max())
+    if least == greatest:
+        return [least]
+    found = np.flatnonzero(np.bincount(values)) if greatest < _COUNTED else np.unique(values)
+    return list(found.tolist())
 
 
 def items(pool: Bytes, size: int) -> npt.NDArray[Any]:

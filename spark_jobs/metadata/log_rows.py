@@ -4,7 +4,7 @@ Owns the schema of the rows and how batches become them. Does not know what reco
 record names, by which rows are dealt out to sections.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -98,6 +98,25 @@ def section_rows(rows: pa.Table, section: int) -> pa.Table:
         mine = (sections == section) | (keys == ClearElrRecord.API_KEY)
     mine &= ~booleans(rows.column("is_control"))
     return rows if mine.all() else rows.filter(pa.array(mine))
+
+
+def split_by_section(rows: pa.Table, sections: Iterable[int]) -> Iterator[tuple[int, pa.Table]]:
+    """(section, rows that concern it), as `section_rows` would give them, for many sections at once.
+
+    Rows of one section keep their order, but that clearings of eligible leaders come last.
+    """
+    keys, numbered = numbers(rows.column("key")), numbers(rows.column("section"))
+    numbered[booleans(rows.column("is_control"))] = NO_SECTION
+    order = np.argsort(numbered.astype(np.int16), kind="stable")
+    ordered = rows.take(pa.array(order))
+    bounds = np.searchsorted(numbered[order], np.arange(TOPIC_SECTIONS + 1))
+    everywhere = rows.filter(pa.array(keys == ClearElrRecord.API_KEY))
+    for section in sections:
+        if section == REGISTRY:
+            yield section, section_rows(rows, section)
+            continue
+        mine = ordered.slice(bounds[section], bounds[section + 1] - bounds[section])
+        yield section, pa.concat_tables([mine, everywhere]) if len(everywhere) else mine
 
 
 class _Batch(NamedTuple):

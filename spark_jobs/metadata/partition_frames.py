@@ -2,7 +2,7 @@
 
 Where every record of a section will lie is computed first; then each part is put there for all records at once: what
 frames records in a batch, and the frames of partitions by shape (so many replicas, so many in sync, so many that come
-and go). The few frames of other forms, and those of topics, are made one by one by the node's code.
+and go) and those of topics by the length of their names. The few of other forms are made one by one by the node's code.
 """
 
 from typing import Final, NamedTuple
@@ -40,6 +40,8 @@ _ID_LISTS: Final = ("replicas", "isr", "removing_replicas", "adding_replicas")
 _FIXED_BYTES: Final = 3 + 4 + 16 + 4 + 12 + 1
 """Of a frame: head, index, topic id, counts of four lists, leader and epochs, no tagged fields."""
 _ID_SIZE: Final = 16
+_TOPIC_BYTES: Final = 3 + 1 + _ID_SIZE + 1
+"""Of a topic's frame without the name: head, length of the name, id, no tagged fields."""
 _RECORD_BYTES: Final = 4
 """Beside lengths and offset delta: attributes, timestamp delta, no key, no headers."""
 
@@ -72,11 +74,14 @@ class _Frames:
         self._ids = strings_of(state.column("topic_id"))
         self._columns = StateColumns.of(state)
         self._counts = {name: self._columns.lengths[name] // 4 for name in _ID_LISTS}
-        self._others = self._rows_of_other_forms(strings_of(state.column("name")))
+        self._names = strings_of(state.column("name"))
+        self._is_topic = self._partitions == TOPIC_ROW
+        self._others = self._rows_of_other_forms()
         self.lengths = _FIXED_BYTES + 4 * sum(self._counts.values(), np.zeros(len(self._partitions), np.int64))
         if self._version >= 1:
             self.lengths += 1 + _ID_SIZE * self._counts["replicas"]
-        self._usual = np.ones(len(self.lengths), np.bool_)
+        self.lengths = np.where(self._is_topic, _TOPIC_BYTES + self._names.lengths, self.lengths)
+        self._usual = ~self._is_topic
         self._usual[self._others.rows] = False
         self.lengths[self._others.rows] = self._others.frames.lengths
 
@@ -84,10 +89,12 @@ class _Frames:
         """Write all frames to their places."""
         rows, others = self._others.rows, self._others.frames
         put_bytes(out, places[rows], *others)
-        shapes = self._shapes()
         usual = np.flatnonzero(self._usual)
-        for shape in np.unique(shapes[usual]).tolist():
-            self._put_shape(out, places, usual[shapes[usual] == shape])
+        for mine in _alike(usual, self._shapes()[usual]):
+            self._put_shape(out, places, mine)
+        short = np.flatnonzero(self._is_topic & (self._names.lengths <= _MAX_COUNT))
+        for mine in _alike(short, self._names.lengths[short]):
+            self._put_topics(out, places, mine)
 
     def _shapes(self) -> Ints:
         shapes = np.zeros(len(self._partitions), np.int64)
@@ -95,13 +102,28 @@ class _Frames:
             shapes = shapes * (_MAX_COUNT + 1) + np.minimum(self._counts[name], _MAX_COUNT)
         return shapes
 
+    def _put_topics(self, out: Bytes, places: Ints, rows: Ints) -> None:
+        """The frames of topics whose names have the same length."""
+        size, name_size = int(self.lengths[rows[0]]), int(self._names.lengths[rows[0]])
+        block = np.zeros((len(rows), size), np.uint8)
+        block[:, :4] = (FRAME_VERSION, TopicRecord.API_KEY, 0, name_size + 1)
+        if name_size:
+            names = items(self._names.pool, name_size)[self._names.starts[rows]]
+            block[:, 4 : 4 + name_size] = names.view(np.uint8).reshape(len(rows), -1)
+        block[:, 4 + name_size : -1] = self._raw_ids(rows)
+        items(out, size)[places[rows]] = block.reshape(-1).view(f"V{size}")
+
+    def _raw_ids(self, rows: Ints) -> Bytes:
+        raw = items(self._ids.pool, _ID_SIZE)[self._ids.starts[rows]]
+        return raw.view(np.uint8).reshape(-1, _ID_SIZE)
+
     def _put_shape(self, out: Bytes, places: Ints, rows: Ints) -> None:
         """The frames of partitions that all have as many elements in each list."""
         size, columns = int(self.lengths[rows[0]]), self._columns
         block = np.zeros((len(rows), size), np.uint8)
         block[:, :3] = (FRAME_VERSION, PARTITION, self._version)
         block[:, 3:7] = _big_endian(self._partitions[rows])
-        block[:, 7:23] = items(self._ids.pool, _ID_SIZE)[self._ids.starts[rows]].view(np.uint8).reshape(-1, _ID_SIZE)
+        block[:, 7:23] = self._raw_ids(rows)
         at = 23
         for name in _ID_LISTS:
             at = self._put_list(block, at, name, rows, int(self._counts[name][rows[0]]), 4)
@@ -132,11 +154,10 @@ class _Frames:
         self._put_list(mine, at, "directories", rows[recorded], count, _ID_SIZE)
         block[recorded] = mine
 
-    def _rows_of_other_forms(self, names: Strings) -> "_Others":
-        """Topics, and partitions of other forms, encoded by the node's code."""
-        is_topic = self._partitions == TOPIC_ROW
-        rows = np.flatnonzero(is_topic | self._is_odd())
-        frames = [self._topic(names, row) if is_topic[row] else self._partition(row) for row in rows.tolist()]
+    def _rows_of_other_forms(self) -> "_Others":
+        """Topics with long names and partitions of other forms, encoded by the node's code."""
+        rows = np.flatnonzero(np.where(self._is_topic, self._names.lengths > _MAX_COUNT, self._is_odd()))
+        frames = [self._topic(row) if self._is_topic[row] else self._partition(row) for row in rows.tolist()]
         lengths = np.fromiter(map(len, frames), np.int64, len(frames))
         pool = np.frombuffer(b"".join(frames), np.uint8)
         return _Others(rows, Strings(pool, np.cumsum(lengths) - lengths, lengths))
@@ -151,11 +172,10 @@ class _Frames:
             odd |= (directories != self._counts["replicas"]) & (directories > 0)
         if self._version >= 2:
             odd |= (columns.lengths["elr"] > 0) | (columns.lengths["last_known_elr"] > 0)
-        odd &= self._partitions != TOPIC_ROW
         return odd
 
-    def _topic(self, names: Strings, row: int) -> bytes:
-        return encode_record(TopicRecord(name=names.value(row).decode(), topic_id=Uuid(self._ids.value(row))), 0)
+    def _topic(self, row: int) -> bytes:
+        return encode_record(TopicRecord(name=self._names.value(row).decode(), topic_id=Uuid(self._ids.value(row))), 0)
 
     def _partition(self, row: int) -> bytes:
         record = self._registration(row).to_record(
@@ -183,6 +203,11 @@ class _Frames:
 
     def _id_list(self, name: str, row: int) -> tuple[int, ...]:
         return tuple(np.frombuffer(self._columns.list_value(name, row), ">i4").tolist())
+
+
+def _alike(rows: Ints, kinds: Ints) -> list[Ints]:
+    """The rows of each kind."""
+    return [rows[kinds == kind] for kind in np.unique(kinds).tolist()]
 
 
 class _Others(NamedTuple):

@@ -6,6 +6,7 @@ field is a source, the row it comes from, which a running maximum finds for all 
 same way. What a record does is defined by `broker.metadata.partition.PartitionRegistration.merge`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,10 +55,12 @@ class PartitionRuns:
         self._find_runs(state_groups)
         records = np.maximum(events.records[order], 0)
         self._whole = columns.whole[records] & ~self.is_clear
-        self._present = _presence(columns, records, self.is_clear)
         self.values = _values(columns, records, self.is_clear).with_rows(state)
+        self._blank = [name for name in LISTS if name != "directories" and self.values.is_blank(name)]
+        self._present = _presence(columns, records, self.is_clear, self._blank)
         self._check(columns.leader_recovery_state.values[records])
         self.sources = {name: self._sources(present) for name, present in self._present.items()}
+        self.sources |= dict.fromkeys(self._blank, self.sources["leader"])
         self._move_directories()
         self.is_effective = ~self.is_clear | self._had_elr()
         self._count_epochs(columns, records)
@@ -134,15 +137,16 @@ class PartitionRuns:
 
     def _move_directories(self) -> None:
         """New replicas without directories, as levels write that know none: those that stay keep theirs."""
+        if "replicas" in self._blank:
+            return
         odd = self._present["replicas"] & ~self._present["directories"]
         moved: dict[int, bytes] = {}
-        replicas = self.values
         candidates = np.flatnonzero(odd)
         before = self.before("replicas", candidates).tolist()
         changed = [
             event
             for event, source in zip(candidates.tolist(), before, strict=True)
-            if replicas.list_value("replicas", event) != replicas.list_value("replicas", source)
+            if self.values.list_value("replicas", event) != self.values.list_value("replicas", source)
         ]
         if not changed:
             return
@@ -173,10 +177,10 @@ class PartitionRuns:
         self.values.pool = np.concatenate((self.values.pool, added))
 
 
-def _presence(columns: PartitionColumns, records: Ints, is_clear: Bools) -> dict[str, Bools]:
-    """Which events have a value for each field."""
-    present = {name: columns.lists[name].present[records] & ~is_clear for name in LISTS}
-    for name in _ELR:
+def _presence(columns: PartitionColumns, records: Ints, is_clear: Bools, blank: Sequence[str]) -> dict[str, Bools]:
+    """Which events have a value for each field, but for lists that are empty everywhere."""
+    present = {name: columns.lists[name].present[records] & ~is_clear for name in LISTS if name not in blank}
+    for name in set(_ELR).difference(blank):
         present[name] |= is_clear
     present["leader"] = columns.leader.present[records] & ~is_clear
     present["leader_recovery_state"] = columns.leader_recovery_state.present[records] & ~is_clear

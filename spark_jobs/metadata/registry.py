@@ -8,6 +8,7 @@ would state it (`broker.metadata.records`), in the latest version, so that nothi
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from immutables import Map
 
@@ -28,7 +29,10 @@ from spark_jobs.metadata.byte_columns import Ints, Strings, numbers
 from spark_jobs.metadata.fold_context import FoldContext, rows_to_fold
 from spark_jobs.metadata.frame_heads import MalformedLog, require_known
 from spark_jobs.metadata.log_rows import FROM_SNAPSHOT, REGISTRY, frames_of, section_rows
+from spark_jobs.metadata.topic_records import topic_record
 from spark_jobs.metadata.transactions import MARKERS
+
+_NOT_IN_SNAPSHOTS: Final = (*MARKERS, messages.RemoveTopicRecord.API_KEY, messages.ClearElrRecord.API_KEY)
 
 CREATED: Final = "created"
 CHANGED: Final = "changed"
@@ -150,23 +154,24 @@ class _Rows(NamedTuple):
 
     def records(self) -> Iterator[tuple[int, MetadataRecord]]:
         """(row, record), without the markers of transactions."""
-        for row, key in enumerate(self.keys.tolist()):
+        for row, (key, frame) in enumerate(zip(self.keys.tolist(), self.frames.to_list(), strict=True)):
             if key not in MARKERS:
-                yield row, self.record(row)
+                yield row, self._record(row, key, frame)
 
-    def record(self, row: int) -> MetadataRecord:
+    def _record(self, row: int, key: int, frame: bytes) -> MetadataRecord:
         try:
-            return decode_record(self.frames.value(row))
+            return topic_record(frame) if key == messages.TopicRecord.API_KEY else decode_record(frame)
         except DecodeError as error:
             raise MalformedLog(f"the record at offset {self.offsets[row]} does not parse: {error}") from error
 
 
 def _loaded(rows: _Rows) -> MetadataImage:
     delta = MetadataDelta(EMPTY_IMAGE)
-    for row, key in enumerate(rows.keys.tolist()):
-        if key in (*MARKERS, messages.RemoveTopicRecord.API_KEY, messages.ClearElrRecord.API_KEY):
-            raise InvalidMetadata(f"a record of key {key} has no place in a snapshot")
-        delta.replay(rows.record(row))
+    foreign = rows.keys[np.isin(rows.keys, _NOT_IN_SNAPSHOTS)]
+    if len(foreign):
+        raise InvalidMetadata(f"a record of key {foreign[0]} has no place in a snapshot")
+    for _, record in rows.records():
+        delta.replay(record)
     return delta.apply(Provenance())
 
 

@@ -1,6 +1,6 @@
 """One fold of a section: rows of the log, in order, on top of a state."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from spark_jobs.metadata.partition_runs import Events, PartitionRuns
 from spark_jobs.metadata.section_state import SECTION_STATE, TOPIC_ROW
 from spark_jobs.metadata.state_columns import FIELDS, StateColumns, state_columns
 from spark_jobs.metadata.topic_lives import FROM_STATE, NEVER, TopicLives, id_column, ranks_of
+from spark_jobs.metadata.topic_records import topic_record
 
 _LIFE_SHIFT: Final = 32
 _PARTITION_MASK: Final = (1 << _LIFE_SHIFT) - 1
@@ -52,12 +53,16 @@ class SectionRows(NamedTuple):
         heads = FrameHeads(keys[rows], versions[rows], bodies[rows])
         return SectionRows(places, self.origins[rows], self.frames.take(rows), heads)
 
-    def record(self, row: int) -> MetadataRecord:
-        """One record as the node decodes it. Raises MalformedLog."""
-        try:
-            return decode_record(self.frames.value(row))
-        except DecodeError as error:
-            raise MalformedLog(f"the record at offset {self.places.offsets[row]} does not parse: {error}") from error
+    def records(self, rows: Ints) -> Iterator[MetadataRecord]:
+        """Some records as the node decodes them. Raises MalformedLog."""
+        for row, frame, key in zip(
+            rows.tolist(), self.frames.take(rows).to_list(), self.heads.keys[rows].tolist(), strict=True
+        ):
+            try:
+                yield topic_record(frame) if key == TopicRecord.API_KEY else decode_record(frame)
+            except DecodeError as error:
+                offset = self.places.offsets[row]
+                raise MalformedLog(f"the record at offset {offset} does not parse: {error}") from error
 
 
 class _Clear(NamedTuple):
@@ -144,13 +149,14 @@ class SectionFold:
             wrong = int(keys[~np.isin(keys, _IN_SNAPSHOTS)][0])
             raise InvalidMetadata(f"a record of key {wrong} has no place in a snapshot")
         clears = []
-        for row in np.flatnonzero((keys != PARTITION) & (keys != CHANGE)).tolist():
-            match self._rows.record(row):
-                case TopicRecord() as record:
+        rows = np.flatnonzero((keys != PARTITION) & (keys != CHANGE))
+        for row, record in zip(rows.tolist(), self._rows.records(rows), strict=True):
+            match record:
+                case TopicRecord():
                     self._lives.create(record.topic_id, record.name, FROM_STATE if is_snapshot else row)
-                case RemoveTopicRecord() as record:
+                case RemoveTopicRecord():
                     self._lives.remove(record.topic_id, row)
-                case ClearElrRecord() as record:
+                case ClearElrRecord():
                     clears.append(_Clear(row, record.topic_name))
         return clears
 

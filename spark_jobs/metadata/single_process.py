@@ -12,7 +12,7 @@ from protocol.records.compression import Codec
 from protocol.records.quorum_control import ControlState
 from spark_jobs.metadata.byte_columns import numbers
 from spark_jobs.metadata.fold_context import context_of
-from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS
+from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS, split_by_section
 from spark_jobs.metadata.registry import Registry, RegistryChange
 from spark_jobs.metadata.section_changes import no_changes
 from spark_jobs.metadata.section_state import empty_state
@@ -55,10 +55,10 @@ class SingleProcess:
             self.changes, self.registry_changes, self.changed_records = no_changes(), (), 0
             return
         context, transactions = context_of(summary, start=self.end, with_changes=self._with_changes)
+        topics = [section for section in summary.sections if section != REGISTRY]
         folded = {
-            section: fold_section(section, self.sections[section], rows, context)
-            for section in summary.sections
-            if section != REGISTRY
+            section: fold_section(section, self.sections[section], mine, context)
+            for section, mine in split_by_section(rows, topics)
         }
         registry = fold_registry(self.registry, rows, context)
         control = control_after(self.control, summary.control, start=self.end)

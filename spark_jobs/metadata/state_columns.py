@@ -39,12 +39,24 @@ class StateColumns:
     def with_rows(self, other: "StateColumns") -> "StateColumns":
         """These rows, and behind them those of another and one row of nothing."""
         zero, shift = np.zeros(1, np.int64), len(self.pool)
+        none = np.zeros(len(self) + len(other) + 1, np.int64)
+        starts, lengths = dict.fromkeys(LISTS, none), dict.fromkeys(LISTS, none)
+        for name in LISTS:
+            if name == "directories" or self.lengths[name].any() or other.lengths[name].any():
+                starts[name] = np.concatenate((self.starts[name], other.starts[name] + shift, zero))
+                lengths[name] = np.concatenate((self.lengths[name], other.lengths[name], zero))
         return StateColumns(
             {name: np.concatenate((each, other.numbers[name], zero)) for name, each in self.numbers.items()},
-            {name: np.concatenate((each, other.starts[name] + shift, zero)) for name, each in self.starts.items()},
-            {name: np.concatenate((each, other.lengths[name], zero)) for name, each in self.lengths.items()},
+            starts,
+            lengths,
             np.concatenate((self.pool, other.pool)),
         )
+
+    def is_blank(self, name: str) -> bool:
+        """Whether a list is empty everywhere. Such lists of rows that were put together share their columns, but for
+        directories, which a fold makes where there were none.
+        """
+        return not self.lengths[name].any()
 
     def number(self, name: str, sources: Ints, nulls: Bools | None = None) -> pa.Array:
         """A column of SECTION_STATE with the numbers of these rows."""
