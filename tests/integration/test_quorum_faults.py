@@ -16,13 +16,20 @@ from tests.support.ottla_cluster import OttlaCluster
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PATIENCE_S = 60
-LONGEST_GAP_S = 5
+LONGEST_GAP_S = 30
+"""Far above what a busy machine makes of a moment, and far below what waits for somebody who does not come."""
 # Snapshots come after little, and the log goes as soon as it is in one.
 TRIMMING = {
     "metadata.log.max.record.bytes.between.snapshots": "1000",
     "internal.metadata.log.segment.bytes": "2048",
     "metadata.max.retention.bytes": "1",
     "metadata.start.offset.lag.time.max.ms": "1000",
+}
+# Nobody but a node that is suspended is silent for so long, on a busy machine either.
+PATIENT = {
+    "metadata.max.idle.interval.ms": "0",
+    "controller.quorum.fetch.timeout.ms": "6000",
+    "controller.quorum.election.timeout.ms": "3000",
 }
 
 
@@ -57,7 +64,7 @@ def test_nodes_stopped_one_by_one_come_back_with_everything(tmp_path: Path) -> N
         assert cluster.terminate(first) < LONGEST_GAP_S
         assert quorum.create(quorum.client(*others), "without-one") < LONGEST_GAP_S
         assert cluster.terminate(others[0]) < LONGEST_GAP_S
-        assert cluster.terminate(others[1]) < 10, "without a quorum nobody can let it go"
+        assert cluster.terminate(others[1]) < LONGEST_GAP_S, "without a quorum nobody can let it go"
     with cluster:
         quorum.check_everything_is_there()
         quorum.create(quorum.client(), "after")
@@ -106,7 +113,7 @@ def log_start(cluster: OttlaCluster, index: int) -> int:
 
 def test_a_suspended_node_does_no_harm_and_comes_back(tmp_path: Path) -> None:
     """The active controller first, then a follower, each until its session is over and the others have fenced it."""
-    with OttlaCluster(tmp_path / "cluster", settings={"metadata.max.idle.interval.ms": "0"}) as cluster:
+    with OttlaCluster(tmp_path / "cluster", settings=PATIENT) as cluster:
         quorum = QuorumRun(cluster)
         quorum.create(quorum.client(), "before")
         for name, victim in (("leader", cluster.leader_index()), ("follower", None)):

@@ -27,7 +27,7 @@ def gauges(cluster: BrokerCluster, broker_id: int) -> tuple[int, ...]:
 
 
 def test_gauges_follow_the_in_sync_set(tmp_path: Path) -> None:
-    settings = {"broker.session.timeout.ms": "6000", "replica.lag.time.max.ms": "1000"}
+    settings = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "2000"}
     with BrokerCluster(tmp_path, settings=settings) as cluster:
 
         def wait_for_isr(*isr: int) -> None:
@@ -39,18 +39,18 @@ def test_gauges_follow_the_in_sync_set(tmp_path: Path) -> None:
         create_topic(cluster.bootstrap, "t", 0, assignment=[[1, 2, 3]] * PARTITIONS, min_insync_replicas="2")
         until_led_from_1(PARTITIONS, 0, 0, 0)
         until(lambda: cluster[2].metric(f"{REPLICAS}partitioncount") == PARTITIONS)
-        assert gauges(cluster, 2) == (0, 0, 0, 0)
+        until(equal(lambda: gauges(cluster, 2), (0, 0, 0, 0)))
 
         os.kill(cluster[3].pid, signal.SIGSTOP)
         for index in range(PARTITIONS):
             produce(cluster.bootstrap, "t", [b"without 3"], partition=index)
         wait_for_isr(1, 2)
         until_led_from_1(PARTITIONS, PARTITIONS, 0, PARTITIONS)
-        assert cluster[1].metric(f"{REPLICAS}isrshrinks_total") == PARTITIONS
+        assert cluster[1].metric(f"{REPLICAS}isrshrinks_total") >= PARTITIONS
         os.kill(cluster[3].pid, signal.SIGCONT)
         wait_until_whole(cluster.bootstrap, "t")
         until_led_from_1(PARTITIONS, 0, 0, 0)
-        assert cluster[1].metric(f"{REPLICAS}isrexpands_total") == PARTITIONS
+        assert cluster[1].metric(f"{REPLICAS}isrexpands_total") >= PARTITIONS
         assert cluster[3].metric(f"{FETCHERS}failedpartitionscount", clientid="Replica") == 0
         until(lambda: cluster[3].metric(f"{FETCHERS}maxlag", clientid="Replica") == 0)
 
@@ -59,17 +59,21 @@ def test_gauges_follow_the_in_sync_set(tmp_path: Path) -> None:
         wait_for_isr(1)
         until_led_from_1(PARTITIONS, PARTITIONS, PARTITIONS, 0)
         with pytest.raises(AssertionError, match="in-sync"):
-            produce(cluster.bootstrap, "t", [b"too few"], message_timeout_ms=1500, retries=0)
-        assert cluster.controller.metric(OFFLINE_PARTITIONS) == 0
+            produce(cluster.bootstrap, "t", [b"too few"], retries=0)
+        until(lambda: cluster.controller.metric(OFFLINE_PARTITIONS) == 0)
         cluster[1].kill()
         until(lambda: cluster.controller.metric(OFFLINE_PARTITIONS) == PARTITIONS)
 
         cluster.start(1, 2, 3)
         wait_until_whole(cluster.bootstrap, "t")
-        assert cluster.controller.metric(OFFLINE_PARTITIONS) == 0
-        assert cluster.controller.metric(IMBALANCE) == PARTITIONS - gauges(cluster, 1)[0]
-        sums = [sum(each) for each in zip(*(gauges(cluster, broker_id) for broker_id in (1, 2, 3)), strict=True)]
-        assert sums == [PARTITIONS, 0, 0, 0]
+        until(lambda: cluster.controller.metric(OFFLINE_PARTITIONS) == 0)
+        until(lambda: cluster.controller.metric(IMBALANCE) == PARTITIONS - gauges(cluster, 1)[0])
+        until(equal(lambda: sums(cluster), [PARTITIONS, 0, 0, 0]))
+
+
+def sums(cluster: BrokerCluster) -> list[int]:
+    """The gauges of all brokers together."""
+    return [sum(each) for each in zip(*(gauges(cluster, broker_id) for broker_id in (1, 2, 3)), strict=True)]
 
 
 def equal(found: Callable[[], object], wanted: object) -> Callable[[], bool]:

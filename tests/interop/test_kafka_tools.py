@@ -35,7 +35,7 @@ def at(node: OttlaNode) -> tuple[str, str]:
 
 
 def consume(node: OttlaNode, topic: str, count: int, *more: str) -> list[str]:
-    command = (*at(node), "--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000")
+    command = (*at(node), "--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "120000")
     return run_tool(CONSUMER, *command, *more).splitlines()
 
 

@@ -110,6 +110,6 @@ def test_kafka_and_we_go_on_in_the_same_directory(tmp_path: Path) -> None:
     with apache_kafka(tmp_path, settings) as bootstrap:
         at = ("--bootstrap-server", bootstrap, "--topic", "shared")
         consumed = run_tool(
-            CONSUMER, *at, "--from-beginning", "--max-messages", str(10 * len(lines)), "--timeout-ms", "30000"
+            CONSUMER, *at, "--from-beginning", "--max-messages", str(10 * len(lines)), "--timeout-ms", "120000"
         )
     assert consumed.splitlines() == lines * 10

@@ -36,7 +36,7 @@ from protocol.records.reader import iter_records
 
 CLIENT_ID = "wire"
 UNKNOWN_MEMBER_ID = 25
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 CLOSED = "connection closed"
 NO_ANSWER = "no answer"
 

@@ -57,7 +57,7 @@ def java_command(main: str, *arguments: str, heap: str = "512m") -> list[str]:
     return ["java", f"-Xmx{heap}", "-XX:TieredStopAtLevel=4", "-cp", f"{JARS}/*", main, *arguments]
 
 
-def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: float = 120) -> str:
+def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300) -> str:
     """Run one of Kafka's tools to its end and return what it printed; a non-zero exit raises with its output."""
     done = subprocess.run(
         java_command(main, *arguments, heap="256m"),

@@ -200,7 +200,7 @@ class OttlaCluster:
 
     # Questions
 
-    def ottla(self, *arguments: str, check: bool = True, timeout_s: float = 60) -> str:
+    def ottla(self, *arguments: str, check: bool = True, timeout_s: float = 180) -> str:
         """Run a command of the program and return what it printed."""
         done = subprocess.run(
             [sys.executable, "-m", "broker", *arguments],

@@ -135,7 +135,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def run_ottla(
-    *arguments: str, stdin: str | None = None, check: bool = True, timeout_s: float = 60
+    *arguments: str, stdin: str | None = None, check: bool = True, timeout_s: float = 180
 ) -> subprocess.CompletedProcess[str]:
     """Run an `ottla` command to its end."""
     command = [sys.executable, "-m", "broker", *arguments]
