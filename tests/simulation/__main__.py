@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds N`: the command behind `make sim`, for the quorum and for the data plane."""
+"""`python -m tests.simulation --seeds N`: the command behind `make sim`, for quorum, data plane and tier."""
 
 import argparse
 import os
@@ -12,6 +12,8 @@ from tests.simulation import campaign as quorum
 from tests.simulation.checker import Counts as QuorumCounts
 from tests.simulation.data import campaign as data
 from tests.simulation.data.checker import Counts as DataCounts
+from tests.simulation.tiered import campaign as tiered
+from tests.simulation.tiered.state import Counts as TieredCounts
 
 DEFAULT_EVENTS: Final = 2_000
 
@@ -65,14 +67,14 @@ class Plane(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     """Run seeds; 1 if any violates an invariant, or if something that must happen never did."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--plane", choices=("both", *PLANES), default="both", help="what to simulate (default: both)")
+    parser.add_argument("--plane", choices=("all", *PLANES), default="all", help="what to simulate (default: all)")
     parser.add_argument("--seeds", type=int, default=1_000, help="how many seeds of each (default: 1000)")
     parser.add_argument("--first", type=int, default=1, help="the first of them (default: 1)")
     parser.add_argument("--seed", type=int, help="replay one seed and tell its story")
     parser.add_argument("--events", type=int, default=DEFAULT_EVENTS, help="events under faults per seed, at least")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
-    names = tuple(PLANES) if options.plane == "both" else (options.plane,)
+    names = tuple(PLANES) if options.plane == "all" else (options.plane,)
     if options.seed is not None:
         return max(_replay(name, options.seed, options.events) for name in names)
     seeds = range(options.first, options.first + options.seeds)
@@ -116,9 +118,15 @@ def _data_results(jobs: list[Job], processes: int) -> Iterator[RunResult]:
         yield from pool.imap_unordered(data.run_job, jobs, chunksize=min(4, len(jobs)))
 
 
+def _tiered_results(jobs: list[Job], processes: int) -> Iterator[RunResult]:
+    with tiered.workers(processes) as pool:
+        yield from pool.imap_unordered(tiered.run_job, jobs, chunksize=min(4, len(jobs)))
+
+
 PLANES: Final[Mapping[str, Plane]] = {
     "quorum": Plane(_quorum_results, QuorumCounts.NAMES),
     "data": Plane(_data_results, DataCounts.NAMES),
+    "tiered": Plane(_tiered_results, TieredCounts.NAMES),
 }
 
 

@@ -47,6 +47,9 @@ STRIKES: dict[FaultKind, tuple[Operation, ...]] = {
 }
 """Which operations a fault can happen to."""
 
+_OF_OBJECTS = {FaultKind.SHORT_BODY, FaultKind.CORRUPT_BYTES, FaultKind.LOST_OBJECT}
+"""What happens only to an object that is there."""
+
 
 class Injected(NamedTuple):
     kind: FaultKind
@@ -210,6 +213,8 @@ class FaultyObjectStore:
                 self._gone_for -= 1
                 raise StoreUnavailable(f"{operation} {key}: connection refused")
             kinds = {kind for kind in FaultKind if operation in STRIKES[kind] and self._strikes(kind, operation, key)}
+            if kinds & _OF_OBJECTS and self._info(key) is None:
+                kinds -= _OF_OBJECTS
             self.injected += [Injected(kind, operation, key) for kind in FaultKind if kind in kinds]
         if FaultKind.SLOW in kinds:
             self._pause()

@@ -28,6 +28,7 @@ from storage.config import LogConfig
 from storage.log import Log
 from storage.log_dirs import LogDirs
 from storage.retention import Expired, delete_old_segments
+from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segment_metadata import PartitionDeleteState, RemoteSegment, SegmentState, TopicIdPartition
 from tests.support.memory_files import MemoryFileSystem
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
@@ -135,8 +136,12 @@ class Broker:
         settings: RemoteLogSettings = SETTINGS,
         upload_s: Callable[[], float] = lambda: 0.5,
         log_starts: LogStarts | None = None,
+        storage: RemoteStorageManager | None = None,
+        answer_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`storage` is its own way to what is shared, the bucket's unless given; `answer_s` is how late it answers."""
         self.bucket = bucket
+        self.storage: RemoteStorageManager = storage or bucket.storage
         self.id = number
         self.settings = settings
         self.fs = MemoryFileSystem()
@@ -146,6 +151,7 @@ class Broker:
         self.config = TIERED
         self.log_starts = log_starts or NoLogStarts()
         self._upload_s = upload_s
+        self._answer_s = answer_s
         self._ids = 0
         self.replicas: dict[int, StagedReplica] = {}
         self.catalog = Catalog(bucket)
@@ -160,8 +166,8 @@ class Broker:
         self.dirs.load(lambda topic: self.config, now_ms=self.clock.now_ms())
         self.replicas = {log.partition: StagedReplica(log) for log in self.dirs}
         self.metadata = MemoryRemoteMetadata(self.bucket.metadata)
-        self.copy_pool = DelayedPool(self._upload_s)
-        self.pool = DelayedPool(lambda: 0.01)
+        self.copy_pool = DelayedPool(self._upload_s, self._answer_s)
+        self.pool = DelayedPool(lambda: 0.01, self._answer_s)
         self.metrics = RemoteStorageMetrics()
         self.tools = self._copy_tools()
         self.compaction = self._compaction_tools()
@@ -180,7 +186,7 @@ class Broker:
         return self
 
     def _segments(self, pool: DelayedPool) -> RemoteSegments:
-        return RemoteSegments(self.id, self.metadata, self.bucket.storage, pool, self.clock, self.metrics)
+        return RemoteSegments(self.id, self.metadata, self.storage, pool, self.clock, self.metrics)
 
     def _copy_tools(self) -> CopyTools:
         return CopyTools(
@@ -210,7 +216,7 @@ class Broker:
         return CompactionTools(
             fs=self.fs,
             directory="compaction",
-            storage=self.bucket.storage,
+            storage=self.storage,
             segments=self._segments(self.pool),
             pool=self.pool,
             quota=CopyQuota(self.clock, lambda: self.settings, self.metrics),
@@ -238,6 +244,11 @@ class Broker:
     def has_ended(self) -> bool:
         """Whether its manager is not at work."""
         return self._running is None or self._running.done()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why its manager has ended by itself."""
+        return None if self._running is None or not self._running.done() else self._running.exception()
 
     async def crash(self) -> None:
         """Nothing more comes of what was under way; what was written stays."""

@@ -1,179 +1,133 @@
-"""One seed, one history of a tiered partition on three brokers: what befalls it, and what must hold all the while.
+"""One seed, one history of a tiered partition on three brokers, and what befalls it.
 
-The brokers are those of `remote_stage`: real logs, the real RemoteLogManager with all it drives, a shared store and
-shared metadata that answer late, fail, lose answers. Replication, elections, clean and unclean, and local retention are
-done by the schedule. Everything random comes out of the seed; time is a `FastForwardLoop`'s.
+The brokers are those of `remote_stage`: real logs, the real RemoteLogManager with all it drives, and each has a real
+segment store over a bucket that fails in every way it can (`store.py`). They share metadata; answers come late, or not.
+Replication, elections, clean and unclean, and local retention are done by the schedule; consumers read meanwhile, and
+`ottla remote collect` comes by. Everything random comes out of the seed; time is a `FastForwardLoop`'s.
 
-What must hold, after every action:
- 1. every offset from the leader's log start to its high watermark can be read, here or from a finished segment, and is
-    what was written there by the leader of its epoch (except below where a former leader let the log begin, once a
-    replica has led that may not have heard of it);
- 2. no copy begins of anything at or above the last stable offset;
- 3. nothing leaves a disk that is not in a finished segment, unless it is below the log start;
- 4. retention by size leaves at least as much as it should.
-And when all is well again for a while:
- 5. there is no segment that was begun and not ended, no object without metadata, no metadata without object, and no
-    segment that holds nothing which others do not.
+What must hold is in `checker.py`.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 
-from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, end_transaction_marker
-from protocol.records.reader import iter_all_records
+from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin, ProducerState
 from storage.retention import Reason
 from storage.tier_start import TierStart
-from storage.tiered.copying import lineage_of
-from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
-from storage.tiered.expiry import Tier, chain
-from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+from storage.tiered.index_cache import IndexCache
+from storage.tiered.segment_metadata import RemoteSegment, SegmentUpdate
+from storage.tiered.segment_reading import SegmentReader
+from tests.simulation.tiered.checker import Checker
+from tests.simulation.tiered.collector import Collector, Journal
+from tests.simulation.tiered.consumer import Consumer
+from tests.simulation.tiered.state import RECORDS, SEGMENT_BYTES, Server, State
+from tests.simulation.tiered.store import Connection, Weather
 from tests.support.fast_forward_loop import run_fast
-from tests.support.remote_stage import SETTINGS, TIERED, Broker, Bucket, StagedReplica
-from tests.support.shared_remote_storage import Fault, Operation, SharedRemoteStorage
+from tests.support.remote_stage import SETTINGS, TIERED, Broker, Bucket, LoopClock, StagedReplica
 
 BROKERS = 3
-RECORDS = 5
-SEGMENT_BYTES = 1_000
-"""Some three batches."""
 VALUE = 30
 GRACE_S = SETTINGS.grace_ms / 1000
-
-
-class Violation(AssertionError):
-    """Something that must hold does not."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a history had of what it is about: one that had nothing shows nothing."""
-
-    copies: int = 0
-    local_deletions: int = 0
-    remote_deletions: int = 0
-    elections: int = 0
-    unclean: int = 0
-    crashes: int = 0
-    tier_starts: int = 0
-    collected: int = 0
-
-
-@dataclass(slots=True)
-class Weather:
-    """Of the store: how often calls fail, and whether it is down."""
-
-    random: Random
-    failing: float
-    is_down: bool = False
-    counts: Counts = field(default_factory=Counts)
-
-    def __call__(self, operation: Operation, segment: RemoteSegment) -> Fault | None:
-        if operation == "copy":
-            self.counts.copies += 1
-        if operation == "delete":
-            self.counts.remote_deletions += 1
-        if self.is_down:
-            return Fault(RetriableRemoteStorageError("the store is down"))
-        if self.random.random() >= self.failing:
-            return None
-        kind = self.random.choice([RemoteStorageError, RetriableRemoteStorageError])
-        return Fault(kind("it failed"), applies=self.random.random() < 0.5)
+INDEX_CACHE_BYTES = 2_000
 
 
 class Cluster:
-    """Use once: `run`. `lines` tell what happened."""
+    """Use once: `run`. What is to be told of it is in `state`."""
 
-    def __init__(self, seed: int, actions: int = 250) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, events: int) -> None:
         self.random = Random(f"tiered {seed}")
-        self.actions = actions
-        self.lines: list[str] = []
-        self.counts = Counts()
-        self.weather = Weather(self.random, self.random.choice([0.0, 0.05, 0.3]), counts=self.counts)
-        self.by_size = self.random.choice([None, None, 4_000, 12_000])
-        self.by_time_ms = self.random.choice([-1, -1, 90_000])
-        self.config = replace(
-            TIERED,
-            segment_bytes=SEGMENT_BYTES,
-            local_retention_bytes=self.random.choice([0, 1_500, 5_000]),
-            retention_ms=self.by_time_ms,
-            retention_bytes=-1 if self.by_size is None else self.by_size,
-        )
-        if self.by_size is not None:
-            self.config = replace(self.config, local_retention_bytes=min(1_500, self.by_size))
-        self.epoch = -1
-        self.leader: Broker | None = None
-        self.in_sync: set[int] = set()
-        self.written: dict[tuple[int, int], bytes] = {}
+        self._least_events = events
+        self.clock = LoopClock()
+        weather = Weather(self.random, self.clock.now_ms)
+        self.state = State(seed, self.random, Bucket(), weather, _config(self.random))
+        self.checker = Checker(self.state)
+        self.consumer = Consumer(self.state, self.checker)
         self.open_producer: int | None = None
         self.producers = 0
-        self.trimmed_to = 0
-        self.gone_below = 0
-        self.found: Violation | None = None
         self.restarted: set[int] = set()
-        self.may_be_told_late = False
         self.uploads_s = 0.2
-        self.lost_with_crash: set[Uuid] = set()
 
     # ---- one history
 
-    def run(self) -> Counts:
+    def run(self) -> State:
         """Raises Violation."""
         try:
             run_fast(self._main())
         except Exception:
-            if self.found is not None:  # inside of a broker, perhaps
-                raise self.found from None
+            if self.state.found is not None:  # inside of a broker, perhaps
+                raise self.state.found from None
             raise
-        return self.counts
+        finally:
+            self.state.counts.set(self.state.weather.happened)
+        return self.state
 
     async def _main(self) -> None:
-        self.bucket = Bucket()
-        self.bucket.storage = SharedRemoteStorage(self.weather)
+        publish = self.state.bucket.metadata.publish
         self._delay_metadata()
         self.uploads_s = self.random.choice([0.2, 3.0, 40.0])
-        self.brokers = [
-            Broker(self.bucket, number, upload_s=lambda: self.random.uniform(0.0, self.uploads_s))
-            for number in range(1, BROKERS + 1)
-        ]
+        self.state.servers = [self._server(number) for number in range(1, BROKERS + 1)]
+        self.collector = Collector(
+            self.state, self.state.weather.faulty, Journal(self.state.bucket.metadata, publish), self.clock.now_ms
+        )
         try:
             await self._live()
         finally:
-            for broker in self.brokers:
-                await broker.give_up()
+            for server in self.state.servers:
+                await server.broker.give_up()
+
+    def _server(self, number: int) -> Server:
+        weather = self.state.weather
+        connection = Connection(weather.faulty)
+        storage = weather.connect(connection)
+        broker = Broker(
+            self.state.bucket,
+            number,
+            upload_s=lambda: self.random.uniform(0.0, self.uploads_s),
+            storage=storage,
+            answer_s=weather.answer_s,
+        )
+        reader = SegmentReader(storage, IndexCache(broker.fs, "index-cache", storage, INDEX_CACHE_BYTES))
+        return Server(broker, connection, reader)
 
     async def _live(self) -> None:
-        for broker in self.brokers:
-            broker.config = self.config
-            broker.start()
-            self._watch(broker.replica())
-        self.in_sync = {broker.id for broker in self.brokers}
+        state = self.state
+        for server in state.servers:
+            server.broker.config = state.config
+            server.broker.start()
+            self._watch(server.broker.replica())
+        state.in_sync = {server.id for server in state.servers}
         self._elect()
-        for _ in range(self.actions):
+        while state.events < self._least_events:
+            state.actions += 1
             await self._act()
+            await self._bury_the_dead()
             self._tell_marks()
-            self.check()
+            self.consumer.poll()
+            self.checker.check()
         await self._make_peace()
 
     def _delay_metadata(self) -> None:
         """Events take effect a little later, in order; now and then the answer gets lost."""
-        metadata, due = self.bucket.metadata, [0.0]
+        metadata, due = self.state.bucket.metadata, [0.0]
         publish = metadata.publish
         loop = asyncio.get_running_loop()
 
         def later(event: object, done: "asyncio.Future[None]") -> None:
             if isinstance(event, RemoteSegment):
-                self._check_copy(event)
+                self.checker.check_copy(event)
+            if isinstance(event, SegmentUpdate):
+                self.checker.note_deletion(event)
             due[0] = max(due[0], loop.time() + self.random.uniform(0.0, 0.3))
             loop.call_at(due[0], apply, event, done)
 
         def apply(event: object, done: "asyncio.Future[None]") -> None:
-            if self.random.random() < self.weather.failing / 3:
+            if self.random.random() < self.state.weather.failing / 3:
                 metadata.fail_next(TimeoutError("no answer"), applies=self.random.random() < 0.5)
             publish(event, done)  # type: ignore[arg-type]
 
@@ -183,21 +137,18 @@ class Cluster:
         """Looks at every start that a log is given by its own broker."""
 
         def moved() -> None:
-            self._check_size(replica.log)
+            self.checker.check_start(replica.log)
 
         def low_watermark() -> int:
-            return min(broker.replica().log.log_start_offset for broker in self.brokers if broker.is_up)
+            return min(server.log.log_start_offset for server in self.state.servers if server.is_up)
 
         replica.on_log_start_moved = moved  # type: ignore[method-assign]
         replica.low_watermark = low_watermark  # type: ignore[method-assign]
 
-    def note(self, what: str) -> None:
-        self.lines.append(f"{asyncio.get_running_loop().time() - 1000:8.2f} {what}")
-
     # ---- what befalls it
 
     async def _act(self) -> None:
-        choices: list[tuple[int, Callable[[], None]]] = [
+        choices: list[tuple[float, Callable[[], None]]] = [
             (10, self._produce),
             (8, self._replicate_some),
             (4, self._retain_some),
@@ -205,77 +156,99 @@ class Cluster:
             (1, self._delete_records),
             (1, self._toggle_store),
             (1, self._elect),
+            (0.7, self._doom_one),
+            (1, self._audit),
+            (1, self._collect),
         ]
         action = self.random.choices([each for _, each in choices], [weight for weight, _ in choices])[0]
         action()
         if self.random.random() < 0.03:
-            await self._crash_or_restart()
+            await self._crash_or_restart(self.random.choice(self.state.servers))
         for _ in range(self.random.choice([0, 1, 2, 10])):
             self._tell_marks()
             await asyncio.sleep(0.5)
 
+    @property
+    def _alive(self) -> list[Server]:
+        return [server for server in self.state.servers if server.is_up]
+
+    @property
+    def _followers(self) -> list[Server]:
+        return [server for server in self._alive if server is not self.state.leader]
+
+    # ---- clients
+
     def _produce(self) -> None:
-        if self.leader is None:
-            return
-        for _ in range(self.random.randint(1, 3)):
-            self._append(self.leader.replica().log, transactional=self.open_producer is not None)
+        if self.state.leader is not None:
+            for _ in range(self.random.randint(1, 3)):
+                self._append(self.state.leader.log, transactional=self.open_producer is not None)
 
     def _append(self, log: Log, *, transactional: bool) -> None:
-        now_ms = self.brokers[0].clock.now_ms()
-        values = [f"{self.epoch}/{log.log_end_offset + n}".encode().ljust(VALUE, b".") for n in range(RECORDS)]
+        epoch, now_ms = self.state.epoch, self.clock.now_ms()
+        values = [f"{epoch}/{log.log_end_offset + n}".encode().ljust(VALUE, b".") for n in range(RECORDS)]
         fields = {"producer_id": self.open_producer, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
         data = build_batch([Record(now_ms, b"k", value) for value in values], transactional=transactional, **fields)  # type: ignore[arg-type]
-        info = log.append_as_leader(bytearray(data), self.epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        info = log.append_as_leader(bytearray(data), epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
         if not info.duplicate:
             for number, value in enumerate(values):
-                self.written[self.epoch, info.first_offset + number] = value
+                self.state.written[epoch, info.first_offset + number] = value
 
     def _toggle_transaction(self) -> None:
-        if self.leader is None:
+        if self.state.leader is None:
             return
-        log = self.leader.replica().log
         if self.open_producer is None:
             self.producers += 1
             self.open_producer = self.producers
-            self._append(log, transactional=True)
+            self._append(self.state.leader.log, transactional=True)
             return
         kind = self.random.choice([ControlType.ABORT, ControlType.COMMIT])
-        marker = end_transaction_marker(kind, self.open_producer, 0, 0, self.leader.clock.now_ms())
-        log.append_as_leader(
-            bytearray(marker), self.epoch, now_ms=self.leader.clock.now_ms(), origin=Origin.COORDINATOR
-        )
+        self._end_transaction(self.state.leader.log, kind, self.open_producer)
         self.open_producer = None
 
+    def _end_transaction(self, log: Log, kind: ControlType, producer: int) -> None:
+        now_ms = self.clock.now_ms()
+        marker = end_transaction_marker(kind, producer, 0, 0, now_ms)
+        log.append_as_leader(bytearray(marker), self.state.epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
+
+    def _delete_records(self) -> None:
+        state = self.state
+        if state.leader is not None and self.random.random() < 0.5:
+            log = state.leader.log
+            target = self.random.randint(log.log_start_offset, min(log.log_start_offset + 60, log.high_watermark))
+            if log.maybe_increment_log_start_offset(target):
+                state.trimmed_to = target
+                state.gone_below = max(state.gone_below, target)
+                state.note(f"records deleted below {target}")
+
+    # ---- replication
+
     def _replicate_some(self) -> None:
-        followers = [broker for broker in self.brokers if broker.is_up and broker is not self.leader]
-        if self.leader is not None and followers:
-            self._replicate(self.random.choice(followers), rounds=self.random.randint(1, 6))
+        if self.state.leader is not None and self._followers:
+            self._replicate(self.random.choice(self._followers), rounds=self.random.randint(1, 6))
         self._commit()
 
     def _tell_marks(self) -> None:
         """Followers in sync fetch all the time, and learn of the leader's marks even where there are no records."""
-        if self.leader is not None:
-            source = self.leader.replica().log
-            for broker in self.brokers:
-                if broker.is_up and broker.id in self.in_sync and broker is not self.leader:
-                    log = broker.replica().log
-                    log.follow_high_watermark(source.high_watermark)
-                    log.maybe_increment_log_start_offset(min(source.log_start_offset, log.high_watermark))
+        if self.state.leader is not None:
+            source = self.state.leader.log
+            for server in self._followers:
+                if server.id in self.state.in_sync:
+                    server.log.follow_high_watermark(source.high_watermark)
+                    server.log.maybe_increment_log_start_offset(min(source.log_start_offset, server.log.high_watermark))
 
-    def _replicate(self, follower: Broker, rounds: int = 1_000) -> None:
+    def _replicate(self, follower: Server, rounds: int = 1_000) -> None:
         """As much as fits so many fetches, after what the leader does not have was cut."""
-        assert self.leader is not None
-        source, target = self.leader.replica().log, follower.replica().log
-        now_ms = follower.clock.now_ms()
+        assert self.state.leader is not None
+        source, target, now_ms = self.state.leader.log, follower.log, self.clock.now_ms()
         common = common_end(source, target)
         if common < target.log_end_offset:
-            self.in_sync.discard(follower.id)
+            self.state.in_sync.discard(follower.id)
         if common > source.log_start_offset:
             target.truncate_to(common, now_ms=now_ms)  # forgets epochs without records too
         elif (target.log_start_offset, target.log_end_offset) != (source.log_start_offset, source.log_start_offset):
             target.truncate_fully_and_start_at(source.log_start_offset, now_ms=now_ms)
         if target.log_end_offset < source.local_log_start_offset:
-            self._begin_from_tier(source, target, follower)
+            self._begin_from_tier(source, follower)
         for _ in range(rounds):
             if target.log_end_offset >= source.log_end_offset:
                 break
@@ -284,241 +257,162 @@ class Cluster:
         target.follow_high_watermark(source.high_watermark)
         target.maybe_increment_log_start_offset(min(source.log_start_offset, target.high_watermark))
         if target.log_end_offset == source.log_end_offset:
-            self.in_sync.add(follower.id)
+            self.state.in_sync.add(follower.id)
             self.restarted.discard(follower.id)
 
-    def _begin_from_tier(self, source: Log, target: Log, follower: Broker) -> None:
+    def _begin_from_tier(self, source: Log, follower: Server) -> None:
         start = source.local_log_start_offset
         producers = ProducerState()
         producers.end_offset = start
         entries = tuple(entry for entry in source.epochs.entries if entry.start_offset < start)
-        self.counts.tier_starts += 1
-        target.start_from_tier(
+        self.state.counts.add("starts from the tier")
+        follower.log.start_from_tier(
             TierStart(next_offset=start, log_start_offset=source.log_start_offset, epochs=entries, producers=producers),
-            now_ms=follower.clock.now_ms(),
-            checkpoint=lambda log: follower.dirs.write_log_starts(),
+            now_ms=self.clock.now_ms(),
+            checkpoint=lambda log: follower.broker.dirs.write_log_starts(),
         )
 
     def _commit(self) -> None:
-        if self.leader is not None:
-            self.in_sync.add(self.leader.id)
-            ends = [self._log(number).log_end_offset for number in self.in_sync]
-            self.leader.replica().log.advance_high_watermark(min(ends))
-
-    def _log(self, number: int) -> Log:
-        return self.brokers[number - 1].replica().log
-
-    def _retain_some(self) -> None:
-        broker = self.random.choice([broker for broker in self.brokers if broker.is_up] or [None])
-        if broker is None:
-            return
-        log = broker.replica().log
-        for expired in broker.retain():
-            for segment in expired.segments:
-                self.counts.local_deletions += 1
-                if expired.reason is not Reason.BELOW_LOG_START:
-                    end = min(
-                        [*(other.base_offset for other in log.segments if other.base_offset > segment.base_offset)]
-                    )
-                    first = max(segment.base_offset, log.log_start_offset, self.gone_below)
-                    self._check_remote(log, first, end, f"left the disk of {broker.id}")
-
-    def _delete_records(self) -> None:
-        if self.leader is not None and self.random.random() < 0.5:
-            log = self.leader.replica().log
-            target = self.random.randint(log.log_start_offset, min(log.log_start_offset + 60, log.high_watermark))
-            if log.maybe_increment_log_start_offset(target):
-                self.trimmed_to = target
-                self.gone_below = max(self.gone_below, target)
-                self.note(f"records deleted below {target}")
-
-    def _toggle_store(self) -> None:
-        self.weather.is_down = not self.weather.is_down and self.random.random() < 0.5
-        self.note(f"store down: {self.weather.is_down}")
+        if self.state.leader is not None:
+            self.state.in_sync.add(self.state.leader.id)
+            ends = [self.state.servers[number - 1].log.log_end_offset for number in self.state.in_sync]
+            self.state.leader.log.advance_high_watermark(min(ends))
 
     def _elect(self) -> None:
         """Another leader, from the in-sync set as a rule."""
-        alive = [broker for broker in self.brokers if broker.is_up]
-        clean = [broker for broker in alive if broker.id in self.in_sync]
+        state, clean = self.state, [server for server in self._alive if server.id in self.state.in_sync]
         if not clean and self.random.random() < 0.5:
-            clean = alive
-            self.counts.unclean += bool(alive)
+            clean = self._alive
+            state.counts.add("unclean elections", int(bool(clean)))
         if not clean:
             return
-        self.leader = self.random.choice(clean)
-        is_clean = self.leader.id in self.in_sync
+        leader = state.leader = self.random.choice(clean)
+        is_clean = leader.id in state.in_sync
         if not is_clean:
-            self.in_sync = {self.leader.id}
+            state.in_sync = {leader.id}
         # A replica that was down, or cut off, may not know how much of the log is gone, for a while.
-        self.may_be_told_late |= not is_clean or self.leader.id in self.restarted
-        self.epoch += 1
-        self.counts.elections += 1
-        self.open_producer = next(iter(self.leader.replica().log.producers.open_transactions.values()), None)
-        if self.open_producer is not None:
-            self.open_producer = None  # its client is gone: it stays open, and holds the last stable offset
-            self._abort_open(self.leader.replica().log)
-        self.note(f"{self.leader.id} leads epoch {self.epoch} from {self.leader.replica().log}")
-        self.leader.lead(self.epoch)
-        for broker in alive:
-            if broker is not self.leader:
-                broker.follow(self.epoch)
+        state.may_be_told_late |= not is_clean or leader.id in self.restarted
+        state.epoch += 1
+        state.counts.add("elections")
+        self.open_producer = None  # a client that is gone: what is open stays so, and holds the last stable offset
+        if leader.log.producers.open_transactions:
+            self._abort_open(leader.log)
+        state.note(f"{leader.id} leads epoch {state.epoch} from {leader.log}")
+        leader.broker.lead(state.epoch)
+        for follower in self._followers:
+            follower.broker.follow(state.epoch)
 
     def _abort_open(self, log: Log) -> None:
         for producer in list(log.producers.open_transactions.values()):
-            now_ms = self.brokers[0].clock.now_ms()
-            marker = end_transaction_marker(ControlType.ABORT, producer, 0, 0, now_ms)
-            log.append_as_leader(bytearray(marker), self.epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
+            self._end_transaction(log, ControlType.ABORT, producer)
 
-    async def _crash_or_restart(self) -> None:
-        broker = self.random.choice(self.brokers)
-        if not broker.is_up:
-            self._restart(broker)
+    # ---- disks, processes, the store
+
+    def _retain_some(self) -> None:
+        if not self._alive:
             return
-        self.counts.crashes += 1
-        self.note(f"{broker.id} crashes")
-        self.lost_with_crash |= set(broker.tools.copying.values())
+        server = self.random.choice(self._alive)
+        log = server.log
+        for expired in server.broker.retain():
+            for segment in expired.segments:
+                self.state.counts.add("local deletions")
+                if expired.reason is not Reason.BELOW_LOG_START:
+                    end = min(other.base_offset for other in log.segments if other.base_offset > segment.base_offset)
+                    first = max(segment.base_offset, log.log_start_offset, self.state.gone_below)
+                    what = f"left the disk of {server.id}"
+                    self.checker.check_remote(log, first, end, "NotDroppedBeforeCopied", what)
+
+    def _toggle_store(self) -> None:
+        weather = self.state.weather
+        if weather.is_down or self.random.random() < 0.5:
+            weather.toggle()
+            self.state.counts.add("outages", int(weather.is_down))
+            self.state.note(f"store down: {weather.is_down}")
+
+    def _doom_one(self) -> None:
+        """It dies in the middle of what it will ask of the store."""
+        if self._alive:
+            server = self.random.choice(self._alive)
+            server.connection.die_after(self.random.randint(0, 6), server.die)
+
+    async def _bury_the_dead(self) -> None:
+        for server in self._alive:
+            if server.is_dying:
+                self.state.counts.add("deaths in the middle of a request")
+                await self._crash_or_restart(server)
+
+    async def _crash_or_restart(self, server: Server) -> None:
+        if not server.is_up:
+            self._restart(server)
+            return
+        self.state.counts.add("crashes")
+        self.state.note(f"{server.id} crashes")
         if self.random.random() < 0.7:
-            broker.dirs.write_recovery_points()
-            broker.dirs.write_high_watermarks()
-        await broker.crash()
-        if len(self.in_sync) > 1:
-            self.in_sync.discard(broker.id)
-        if broker is self.leader:
-            self.leader = None
+            server.broker.dirs.write_recovery_points()
+            server.broker.dirs.write_high_watermarks()
+        await server.broker.crash()
+        if len(self.state.in_sync) > 1:
+            self.state.in_sync.discard(server.id)
+        if server is self.state.leader:
+            self.state.leader = None
             self._elect()
 
-    def _restart(self, broker: Broker) -> None:
-        self.note(f"{broker.id} starts")
-        self.restarted.add(broker.id)
-        broker.start()
-        self._watch(broker.replica())
-        if self.leader is None:
+    def _restart(self, server: Server) -> None:
+        self.state.note(f"{server.id} starts")
+        self.restarted.add(server.id)
+        server.connection.revive()
+        server.is_dying = False
+        server.broker.start()
+        self._watch(server.broker.replica())
+        if self.state.leader is None:
             self._elect()
-        elif broker is not self.leader:
-            broker.follow(self.epoch)
+        elif server is not self.state.leader:
+            server.broker.follow(self.state.epoch)
+
+    def _audit(self) -> None:
+        self.collector.audit()
+
+    def _collect(self) -> None:
+        self.collector.remove()
 
     async def _make_peace(self) -> None:
-        self.note("peace")
-        self.weather.is_down, self.weather.failing, self.uploads_s = False, 0.0, 0.2
-        for broker in self.brokers:
-            if not broker.is_up:
-                self._restart(broker)
-        while self.leader is None:
-            self.in_sync = {broker.id for broker in self.brokers}
+        state = self.state
+        state.note("peace")
+        state.weather.heal()
+        self.uploads_s = 0.2
+        for server in state.servers:
+            server.connection.revive()
+        await self._bury_the_dead()
+        for server in state.servers:
+            if not server.is_up:
+                self._restart(server)
+        while state.leader is None:
+            state.in_sync = {server.id for server in state.servers}
             self._elect()
-        self._abort_open(self.leader.replica().log)
+        self._abort_open(state.leader.log)
         for _ in range(round(4 * GRACE_S)):
-            for broker in self.brokers:
-                if broker is not self.leader:
-                    self._replicate(broker)
+            for follower in self._followers:
+                self._replicate(follower)
             self._commit()
             await asyncio.sleep(1)
-            self.check()
-        self._check_nothing_left_over()
-
-    # ---- what must hold
-
-    def _violated(self, text: str) -> None:
-        told = "\n".join(self.lines[-30:])
-        self.found = self.found or Violation(f"seed {self.seed}: {text}\n{told}")
-        raise self.found
-
-    def check(self) -> None:
-        """Invariant 1, and that every broker is at work."""
-        for broker in self.brokers:
-            if broker.is_up and broker.has_ended:
-                self._violated(f"{broker.id} has ended by itself")
-        if self.leader is None:
-            return
-        log = self.leader.replica().log
-        first = log.log_start_offset
-        if self.may_be_told_late:
-            first = min(max(first, self.gone_below), log.local_log_start_offset)
-        self._check_remote(log, first, log.local_log_start_offset, "cannot be read")
-        offset = log.local_log_start_offset
-        while offset < log.high_watermark:
-            found = log.read(offset, 1, log.log_end_offset)
-            for _, record in iter_all_records(bytes(found.data)):
-                if record.offset >= offset:
-                    self._check_value(log, record.offset, bytes(record.value or b""))
-            offset = found.next_offset
-
-    def _check_value(self, log: Log, offset: int, value: bytes) -> None:
-        expected = self.written.get((log.epochs.epoch_for_offset(offset) or 0, offset))
-        if expected is not None and value != expected:
-            self._violated(f"offset {offset} of {log} is {value!r} instead of {expected!r}")
-
-    def _check_remote(self, log: Log, first: int, end: int, what: str) -> None:
-        """All of [first, end) is in finished segments, and is what was written."""
-        cache, offset = self.bucket.metadata.cache(self.brokers[0].replica().id), first
-        while offset < end:
-            epoch = log.epochs.epoch_for_offset(offset)
-            segment = None if epoch is None else cache.segment_for(epoch, offset)
-            if segment is None or segment.id.id not in self.bucket.storage.stored:
-                self._violated(f"offset {offset} of epoch {epoch} {what}: {log}, {segment}")
-                return
-            content = self.bucket.storage.stored[segment.id.id].log
-            last = min(end - 1, lineage_of(log).agreed_end(segment))
-            for _, record in iter_all_records(content):
-                if offset <= record.offset <= last:
-                    self._check_value(log, record.offset, bytes(record.value or b""))
-            offset = last + 1
-
-    def _check_copy(self, segment: RemoteSegment) -> None:
-        """Invariant 2."""
-        broker = self.brokers[segment.broker_id - 1]
-        log = broker.replica().log
-        self.note(f"{broker.id} copies {segment.start_offset}-{segment.end_offset}")
-        if broker is self.leader and segment.end_offset >= log.last_stable_offset:
-            self._violated(f"{segment} is copied, the last stable offset is {log.last_stable_offset}")
-
-    def _check_size(self, log: Log) -> None:
-        """Invariant 4, where nothing else may have moved the start."""
-        self.gone_below = max(self.gone_below, log.log_start_offset)
-        self.note(f"log start of {log}")
-        if self.by_size is None or self.by_time_ms >= 0 or log.log_start_offset <= self.trimmed_to:
-            return
-        left = log.log_end_offset - log.log_start_offset
-        bytes_a_record = SEGMENT_BYTES / (RECORDS * 3)
-        if (left + 6 * RECORDS) * bytes_a_record < self.by_size / 2:
-            self._violated(f"{left} records are left of {log}, of which there were to be {self.by_size} bytes")
-
-    def _check_nothing_left_over(self) -> None:
-        """Invariant 5."""
-        assert self.leader is not None
-        log = self.leader.replica().log
-        if log.log_start_offset < log.local_log_start_offset:
-            self._check_remote(log, log.log_start_offset, log.log_start_offset + 1, "is where the log says it begins")
-        segments = self.bucket.segments()
-        unfinished = [segment for segment in segments if segment.state is not SegmentState.COPY_FINISHED]
-        if unfinished:
-            self._violated(f"begun and never ended: {unfinished}")
-        if orphans := self.bucket.orphans() - self.lost_with_crash:
-            self._violated(
-                f"objects that nobody knows of: {[self.bucket.storage.stored[one].segment for one in orphans]}"
-            )
-        if missing := [segment for segment in segments if segment.id.id not in self.bucket.storage.stored]:
-            self._violated(f"metadata without objects: {missing}")
-        links = chain(_view(log, segments))
-        useless = {segment.id for segment in segments} - {link.segment.id for link in links}
-        if useless:
-            self._violated(f"of no use: {[segment for segment in segments if segment.id in useless]}")
-        self.counts.collected = len(self.bucket.metadata.events)
+            self.checker.check()
+        self.checker.check_nothing_left_over()
+        self.collector.audit()
+        self.collector.remove()
+        self.checker.check_nothing_left_over()
+        self.consumer.read_all()
+        self.collector.check_in_order()
 
 
-def _view(log: Log, segments: list[RemoteSegment]) -> Tier:
-    return Tier(
-        segments=segments,
-        lineage=lineage_of(log),
-        log_start_offset=log.log_start_offset,
-        local_start_offset=log.local_log_start_offset,
-        high_watermark=log.high_watermark,
-        local=[],
-        retention_ms=-1,
-        retention_bytes=-1,
-        now_ms=0,
-        broker_id=0,
-        grace_ms=0,
+def _config(random: Random) -> LogConfig:
+    by_size = random.choice([-1, -1, 4_000, 12_000])
+    local = random.choice([0, 1_500, 5_000])
+    return replace(
+        TIERED,
+        segment_bytes=SEGMENT_BYTES,
+        local_retention_bytes=local if by_size < 0 else min(1_500, by_size),
+        retention_ms=random.choice([-1, -1, 90_000]),
+        retention_bytes=by_size,
     )
 
 

@@ -1,16 +1,26 @@
 """Bugs on purpose, each of a kind that Kafka had or nearly had: the simulation must find every one of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from unittest.mock import patch
+from dataclasses import replace
+from typing import Any
+from unittest.mock import ANY, patch
 
 from broker.runtime.remote_copying import Attempt, SegmentCopying
 from broker.runtime.remote_expiration import SegmentExpiration
 from broker.runtime.remote_segments import RemoteSegments
+from protocol.primitives import Buffer
+from storage.tiered import batch_stream, expiry, stored_log
+from storage.tiered.audit import Audit
 from storage.tiered.copying import ClosedSegment, CopyLag
-from storage.tiered.expiry import Tier
-from storage.tiered.segment_chain import Link
+from storage.tiered.errors import RemoteResourceNotFound, StoreUnavailable
+from storage.tiered.metadata_journal import KnownPartition
+from storage.tiered.object_keys import ObjectSuffix
+from storage.tiered.reconcile import Finding, Verdict
 from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.segment_reading import ReadRange, RemoteBatches, SegmentReader
+from storage.tiered.segment_store import ObjectSegmentStore
+from storage.tiered.segment_writer import SegmentWriter
 
 Planted = Callable[[], Iterator[None]]
 
@@ -47,13 +57,15 @@ def expiration_without_raising_the_log_start() -> Iterator[None]:
         yield
 
 
-def size_retention_counts_twice() -> Iterator[None]:
-    """Kafka: what is here and there counts twice, for a leader that does not know how far it has copied."""
+def size_retention_counts_too_much() -> Iterator[None]:
+    """Kafka: what is here and there counts twice, for a leader that does not know how far it has copied. And once more,
+    since half of what is to stay may be what does."""
+    once = expiry._total_bytes
 
-    def both(tier: Tier, links: list[Link]) -> int:
-        return sum(link.segment.size_bytes for link in links) + sum(part.size_bytes for part in tier.local)
+    def often(*facts: Any) -> int:
+        return 3 * once(*facts)
 
-    with patch("storage.tiered.expiry._total_bytes", both):
+    with patch.object(expiry, "_total_bytes", often):
         yield
 
 
@@ -73,15 +85,75 @@ def failed_copies_stay() -> Iterator[None]:
         yield
 
 
+def checksums_are_not_compared() -> Iterator[None]:
+    """What the store gives is passed on as it is."""
+    with patch.object(batch_stream, "crc32c", lambda data: ANY), patch.object(stored_log, "crc32c", lambda data: ANY):
+        yield
+
+
+def lost_segments_are_passed_over() -> Iterator[None]:
+    """What cannot be found is taken for what compaction has emptied."""
+    batches = SegmentReader.batches
+
+    def lenient(self: SegmentReader, segment: RemoteSegment, wanted: ReadRange) -> RemoteBatches:
+        try:
+            return batches(self, segment, wanted)
+        except RemoteResourceNotFound:
+            return RemoteBatches(memoryview(b""), segment.end_offset + 1)
+
+    with patch.object(SegmentReader, "batches", lenient):
+        yield
+
+
+def failed_puts_count_as_done() -> Iterator[None]:
+    """An answer that did not come is taken for one that got lost."""
+    put = SegmentWriter._put
+
+    def hopeful(self: SegmentWriter, segment: RemoteSegment, suffix: ObjectSuffix, parts: Iterable[Buffer]) -> None:
+        try:
+            put(self, segment, suffix, parts)
+        except StoreUnavailable:
+            return
+
+    with patch.object(SegmentWriter, "_put", hopeful):
+        yield
+
+
+def manifests_are_deleted_last() -> Iterator[None]:
+    """Objects go in the order in which they came."""
+
+    def delete(self: ObjectSegmentStore, segment: RemoteSegment) -> None:
+        self._store.delete([self._key(segment, suffix) for suffix in (ObjectSuffix.LOG, ObjectSuffix.INDEXES)])
+        self._store.delete([self._key(segment, ObjectSuffix.MANIFEST)])
+
+    with patch.object(ObjectSegmentStore, "_delete_objects", delete):
+        yield
+
+
+def listings_are_believed() -> Iterator[None]:
+    """What was not listed is not there, and what is said of it goes."""
+
+    def missing(self: Audit, verdict: Verdict, known: KnownPartition) -> Verdict:
+        return replace(verdict, finding=Finding.ABANDONED)
+
+    with patch.object(Audit, "_asked_for", missing):
+        yield
+
+
 PLANTED: dict[str, Planted] = {
     each.__name__: each
     for each in (
         local_deletion_before_copy_finished,
         copy_beyond_the_last_stable_offset,
         expiration_without_raising_the_log_start,
-        size_retention_counts_twice,
+        size_retention_counts_too_much,
         crashed_copies_stay,
         failed_copies_stay,
+        checksums_are_not_compared,
+        lost_segments_are_passed_over,
+        failed_puts_count_as_done,
+        manifests_are_deleted_last,
+        listings_are_believed,
     )
 }
 

@@ -179,6 +179,7 @@ def test_chance_is_the_same_for_the_same_seed() -> None:
     def history(seed: int) -> list[Injected]:
         store = FaultyObjectStore(MemoryObjectStore(), seed, dict.fromkeys(FaultKind, 0.2))
         for _ in range(100):
+            store.inner.put("a", [b"x"])
             for operation in every_operation(store):
                 try:
                     operation()
@@ -188,6 +189,14 @@ def test_chance_is_the_same_for_the_same_seed() -> None:
 
     assert history(1) == history(1) != history(2)
     assert {injected.kind for injected in history(1)} == set(STRIKES)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_OBJECT, FaultKind.CORRUPT_BYTES, FaultKind.SHORT_BODY])
+def test_what_is_not_there_is_neither_lost_nor_damaged(store: FaultyObjectStore, kind: FaultKind) -> None:
+    store.fail(kind)
+    with pytest.raises(ObjectNotFound):
+        list(store.get("nothing"))
+    assert store.injected == []
 
 
 def test_a_healed_store_is_well(store: FaultyObjectStore) -> None:
