@@ -1,0 +1,103 @@
+"""When a snapshot is due, what an error means, and what the command says before Spark begins."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.metadata_snapshots.__main__ import run
+from spark_jobs.metadata_snapshots.commits import Commit, Since
+from spark_jobs.metadata_snapshots.failures import failure_of
+from spark_jobs.metadata_snapshots.schedule import Schedule
+
+
+def commit(records: int, size: int, changed: int, *, open_since: int = -1) -> Commit:
+    since = Since(size, changed)
+    return Commit(
+        cluster_id="x", end=5, epoch=1, timestamp_ms=0, open_since=open_since, snapshot_records=records, since=since
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "changed", "is_due"),
+    [(-1, 99, 0, False), (-1, 100, 0, True), (10, 100, 4, False), (10, 100, 5, True), (10, 99, 10, False)],
+)
+def test_by_conditions_bytes_and_ratio_count_as_in_kip_630(records: int, size: int, changed: int, is_due: bool) -> None:
+    schedule = Schedule.by_conditions(0.5, 100)
+    assert schedule.is_due(commit(records, size, changed), 0) is is_due
+
+
+def test_by_time_only_news_count() -> None:
+    schedule = Schedule.by_time(2)
+    assert schedule.is_due(commit(10, 1, 0), 2000)
+    assert not schedule.is_due(commit(10, 1, 0), 1999)
+    assert not schedule.is_due(commit(10, 0, 0), 9999)
+    assert Schedule.by_conditions().is_due(commit(10, 1, 0), 3_600_000)
+
+
+def test_no_snapshot_is_due_within_a_transaction() -> None:
+    assert not Schedule.by_time(1).is_due(commit(1, 1, 1, open_since=5), 9999)
+
+
+TRACE = """[STREAM_FAILED] Query terminated with exception: Job aborted due to stage failure
+pyspark.errors.exceptions.base.PySparkException: Traceback (most recent call last):
+  File "x.py", line 3, in read
+    raise LogTrimmed(offset, name)
+{line}
+\tat org.apache.spark.Something(Unknown Source)"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "sentence", "is_retriable"),
+    [
+        ("spark_jobs.a.LogTrimmed: it is gone", "LogTrimmed", "it is gone.", True),
+        ("broker.client.ConnectionLost: h:1 is away.", "ConnectionLost", "h:1 is away.", True),
+        ("protocol.errors.KafkaError: BROKER_NOT_AVAILABLE: none.", "KafkaError", "none.", True),
+        ("protocol.errors.KafkaError: TOPIC_AUTHORIZATION_FAILED: no.", "KafkaError", "no.", False),
+        ("spark_jobs.b.SourceRefused: never.", "SourceRefused", "never.", False),
+    ],
+)
+def test_what_went_wrong_is_found_in_the_texts_of_tracebacks(
+    line: str, kind: str, sentence: str, is_retriable: bool
+) -> None:
+    assert failure_of(RuntimeError(TRACE.format(line=line))) == (kind, sentence, is_retriable)
+
+
+def test_an_unknown_record_comes_with_advice() -> None:
+    failure = failure_of(RuntimeError(TRACE.format(line="x.UnknownRecord: offset 5 has key 99")))
+    assert failure is not None
+    assert failure.sentence.startswith("offset 5 has key 99. A newer version of this program")
+
+
+def test_what_nobody_expects_is_not_explained() -> None:
+    assert failure_of(ValueError("x")) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--bootstrap-server", "h:1"],
+        ["--bootstrap-server", "h:1", "--out", "x", "--once", "--at", "5"],
+        ["--bootstrap-server", "h:1", "--out", "x", "--at", "0"],
+        ["--bootstrap-server", "h:1", "--out", "x", "--interval", "0"],
+    ],
+)
+def test_wrong_usage_is_told_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert "Usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--out", "ftp://x/y", "--out: ftp:// is no store of objects"),
+        ("--tables", "x", "--tables has not landed yet"),
+        ("--client-config", "/nowhere.properties", "cannot read /nowhere.properties: No such file or directory."),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence_before_spark_starts(
+    option: str, value: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"--bootstrap-server": "h:1", "--out": str(tmp_path), option: value}
+    assert run([part for pair in given.items() for part in pair]) == 1
+    assert f"Error: {sentence}" in capsys.readouterr().err

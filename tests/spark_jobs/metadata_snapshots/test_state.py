@@ -1,0 +1,234 @@
+"""The files of the state and of snapshots, folded and encoded section by section as executors do, without Spark."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from broker.metadata.metadata_version import MetadataVersion
+from broker.metadata.snapshot_codec import InvalidSnapshot, image_batches
+from broker.metadata.snapshot_manifest import SnapshotManifest
+from spark_jobs.metadata.fold_context import context_of
+from spark_jobs.metadata.log_rows import ALL_SECTIONS, LOG_ROWS, REGISTRY
+from spark_jobs.metadata.registry import RegistryChange
+from spark_jobs.metadata.snapshot_file import EncodeContext
+from spark_jobs.metadata.summary import summarize
+from spark_jobs.metadata_snapshots.changes import Span
+from spark_jobs.metadata_snapshots.commits import Commit, InvalidCommit, Since, commit_end, empty
+from spark_jobs.metadata_snapshots.encoding import ENCODED, Encoding
+from spark_jobs.metadata_snapshots.folding import FOLDED, TARGET, Fold, Folded
+from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore, WrongSnapshot
+from spark_jobs.metadata_snapshots.state_store import LEFT_MS, StateStore
+from spark_jobs.metadata_source.position import NO_EPOCH, Position
+from storage.tiered.errors import ObjectNotFound
+from storage.tiered.store_uri import StoreUri
+from tests.spark_jobs.metadata.logs import EveryHistory, Log
+
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def log() -> Log:
+    return Log.of(EveryHistory(SEED, 60).batches, SEED)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> StoreUri:
+    return StoreUri(directory=str(tmp_path))
+
+
+@pytest.fixture
+def store(uri: StoreUri) -> StateStore:
+    return StateStore(uri)
+
+
+class Told:
+    """A sink that remembers, by span and section, how many changes it was told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Span, int, int]] = []
+
+    def begin(self, end: int) -> None: ...
+
+    def section(self, span: Span, section: int, changes: pa.Table) -> None:
+        self.calls.append((span, section, len(changes)))
+
+    def registry(self, span: Span, changes: Sequence[RegistryChange]) -> None:
+        self.calls.append((span, REGISTRY, len(changes)))
+
+    def finish(self, span: Span) -> None: ...
+
+
+def fold(store: StateStore, rows: pa.Table, sink: Told | None = None) -> tuple[Encoding, list[Folded]]:
+    """All rows, and the encoding of what comes of them."""
+    summary = summarize(rows)
+    context, plan = context_of(summary, start=0, with_changes=sink is not None)
+    assert not plan.is_open
+    step = Fold(store, {}, context, Span(0, context.end, summary.epoch), sink)
+    folded = [step.one(section, rows) for section in ALL_SECTIONS]
+    files = {each.section: each.file for each in folded if each.file is not None}
+    version = next(each.metadata_version for each in folded if each.metadata_version is not None)
+    encode = EncodeContext(MetadataVersion(version), summary.epoch, summary.timestamp_ms)
+    return Encoding(store, files, context.end, encode, b""), folded
+
+
+def by_a_node(log: Log) -> bytes:
+    image = log.images[-1]
+    assert image is not None
+    return b"".join(image_batches(image, None))
+
+
+def test_sections_through_files_are_the_snapshot_of_a_node(log: Log, store: StateStore) -> None:
+    encoding, folded = fold(store, log.rows(0, len(log.data)))
+    assert [encoding.encode(section) for section in encoding.sections] == encoding.sections
+    assert b"".join(encoding.pieces()) == by_a_node(log)
+    assert set(encoding.files) < set(ALL_SECTIONS), "a section without topics has no file"
+    assert sum(each.records for each in folded) > len(log.batches)
+    encoding.remove()
+    assert not list(store.listed(ENCODED))
+
+
+def test_a_group_and_a_small_step_report_the_same(log: Log, store: StateStore) -> None:
+    rows = log.rows(0, len(log.data))
+    context, _ = context_of(summarize(rows), start=0, with_changes=False)
+    step = Fold(store, {}, context, Span(0, context.end, 1))
+    targeted = rows.append_column(TARGET, pa.array([REGISTRY] * len(rows), pa.int32()))
+    grouped = step.group(targeted)
+    (at_once,) = step.several(iter(rows.to_batches()), (REGISTRY,))
+    assert grouped.to_pylist() == at_once.to_pylist()
+    assert grouped.schema == FOLDED
+    assert grouped.to_pylist()[0]["metadata_version"] > 0
+
+
+def test_a_sink_is_told_of_every_section(log: Log, store: StateStore) -> None:
+    sink = Told()
+    encoding, _ = fold(store, log.rows(0, len(log.data)), sink)
+    assert [section for _, section, _ in sink.calls] == list(ALL_SECTIONS)
+    assert {span for span, _, _ in sink.calls} == {Span(0, encoding.end, encoding.context.epoch)}
+    assert sum(count for _, _, count in sink.calls) > 0
+
+
+def commit(end: int, **fields: object) -> Commit:
+    given: dict[str, object] = {"cluster_id": "x", "end": end, "epoch": 2, "timestamp_ms": 5, **fields}
+    return Commit(**given)  # type: ignore[arg-type]  # of many types, by name
+
+
+def test_a_commit_survives_as_json() -> None:
+    whole = commit(
+        9,
+        open_since=9,
+        control=b"\0c",
+        files={3: "a", 32: "b"},
+        snapshot_records=4,
+        since=Since(10, 2),
+        metadata_version=20,
+    )
+    assert Commit.from_json(whole.to_json()) == whole
+    assert whole.name == "commits/00000000000000000009-0000000002.json"
+    assert commit_end(whole.name.removeprefix("commits/")) == 9
+    assert commit_end("latest.json") is None
+
+
+def test_where_to_read_on_has_an_epoch_if_it_is_certain() -> None:
+    assert commit(9).position == Position(9, 2, "x")
+    assert commit(9, open_since=9).position == Position(9, NO_EPOCH, "x")
+    assert empty("x").position == Position(0, NO_EPOCH, "x")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"version": 2}', b'{"version": 1}'])
+def test_what_is_no_commit_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidCommit):
+        Commit.from_json(content)
+
+
+def test_the_newest_commit_is_the_truth(store: StateStore) -> None:
+    assert store.newest_commit() is None
+    for end in (5, 100, 20):
+        store.write_commit(commit(end))
+    found = [store.newest_commit(), store.newest_commit(99), store.newest_commit(20), store.newest_commit(4)]
+    assert [each and each.end for each in found] == [100, 20, 20, None]
+    assert [each.end for each in store.commits()] == [5, 20, 100]
+
+
+def test_what_only_old_commits_name_goes_with_them(store: StateStore) -> None:
+    files = [store.write_section(1, end, LOG_ROWS.empty_table()) for end in (5, 20, 30)]
+    old, kept = commit(5, files={1: files[0]}), commit(20, files={1: files[1], 2: files[1]})
+    for each in (old, kept):
+        store.write_commit(each)
+    store.remove_commits([old], [kept])
+    assert [found.key for found in store.listed()] == [kept.name, files[1], files[2]]
+    store.remove_orphans()
+    assert [found.key for found in store.listed()] == [kept.name, files[1]]
+
+
+def test_a_branch_reads_the_trunk_and_leaves_it(store: StateStore) -> None:
+    trunk = store.write_section(1, 5, LOG_ROWS.empty_table())
+    branch = replace(store, branch="at/7/")
+    old = commit(6, files={1: trunk, 2: branch.write_section(2, 6, LOG_ROWS.empty_table())})
+    branch.write_commit(old)
+    assert branch.read_section(trunk).schema == LOG_ROWS
+    assert (branch.newest_commit(), store.newest_commit()) == (old, None)
+    branch.remove_commits([old], [])
+    assert [found.key for found in store.listed()] == [trunk]
+    branch.write_registry(6, b"x")
+    branch.remove_branch()
+    assert [found.key for found in store.listed()] == [trunk]
+
+
+def test_branches_of_the_dead_go_after_a_day(store: StateStore) -> None:
+    name = replace(store, branch="at/7/").write_registry(6, b"x")
+    (written,) = store.listed("at/")
+    store.remove_left_branches(written.modified_ms + LEFT_MS)
+    assert store.read(name) == b"x"
+    store.remove_left_branches(written.modified_ms + LEFT_MS + 1)
+    with pytest.raises(ObjectNotFound):
+        store.read(name)
+
+
+def written(uri: StoreUri, log: Log, end: int | None = None) -> SnapshotManifest:
+    image = log.images[-1]
+    assert image is not None
+    return SnapshotStore(uri).write("x", image.offset + 1 if end is None else end, image.epoch, [by_a_node(log)])
+
+
+def test_a_snapshot_is_followed_by_its_manifest_and_the_latest(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+    manifest, snapshots = written(uri, log), SnapshotStore(uri)
+    content = (tmp_path / manifest.file).read_bytes()
+    assert content == by_a_node(log)
+    assert (manifest.sha256, manifest.size) == (hashlib.sha256(content).hexdigest(), len(content))
+    assert snapshots.latest() == snapshots.manifest(manifest.end_offset, manifest.epoch) == manifest
+    assert snapshots.manifest_at(manifest.end_offset) == manifest
+    assert snapshots.manifest_at(manifest.end_offset + 1) is None
+    assert snapshots.latest_ms() is not None
+    assert b"".join(snapshots.pieces(manifest)) == content
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == sorted(
+        [manifest.file, manifest.name, "latest.json"]
+    )
+
+
+def test_an_older_snapshot_is_not_the_latest(uri: StoreUri, log: Log) -> None:
+    newest, older = written(uri, log), written(uri, log, 3)
+    snapshots = SnapshotStore(uri)
+    assert snapshots.latest() == newest
+    assert [snapshots.newest_at_most(end) for end in (2, 3, newest.end_offset)] == [None, older, newest]
+    snapshots.remove_old(1)
+    assert snapshots.manifest_at(3) is None
+
+
+def test_what_is_no_snapshot_never_gets_its_name(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSnapshot):
+        SnapshotStore(uri).write("x", 5, 1, [by_a_node(log)[:-1]])
+    with pytest.raises(WrongSnapshot):
+        SnapshotStore(uri).write("x", 5, 99, [by_a_node(log)])
+    assert not list(tmp_path.glob("*.checkpoint"))
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_snapshot_that_changed_is_not_read_on(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+    manifest = written(uri, log)
+    (tmp_path / manifest.file).write_bytes(by_a_node(log)[:-1])
+    with pytest.raises(WrongSnapshot):
+        list(SnapshotStore(uri).pieces(manifest))
