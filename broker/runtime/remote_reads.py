@@ -67,7 +67,7 @@ TAKEN_MS: Final = 1_000
 """A result that was delivered stays for others at the same place, such as a second group in lockstep."""
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 """What one read in order brings at most."""
-SOON_BYTES: Final = 2 * BLOCK_BYTES
+SOON_BYTES: Final = BLOCK_BYTES
 """So far from the end of a segment, the next one is made ready."""
 PATIENT_ATTEMPTS: Final = 4
 """So often something may be missing, because metadata or a deletion is under way, before an operator is told."""

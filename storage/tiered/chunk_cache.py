@@ -160,10 +160,12 @@ class ChunkCache:
             yield memoryview(self._part(source, range(number, stop), start, end)).toreadonly()
 
     def read_soon(self, source: ChunkSource, first: int) -> None:
-        """As much as is fetched ahead of a reader."""
+        """As much as is fetched ahead of a reader, with a share of its own in what that is for all."""
         index = source.index
         number = first // index.chunk_size
         with self._lock:
+            if source.object_key not in self._read_last:
+                self._read_last.put(source.object_key, number, 1)
             end = index.chunk(number).position + self._room_ahead(index.chunk_size)
             self._fetch_ahead(source, range(number, min(-(-end // index.chunk_size), index.count)))
 
@@ -247,7 +249,7 @@ class ChunkCache:
         """Of one reader, among those that there are now."""
         if self._ahead_max_bytes is None:
             return self._prefetch_bytes
-        share = self._ahead_max_bytes // max(1, len(self._read_last))
+        share = self._ahead_max_bytes // len(self._read_last)
         return min(self._prefetch_bytes, share - share % chunk_bytes)
 
     def _run(self, source: ChunkSource, wanted: range) -> range:

@@ -287,6 +287,18 @@ def test_readers_share_what_may_be_fetched_ahead() -> None:
     assert ahead == [[range(1, 4)], [range(1, 2)], [range(1, 2)], []]
 
 
+def test_who_is_about_to_read_has_a_share_too() -> None:
+    pool, now, soon = HeldPool(), Source("now"), Source("soon")
+    chunks = shared(pool)
+    read(chunks, now, 60, 60)
+    chunks.read_soon(soon, 0)
+    pool.run_ahead()
+    assert soon.requests == [range(1)]
+    read(chunks, now, 70, 70)
+    pool.run_ahead()
+    assert now.requests == [range(6, 7), range(7, 8), range(8, 9)]
+
+
 def test_readers_that_are_through_or_read_no_more_have_no_share() -> None:
     pool, now_ms = HeldPool(), 0.0
     chunks, last = shared(pool, lambda: now_ms), Source("last")
