@@ -4,7 +4,7 @@
 
 An attempt has an id of its own. If its upload or an event fails in a way that may pass, the same attempt goes on later
 where it stood: an outage leaves one record behind and not one a minute. If the upload fails for good, or the attempt is
-not over within `COPY_LEASE_MS`, after which others may collect it, what it left is deleted and the next attempt begins
+not over within `copy_lease_ms`, after which others may collect it, what it left is deleted and the next attempt begins
 anew. A copy that is under way when leadership is lost is finished: what it copied is committed, so it holds for the
 next leader too. If the process ends, what was begun is found by its age, or by this broker when it leads again
 (`storage.tiered.expiry`).
@@ -33,7 +33,7 @@ from storage.tiered.errors import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from storage.tiered.reconcile import COPY_LEASE_MS
+from storage.tiered.reconcile import copy_lease_ms
 from storage.tiered.remote_storage import SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
 
@@ -241,7 +241,7 @@ class SegmentCopying:
         """By the wall clock, as others judge, and by one that nobody sets."""
         clock = self._tools.clock
         told_ms = clock.now_ms() - attempt.segment.event_timestamp_ms
-        return max(told_ms, clock.monotonic_ms() - attempt.began_ms) >= COPY_LEASE_MS
+        return max(told_ms, clock.monotonic_ms() - attempt.began_ms) >= copy_lease_ms(self._tools.settings().grace_ms)
 
     def _check_age(self, attempt: Attempt) -> None:
         if self._is_too_old(attempt):

@@ -12,7 +12,7 @@ Why reading both, one after the other, tells the truth although segments are cop
 3. DELETE_STARTED cannot be taken back and ids are never used again: what has it may be deleted by anybody, at any
    time, as often as they like.
 4. A copy that was begun and neither finished nor deleted is either under way or abandoned, and nothing but time tells
-   which. Whoever copies gives up what it began longer ago than the lease (`COPY_LEASE_MS`), so that after a grace
+   which. Whoever copies gives up what it began longer ago than the lease (`copy_lease_ms`), so that after a grace
    time longer than that nobody will publish COPY_FINISHED, and DELETE_STARTED may be published by anybody.
 
 Beyond that, caution: metadata may be lost, and then *everything* looks like 1. A partition with whole segments of which
@@ -30,6 +30,12 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 
 COPY_LEASE_MS = 30 * 60_000
 """For so long an attempt to copy a segment may go on; afterwards it may not be finished, only be deleted."""
+
+
+def copy_lease_ms(grace_ms: int) -> int:
+    """The lease of brokers that collect after `grace_ms`: theirs must end before that."""
+    return min(COPY_LEASE_MS, grace_ms * 3 // 4)
+
 
 DEFAULT_GRACE_MS = 60 * 60_000
 """How old a leftover must be: the lease, and as much again for clocks that differ and requests that are under way."""

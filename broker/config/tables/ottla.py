@@ -43,7 +43,11 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         rule=at_least(-1)),
     ConfigKey("ottla.remote.log.collection.grace.ms", LONG, "3600000",
         "How long a remote segment must have been of no use, or a copy of another broker be under way, before it is "
-        "collected. A copy is given up after half an hour; this must be longer.", rule=at_least(2_400_000)),
+        "collected. The same on all brokers: a copy is given up after three quarters of it, or after half an hour.",
+        rule=at_least(1_000)),
+    ConfigKey("ottla.remote.log.hole.patience.ms", LONG, "600000",
+        "How long consumers are told to come again for records that are in no known remote segment, before they are "
+        "sent past them; -1 for ever.", rule=at_least(-1)),
     ConfigKey("ottla.remote.partition.remover.task.interval.ms", LONG, "60000",
         "Time between two looks for remote data of topics that are gone; KIP-405 names such a key, Kafka has none.",
         rule=at_least(1)),

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from broker.runtime.remote_settings import RemoteLogSettings
+from storage.checkpoints import EpochStart
 from storage.tiered.backoff import Backoff
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.reconcile import COPY_LEASE_MS
@@ -14,6 +15,8 @@ from tests.support.remote_stage import SETTINGS, TOPIC, TOPIC_ID, Broker, Bucket
 from tests.support.shared_remote_storage import Fault, Operation, SharedRemoteStorage
 
 MINUTE_MS = 60_000
+PATIENT = replace(SETTINGS, grace_ms=2 * COPY_LEASE_MS)
+"""With as long a lease as there is."""
 PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 
 
@@ -102,7 +105,7 @@ async def test_the_lag_shows_while_nothing_can_be_copied() -> None:
 async def test_an_outage_leaves_one_record_and_ends_in_a_copy() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
-    broker = Broker(bucket).start()
+    broker = Broker(bucket, settings=PATIENT).start()
     broker.lead(0)
     faults.down = True
     broker.fill(2)
@@ -122,7 +125,7 @@ async def test_an_attempt_that_others_may_collect_is_not_finished() -> None:
     """A long outage leaves a record per lease, and none in the end."""
     bucket = Bucket()
     faults = faulty(bucket)
-    broker = Broker(bucket).start()
+    broker = Broker(bucket, settings=PATIENT).start()
     broker.lead(0)
     faults.down = True
     broker.fill(1)
@@ -139,7 +142,7 @@ async def test_an_attempt_that_others_may_collect_is_not_finished() -> None:
 @staged
 async def test_an_upload_that_took_too_long_is_taken_back() -> None:
     bucket, took_s = Bucket(), [COPY_LEASE_MS / 1000 + 1]
-    broker = Broker(bucket, upload_s=lambda: took_s.pop() if took_s else 1.0).start()
+    broker = Broker(bucket, settings=PATIENT, upload_s=lambda: took_s.pop() if took_s else 1.0).start()
     broker.lead(0)
     broker.fill(1)
     await a_while(COPY_LEASE_MS / 1000 + 60)
@@ -482,6 +485,50 @@ async def test_deleted_records_take_whole_remote_segments_along() -> None:
     replica.log.maybe_increment_log_start_offset(15)
     await a_while()
     assert bucket.ranges() == [(10, 19), (20, 29)]
+    await broker.stop()
+
+
+@staged
+async def test_leader_epochs_that_were_lost_here_come_back_from_what_was_copied() -> None:
+    """The checkpoint file was unreadable, so only what is in the batches on this disk is known."""
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    broker.fill(2)
+    broker.lead(3)
+    broker.fill(3)
+    await a_while()
+    broker.configure(local_retention_bytes=1)
+    broker.retain()
+    log = broker.replica().log
+    known = log.epochs.entries
+    assert known == [(0, 0), (3, 20)]
+    for first in (log.local_log_start_offset, log.local_log_start_offset - 1):
+        log.epochs.replace([EpochStart(3, first)])
+        broker.lead(3)
+        await a_while()
+        assert log.epochs.entries == known
+    log.epochs.replace([EpochStart(9, log.local_log_start_offset)])
+    await a_while()
+    assert log.epochs.entries == [(9, log.local_log_start_offset)], "nothing remote is known to agree with that"
+    await broker.stop()
+
+
+@staged
+async def test_leader_epochs_that_cannot_be_read_keep_nothing_from_expiring() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket).start()
+    log = broker.lead(0).log
+    broker.fill(4)
+    await a_while()
+    broker.configure(local_retention_bytes=1)
+    broker.retain()
+    log.epochs.replace([EpochStart(0, log.local_log_start_offset)])
+    log.maybe_increment_log_start_offset(15)
+    faults.left = [("index", Fault(RemoteStorageError("unreadable")))] * 2
+    await a_while(5)
+    assert bucket.ranges()[0] == (10, 19)
     await broker.stop()
 
 
