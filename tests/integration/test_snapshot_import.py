@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,13 +70,13 @@ class Stage:
     def follower(self) -> int:
         return (self.cluster.leader_index() + 1) % 3
 
-    def node(self, node_id: int, uri: str) -> ClusterNode:
+    def node(self, node_id: int, uri: str, *, timeout_ms: int = 5_000) -> ClusterNode:
         """A broker that joins the cluster with an empty disk."""
         settings = {
             "process.roles": "broker",
             "controller.quorum.bootstrap.servers": ",".join(self.cluster.controller_address(each) for each in range(3)),
             "ottla.metadata.snapshot.import.uri": uri,
-            "ottla.metadata.snapshot.import.timeout.ms": "5000",
+            "ottla.metadata.snapshot.import.timeout.ms": str(timeout_ms),
         }
         node = ClusterNode(self.directory / f"node-{node_id}", node_id, self.cluster_id, settings)
         node.settings["listeners"] = f"PLAINTEXT://127.0.0.1:{node.port}"
@@ -195,6 +196,19 @@ def test_a_store_that_is_away_is_told_of_and_the_leader_asked(stage: Stage) -> N
     with fresh:
         assert line_with(fresh.log_text, "WARNING", "The store of metadata snapshots cannot be used", "s3://nowhere")
         assert fresh.metric(RECEIVED, source="leader") == 1
+
+
+def test_a_store_that_hangs_costs_a_bounded_time(stage: Stage) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # takes connections, says nothing
+        uri = f"s3://nowhere?endpoint=http://127.0.0.1:{hanging.getsockname()[1]}&region=x"
+        node = stage.node(16, uri, timeout_ms=1_000)
+        with node:
+            line = line_with(node.log_text, "WARNING", "The store of metadata snapshots")
+            assert "is too slow" in line or "cannot be used" in line
+            assert node.metric(RECEIVED, source="leader") == 1
+            begun = time.monotonic()
+            assert node.terminate() == 0
+            assert time.monotonic() - begun < 15
 
 
 def test_a_node_that_is_one_more_starts_from_a_bucket(
