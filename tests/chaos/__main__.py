@@ -11,10 +11,10 @@ Without idempotence it permits repetitions too: librdkafka was seen to send agai
 With `--strict` all that is an anomaly, which shows that the checker finds some. `--make apache` does the same to three
 nodes of Apache Kafka.
 
-Two more topics are tiered, to a real S3 server that fails, is gone for up to a minute, falls silent, or is out of reach
-of a node, whatever happens to the nodes at that time; one is kept for ever, one is bounded by retention and by deleted
-records. What they promise holds in every mode, and has checkers of its own: `tiered-...`. Without Go the store is a
-directory, which does not fail. `--no-tiered` goes without them.
+More topics are tiered, to a real S3 server that fails, is gone for up to a minute, falls silent, or is out of reach of
+a node, whatever happens to the nodes at that time: one is kept for ever, one is bounded by retention and by deleted
+records, one is written with acks=1. What they promise is the same in every mode, and has checkers of its own:
+`tiered-...`. Without Go the store is a directory, which does not fail. `--no-tiered` goes without them.
 """
 
 import argparse

@@ -80,16 +80,16 @@ class Faults:
         """Once it is out of sync everywhere: whoever starts again with less than it had promised must lead nothing."""
         self.cluster[victim].kill()
         deadline = time.monotonic() + NOTICED_S
-        while not (noticed := self._is_out_of_sync(victim)) and time.monotonic() < deadline:
+        while len(lost := self._out_of_sync(victim)) < len(self.tiered) and time.monotonic() < deadline:
             time.sleep(0.1)
-        if noticed:
-            self.cluster[victim].lose_logs(self.tiered)
+        self.cluster[victim].lose_logs(lost)
         self._start(victim)
 
-    def _is_out_of_sync(self, victim: int) -> bool:
-        """As all others say."""
-        views = [self.cluster[each].in_sync(self.tiered) for each in self.cluster.ids if each != victim]
-        return all(view is not None and victim not in view for view in views)
+    def _out_of_sync(self, victim: int) -> list[str]:
+        """Topics of which no replica there is in sync, as all others say."""
+        others = [self.cluster[each] for each in self.cluster.ids if each != victim]
+        views = {topic: [other.in_sync(topic) for other in others] for topic in self.tiered}
+        return [topic for topic, said in views.items() if all(view is not None and victim not in view for view in said)]
 
     def _pause(self, victim: int) -> None:
         """From a moment to longer than a session."""

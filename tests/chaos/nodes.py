@@ -122,10 +122,10 @@ class ChaosNode:
         answer = self._metadata([])
         return [] if answer is None else [broker.node_id for broker in answer.brokers]
 
-    def in_sync(self, topics: Sequence[str]) -> set[int] | None:
-        """Who is in the in-sync set of any partition of these topics, as far as this node knows; None where it cannot
-        be asked, or does not know them all."""
-        answer = self._metadata([MetadataRequestTopic(name=topic) for topic in topics])
+    def in_sync(self, topic: str) -> set[int] | None:
+        """Who is in the in-sync set of any partition of this topic, as far as this node knows; None where it cannot be
+        asked, or does not know."""
+        answer = self._metadata([MetadataRequestTopic(name=topic)])
         if answer is None or any(topic.error_code for topic in answer.topics):
             return None
         return {node for topic in answer.topics for each in topic.partitions for node in each.isr_nodes}
@@ -143,7 +143,7 @@ class ChaosNode:
     def lose_logs(self, topics: Sequence[str]) -> None:
         """All replicas of these topics are gone from its disk. It must not run, nor be in sync."""
         for topic in topics:
-            for replica in self.data.glob(f"{topic}-*"):
+            for replica in self.data.glob(f"{topic}-[0-9]*"):
                 shutil.rmtree(replica)
 
     def kill(self) -> None:

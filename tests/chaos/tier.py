@@ -20,11 +20,12 @@ from tests.support.tier_view import KEY_PREFIX, TierView
 
 ENDLESS = "chaos-tiered"
 BOUNDED = "chaos-tiered-bounded"
-TOPICS = (ENDLESS, BOUNDED)
+LOOSE = "chaos-tiered-loose"
+TOPICS = (ENDLESS, BOUNDED, LOOSE)
 METADATA_TOPIC = "__remote_log_metadata"
 PARTITIONS = 3
 RECORD_BYTES = 400
-# Of each of the two topics. A partition rolls some segments a minute by size, and the others by time.
+# Of each topic. Segments are rolled by time long before they are full.
 RATE = 400
 RETENTION_BYTES = 3 << 20
 NODE_SETTINGS = {
@@ -118,21 +119,27 @@ class Tier(TierView):
 
 
 def loads(rate: int = RATE) -> Sequence[Load]:
-    """One topic that is kept for ever, and one that is bounded by bytes and by those who delete records. Nothing may be
-    lost of either, whatever is permitted of others."""
+    """One topic that is kept for ever, and one that is bounded by bytes and by those who delete records: nothing may be
+    lost of either. One is written to with acks=1, so that its leaders have closed segments that are not committed yet,
+    which must not be copied: what is cut off must be nowhere."""
+    endless, loosely = (
+        {"retention.ms": "-1", "retention.bytes": "-1"},
+        Rules(lossy=True, idempotent=False, gapless=True),
+    )
     return [
-        _load(ENDLESS, rate, Rules(gapless=True), {"retention.ms": "-1", "retention.bytes": "-1"}),
+        _load(ENDLESS, rate, Rules(gapless=True), endless),
         _load(BOUNDED, rate, Rules(gapless=True, bounded=True), {"retention.bytes": str(RETENTION_BYTES)}),
+        _load(LOOSE, rate, loosely, {**endless, "segment.ms": "1500"}, acks="1"),
     ]
 
 
-def _load(topic: str, rate: int, rules: Rules, settings: Mapping[str, str]) -> Load:
+def _load(topic: str, rate: int, rules: Rules, settings: Mapping[str, str], acks: str = "all") -> Load:
     return Load(
         clients=[Client.LIBRDKAFKA],
         partitions=PARTITIONS,
         rate=rate,
         size=RECORD_BYTES,
-        acks="all",
+        acks=acks,
         unclean=False,
         rules=rules,
         topic=topic,

@@ -19,6 +19,7 @@ SETTLE_S = 90.0
 # Longer than a turn of copying, of expiration and of the log cleaner together.
 STEADY_S = 6.0
 POLL_S = 1.0
+LOOKS = 3
 
 
 def settle(tier: TierView, topics: Sequence[str]) -> Mapping[SegmentState, int] | None:
@@ -99,12 +100,24 @@ def gaps(where: str, segments: Sequence[RemoteSegment], start: int, local_start:
 
 
 def bucket_faults(tier: TierView) -> tuple[str, list[str]]:
-    """After a collection: what it said, and which objects are known to nobody, or known and not there."""
+    """After a collection: what it said, and which objects are known to nobody, or known and not there.
+
+    Bucket and metadata are not read at one moment: what is bad must be so however often one looks.
+    """
     collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
+    faults = _differences(tier)
+    for _ in range(LOOKS - 1):
+        if faults:
+            time.sleep(STEADY_S)
+            faults = _differences(tier)
+    return collected.splitlines()[-1] if collected else "nothing said", faults
+
+
+def _differences(tier: TierView) -> list[str]:
     verified = tier.remote("verify", "--grace-ms", "0", "--deep", check=False).strip()
     there, expected = tier.bucket().segments, tier.expected_objects()
     faults = [f"in the bucket, and not known: {key}" for key in sorted(there - expected)]
     faults += [f"known, and not in the bucket: {key}" for key in sorted(expected - there)]
     if "finding(s)" in verified or " live" not in verified:
         faults.append(f"verify: {verified[-500:]}")
-    return collected.splitlines()[-1] if collected else "nothing said", faults
+    return faults

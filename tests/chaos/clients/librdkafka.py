@@ -269,19 +269,24 @@ class Reader:
     def _on_error(self, message: Message) -> None:
         """The reset policy says "error", so that what happened is told before the position moves."""
         error, partition = message.error(), message.partition()
-        if error.code() not in QUIET_CODES:
+        if error.code() not in QUIET_CODES | {KafkaError._AUTO_OFFSET_RESET}:
             tell(f"note {now_ms()} partition {partition} at {self.positions[partition]}: {error}")
         diverged = re.search(r"broker end offset is (\d+)", error.str())
         if diverged:
             self._resume(partition, min(self.positions[partition], int(diverged[1])))
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._find_way(partition)
+            self._find_way(partition, message.offset())
 
-    def _find_way(self, partition: int) -> None:
-        """The log has been cut below the position, or begins behind it by now."""
+    def _find_way(self, partition: int, refused: int | None) -> None:
+        """The log has been cut below the position, or begins behind it by now. News of an offset that was left already,
+        for the log began behind it, may come late."""
         position, (low, high) = self.positions[partition], self._bounds(partition)
+        tell(f"note {now_ms()} partition {partition}: {refused} was refused, and the log goes from {low} to {high}")
         if position >= low:
-            self._resume(partition, min(position, high))
+            if refused is not None and 0 <= refused < low:
+                self._go_on(partition, position)
+            else:
+                self._resume(partition, min(position, high))
             return
         self.runs.tell_all()
         tell(f"began {now_ms()} {partition} {low}")
