@@ -1,0 +1,5 @@
+-- What happened to a topic, its partitions and its configs, in order.
+SELECT offset, time, entity_type, entity, operation, before, after
+FROM changes
+WHERE topic = :topic
+ORDER BY offset, entity_type, partition

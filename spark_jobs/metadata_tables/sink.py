@@ -1,0 +1,103 @@
+"""Takes the changes of each step of the fold into the tables.
+
+Executors write what is large where it belongs, and stage what is small; the driver makes of all that is small one file
+a table before the step is committed. A step that comes again writes the same files again. When enough small spans have
+come together, they are merged into one: first the merged file is put, then the others go, and whoever lists both sees
+by their names what was merged (`spans.py`).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from spark_jobs.metadata.registry import RegistryChange
+from spark_jobs.metadata_snapshots.changes import Span as Step
+from spark_jobs.metadata_tables.registry_tables import tables_of_registry
+from spark_jobs.metadata_tables.schemas import TABLES
+from spark_jobs.metadata_tables.section_tables import tables_of_section
+from spark_jobs.metadata_tables.spans import MERGED, SMALL, Span, TableFile, covered, file_name, to_be_merged
+from spark_jobs.metadata_tables.table_store import STAGED, TableStore
+
+STAGED_ROWS: Final = 20_000
+"""Up to so many rows of a section are staged: 33 of them are what the driver holds at most."""
+SMALL_BYTES: Final = 4 * 1024 * 1024
+MERGE_SPANS: Final = 16
+_REGISTRY_PART: Final = "registry"
+
+
+class TablesBehind(Exception):
+    """The tables do not reach to where the state is, so that changes would be missing in them. One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablesSink:
+    """A `ChangeSink`. May be pickled."""
+
+    store: TableStore
+
+    def begin(self, end: int) -> None:
+        """Raises TablesBehind."""
+        reached = self.store.end() or 0
+        if reached < end:
+            raise TablesBehind(
+                f"the tables in {self.store.uri} end at offset {reached} and the state at {end}:"
+                " begin both anew, with another --out or with other --tables and without the old _state."
+            )
+        self.store.remove_from(end)
+        for table in TABLES:
+            self.store.delete(file.name for file in covered(self.store.files(table)))
+
+    def section(self, span: Step, section: int, changes: pa.Table) -> None:
+        self._put(span, f"{section:02d}", tables_of_section(changes))
+
+    def registry(self, span: Step, changes: Sequence[RegistryChange]) -> None:
+        self._put(span, _REGISTRY_PART, tables_of_registry(changes))
+
+    def finish(self, span: Step) -> None:
+        here = Span(span.start, span.end)
+        self._remove_other_attempts(here)
+        by_table: dict[str, list[str]] = defaultdict(list)
+        staged = self.store.staged(f"{here}/")
+        for name in staged:
+            by_table[name.split("/")[2]].append(name)
+        for table, names in by_table.items():
+            self.store.write(file_name(table, here, SMALL), self._joined(table, names))
+        self.store.set_end(span.end)
+        self.store.delete(staged)
+        for table in by_table:
+            self._merge(table)
+
+    def _put(self, span: Step, part: str, tables: Mapping[str, pa.Table]) -> None:
+        here = Span(span.start, span.end)
+        for table, rows in tables.items():
+            if len(rows) > STAGED_ROWS:
+                self.store.write(file_name(table, here, part), rows)
+            else:
+                self.store.write(f"{STAGED}{here}/{table}/{part}.parquet", rows)
+
+    def _remove_other_attempts(self, span: Span) -> None:
+        """A step that failed may have reached further, or less far."""
+        for table in TABLES:
+            self.store.delete(file.name for file in self.store.files(table, span.start) if file.span != span)
+
+    def _merge(self, table: str) -> None:
+        for run in to_be_merged(self.store.files(table), SMALL_BYTES, MERGE_SPANS):
+            whole = Span(run[0].span.start, max(file.span.end for file in run))
+            self.store.write(file_name(table, whole, MERGED), self._joined(table, [file.name for file in run]))
+            self.store.delete(file.name for file in run)
+
+    def _joined(self, table: str, names: Sequence[str]) -> pa.Table:
+        """By offset, as they came."""
+        tables = [self.store.read(name).cast(TABLES[table]) for name in sorted(names)]
+        first = TABLES[table].names[0]
+        return pa.concat_tables(tables).combine_chunks().sort_by(first)
+
+
+def live_files(store: TableStore, table: str) -> list[TableFile]:
+    """What makes up a table now."""
+    files = list(store.files(table))
+    merged = set(covered(files))
+    return [file for file in files if file not in merged]

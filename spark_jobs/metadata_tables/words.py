@@ -1,0 +1,44 @@
+"""What numbers in records mean, in the words of Kafka's tools."""
+
+from collections.abc import Mapping
+from typing import Final
+
+CONFIG_RESOURCES: Final[Mapping[int, str]] = {
+    2: "topic",
+    4: "broker",
+    8: "broker-logger",
+    16: "client-metrics",
+    32: "group",
+}
+ACL_RESOURCES: Final[Mapping[int, str]] = {
+    2: "topic",
+    3: "group",
+    4: "cluster",
+    5: "transactional-id",
+    6: "delegation-token",
+    7: "user",
+}
+PATTERNS: Final[Mapping[int, str]] = {3: "literal", 4: "prefixed"}
+PERMISSIONS: Final[Mapping[int, str]] = {2: "deny", 3: "allow"}
+OPERATIONS: Final[Mapping[int, str]] = {
+    2: "all",
+    3: "read",
+    4: "write",
+    5: "create",
+    6: "delete",
+    7: "alter",
+    8: "describe",
+    9: "cluster-action",
+    10: "describe-configs",
+    11: "alter-configs",
+    12: "idempotent-write",
+    13: "create-tokens",
+    14: "describe-tokens",
+    15: "two-phase-commit",
+}
+MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+
+def word(words: Mapping[int, str], number: int) -> str:
+    """The number itself if it means nothing here."""
+    return words.get(number, str(number))

@@ -1,0 +1,260 @@
+"""The tables held to the node's replay: whatever steps they were written in, they tell what was at any offset."""
+
+import json
+import random
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from broker.metadata.image import MetadataImage
+from protocol.primitives import uuid_to_text
+from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS
+from spark_jobs.metadata.registry import Entity, RegistryChange
+from spark_jobs.metadata.single_process import SingleProcess
+from spark_jobs.metadata_snapshots.changes import Span as Step
+from spark_jobs.metadata_tables.registry_tables import HIDDEN, tables_of_registry
+from spark_jobs.metadata_tables.schemas import KEYS, TABLES
+from spark_jobs.metadata_tables.sink import MERGE_SPANS, TablesBehind, TablesSink, live_files
+from spark_jobs.metadata_tables.spans import Span, TableFile, covered, file_name, parse_file, to_be_merged
+from spark_jobs.metadata_tables.table_store import TableStore
+from spark_jobs.metadata_tables.words import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, word
+from storage.tiered.store_uri import parse_store_uri
+from tests.spark_jobs.metadata.logs import EveryHistory, Log
+
+Row = dict[str, Any]
+
+
+@lru_cache
+def log_of(seed: int) -> Log:
+    return Log.of(EveryHistory(seed, steps=80).batches, seed)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TableStore:
+    return TableStore(parse_store_uri(str(tmp_path / "tables")))
+
+
+class Writer:
+    """The job in one process, with the tables as its sink."""
+
+    def __init__(self, store: TableStore) -> None:
+        self.sink = TablesSink(store)
+        self.job = SingleProcess(with_changes=True)
+        self.sink.begin(0)
+
+    def take(self, rows: pa.Table, *, is_finished: bool = True) -> None:
+        start = max(self.job.end, 0)
+        self.job.take(rows)
+        step = Step(start, self.job.end, self.job.epoch)
+        if step.end > step.start:
+            for section, changes in enumerate(_by_section(self.job.changes)):
+                self.sink.section(step, section, changes)
+            self.sink.registry(step, self.job.registry_changes)
+            if is_finished:
+                self.sink.finish(step)
+
+
+def _by_section(changes: pa.Table) -> Iterable[pa.Table]:
+    sections = [id.as_py()[0] >> 3 for id in changes.column("topic_id")]
+    for section in range(TOPIC_SECTIONS):
+        yield changes.filter(pa.array([each == section for each in sections], pa.bool_()))
+
+
+def rows_of(store: TableStore, table: str) -> list[Row]:
+    found = [row for file in live_files(store, table) for row in store.read(file.name).to_pylist()]
+    return sorted(found, key=lambda row: next(iter(row.values())))
+
+
+def existing(store: TableStore, table: str, before: int) -> dict[tuple[Any, ...], Row]:
+    """By key, what existed below an offset."""
+    latest: dict[tuple[Any, ...], Row] = {}
+    for row in rows_of(store, table):
+        if row["from_offset"] < before:
+            latest[tuple(row[key] for key in KEYS[table])] = row
+    return {key: row for key, row in latest.items() if not row["removed"]}
+
+
+def check(store: TableStore, image: MetadataImage) -> None:
+    """All histories, at an image's offset."""
+    found = {table: existing(store, table, image.offset + 1) for table in KEYS}
+    topics = {uuid_to_text(id): image.topics.by_id(id) for id in image.topics.ids()}
+    assert {key[0]: row["topic"] for key, row in found["topics"].items()} == {
+        id: topic.name for id, topic in topics.items() if topic is not None
+    }
+    expected = {
+        (id, index): registration
+        for id, topic in topics.items()
+        if topic is not None
+        for index, registration in topic.in_order()
+    }
+    assert found["partitions"].keys() == expected.keys()
+    for key, row in found["partitions"].items():
+        told = expected[key]
+        assert [tuple(row[name]) for name in ("replicas", "isr", "elr")] == [told.replicas, told.isr, told.elr]
+        assert (row["leader"], row["leader_epoch"]) == (told.leader, told.leader_epoch)
+        assert row["partition_epoch"] == told.partition_epoch
+        assert row["directories"] == [uuid_to_text(each) for each in told.directories]
+    _check_registry(found, image)
+
+
+def _check_registry(found: Mapping[str, Mapping[tuple[Any, ...], Row]], image: MetadataImage) -> None:
+    assert {key: row["value"] for key, row in found["configs"].items()} == {
+        (word(CONFIG_RESOURCES, resource.type), resource.name, key): value
+        for resource, values in image.configs.resources.items()
+        for key, value in values.items()
+    }
+    assert {key[0]: row["level"] for key, row in found["features"].items()} == dict(image.features.finalized())
+    brokers = {(broker.id,): broker for broker in image.brokers.all()}
+    assert {key: (row["fenced"], row["rack"]) for key, row in found["brokers"].items()} == {
+        key: (broker.fenced, broker.rack) for key, broker in brokers.items()
+    }
+    assert {key[0]: row["operation"] for key, row in found["acls"].items()} == {
+        uuid_to_text(id): word(OPERATIONS, entry.operation) for id, entry in image.acls.entries.items()
+    }
+    assert len(found["quotas"]) == sum(len(values) for values in image.client_quotas.entities.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_at_any_offset_is_in_the_tables(seed: int, store: TableStore) -> None:
+    log, writer, draw = log_of(seed), Writer(store), random.Random(seed)
+    number = 0
+    while number < len(log.images):
+        following = min(len(log.images), number + draw.choice((5, 20, 40)))
+        writer.take(log.rows(number, following))
+        number = following
+    images = [image for image in log.images if image is not None]
+    for image in draw.sample(images, 6) + images[-1:]:
+        check(store, image)
+
+
+def test_the_steps_make_no_difference(tmp_path: Path) -> None:
+    log = log_of(1)
+    one, many = (TableStore(parse_store_uri(str(tmp_path / name))) for name in ("one", "many"))
+    Writer(one).take(log.rows(0, len(log.images)))
+    writer = Writer(many)
+    for number in range(len(log.images)):
+        writer.take(log.rows(number, number + 1))
+    for table in TABLES:
+        assert _sorted(rows_of(one, table)) == _sorted(rows_of(many, table))
+        assert len(live_files(many, table)) < 2 * MERGE_SPANS
+    assert list(one.staged("")) == list(many.staged("")) == []
+
+
+def _sorted(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
+
+def test_a_step_that_comes_again_leaves_the_same(store: TableStore) -> None:
+    log = log_of(2)
+    half = len(log.images) // 2
+    writer = Writer(store)
+    writer.take(log.rows(0, half))
+    end = writer.job.end
+    before = {table: rows_of(store, table) for table in TABLES}
+    writer.take(log.rows(half, len(log.images)), is_finished=False)
+    again = Writer.__new__(Writer)
+    again.sink, again.job = TablesSink(store), SingleProcess(with_changes=True)
+    again.sink.begin(end)
+    assert {table: rows_of(store, table) for table in TABLES} == before
+    again.job.take(log.rows(0, half))
+    for number in range(half, len(log.images), 8):
+        again.take(log.rows(number, min(number + 8, len(log.images))))
+    images = [image for image in log.images if image is not None]
+    check(store, images[-1])
+
+
+def test_an_attempt_of_another_length_is_replaced(store: TableStore) -> None:
+    sink = TablesSink(store)
+    sink.begin(0)
+    for end in (9, 5):
+        step = Step(0, end, 0)
+        sink.registry(step, [_config_change(offset, "a", str(offset)) for offset in range(end)])
+        sink.finish(step)
+    assert [row["from_offset"] for row in rows_of(store, "configs")] == [0, 1, 2, 3, 4]
+    assert store.end() == 5
+
+
+def test_tables_that_lack_something_are_refused(store: TableStore) -> None:
+    sink = TablesSink(store)
+    with pytest.raises(TablesBehind, match="end at offset 0 and the state at 7"):
+        sink.begin(7)
+
+
+def test_small_spans_are_merged_and_covered_ones_not_seen(store: TableStore) -> None:
+    sink = TablesSink(store)
+    sink.begin(0)
+    for offset in range(3 * MERGE_SPANS + 1):
+        step = Step(offset, offset + 1, 0)
+        sink.registry(step, [_config_change(offset, "a", str(offset))])
+        sink.finish(step)
+    assert len(rows_of(store, "configs")) == 3 * MERGE_SPANS + 1
+    assert len(live_files(store, "configs")) <= MERGE_SPANS
+    left_over = store.read(live_files(store, "configs")[0].name)
+    store.write(file_name("configs", (0, 1), "small"), left_over.slice(0, 1))
+    assert len(rows_of(store, "configs")) == 3 * MERGE_SPANS + 1
+    sink.begin(3 * MERGE_SPANS + 1)
+    assert [file for file in store.files("configs") if file.span == Span(0, 1)] == []
+
+
+def test_of_a_change_what_differs_is_told(store: TableStore) -> None:
+    log = log_of(0)
+    Writer(store).take(log.rows(0, len(log.images)))
+    changed = [row for row in rows_of(store, "changes") if row["operation"] == "changed"]
+    assert {row["entity_type"] for row in changed} >= {"partition", "broker"}
+    for row in changed:
+        before, after = json.loads(row["before"]), json.loads(row["after"])
+        assert before.keys() == after.keys()
+        assert all(before[key] != after[key] for key in after)
+    partition = next(row for row in rows_of(store, "changes") if row["entity_type"] == "partition")
+    assert partition["entity"] == f"{partition['topic']}-{partition['partition']}"
+    assert partition["before"] is None
+    assert {"leader", "isr", "replicas"} <= json.loads(partition["after"]).keys()
+
+
+def _config_change(offset: int, key: str, value: str | None, before: str | None = None) -> RegistryChange:
+    from broker.metadata.config_image import ConfigResource, config_record
+    from broker.metadata.records import encode_record
+
+    def frame(text: str | None) -> bytes | None:
+        return None if text is None else encode_record(*config_record(ConfigResource(4, "1"), key, text))
+
+    operation = "removed" if value is None else "created" if before is None else "changed"
+    return RegistryChange(offset, 3, 1000, Entity("config", (4, "1", key)), operation, frame(before), frame(value))
+
+
+def test_passwords_are_not_told() -> None:
+    secret = "ssl.keystore.password"
+    tables = tables_of_registry([_config_change(5, secret, "open", "sesame"), _config_change(6, secret, None, "open")])
+    assert tables["configs"].column("value").to_pylist() == [HIDDEN, None]
+    assert "sesame" not in str(tables["changes"].to_pylist())
+    assert "open" not in str(tables["changes"].to_pylist())
+
+
+def test_names_are_read_from_behind_the_table() -> None:
+    assert parse_file(file_name("changes", (3, 9), "small"), 7) == TableFile(
+        "changes/00000000000000000003-00000000000000000009/part-small.parquet", "changes", Span(3, 9), 7
+    )
+    assert parse_file("changes/3-9/part-small.parquet") is None
+
+
+def test_spans_within_others_are_covered() -> None:
+    spans = [(0, 5), (0, 2), (2, 5), (5, 6), (6, 8), (6, 7)]
+    files = [TableFile(str(span), "t", Span(*span)) for span in spans]
+    assert {file.name for file in covered(files)} == {"(0, 2)", "(2, 5)", "(6, 7)"}
+
+
+def test_large_spans_stay_as_they_are() -> None:
+    sizes = [1, 1, 1, 50, 1, 1]
+    files = [TableFile(str(at), "t", Span(at, at + 1), size) for at, size in enumerate(sizes)]
+    assert [[file.name for file in run] for run in to_be_merged(files, 10, 3)] == [["0", "1", "2"]]
+    assert [len(run) for run in to_be_merged(files, 10, 2)] == [3, 2]
+
+
+def test_numbers_have_words() -> None:
+    assert word(ACL_RESOURCES, 2) == "topic"
+    assert word(ACL_RESOURCES, 99) == "99"
+    assert REGISTRY == TOPIC_SECTIONS
