@@ -1,0 +1,146 @@
+"""A metadata topic that a real node has pruned and retold, as others read it: who begins at its start learns all.
+
+By librdkafka, by our console consumer, and by Apache Kafka's with its own deserializer of remote metadata.
+"""
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.runtime.remote_metadata_settings import TOPIC as METADATA_TOPIC
+from storage.tiered.errors import InvalidSegmentTransition
+from storage.tiered.materialized_metadata import MaterializedMetadata
+from storage.tiered.metadata_records import decode_event
+from storage.tiered.segment_metadata import SegmentState
+from tests.support.apache_kafka import run_tool, unavailable_reason
+from tests.support.local_tier import SETTINGS, until
+from tests.support.ottla_node import OttlaNode, run_ottla
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "pruned"
+SEGMENT_BYTES = 1 << 20
+SEGMENTS = 12
+PRUNED_FROM = 20
+DELETED = 80
+"""Records, of which a segment has about ten."""
+FORMATTER = "org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde"
+FORMATTER_OPTION = ("--formatter", f"{FORMATTER}$RemoteLogMetadataFormatter")
+CONFIG = {
+    "remote.storage.enable": "true",
+    "segment.bytes": str(SEGMENT_BYTES),
+    "local.retention.bytes": str(SEGMENT_BYTES),
+}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    directory = tmp_path_factory.mktemp("pruned")
+    more = {
+        "rsm.config.storage.root": str(directory / "bucket"),
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+        "rlmm.config.ottla.prune.min.records": str(PRUNED_FROM),
+        "rlmm.config.ottla.prune.interval.ms": "200",
+    }
+    (directory / "bucket").mkdir()
+    with OttlaNode(directory, SETTINGS | more) as running:
+        fill_and_prune(running)
+        yield running
+
+
+def fill_and_prune(node: OttlaNode) -> None:
+    """Most of what is copied is deleted again, so that most of what the topic tells is of the past."""
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIG)])[TOPIC].result(30)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "batch.size": 100_000, "log_level": 0})
+    for _ in range(SEGMENTS * 10):
+        producer.produce(TOPIC, bytes(SEGMENT_BYTES // 10), partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    until(lambda: len(manifests(node)) >= SEGMENTS - 1, "copies")
+    at = TopicPartition(TOPIC, 0, DELETED)
+    admin.delete_records([at])[at].result(30)
+    until(lambda: bounds(node)[0] > 0, "the pruning of the metadata topic")
+    until(lambda: is_settled(node), "the end of all copies and deletions")
+
+
+def is_settled(node: OttlaNode) -> bool:
+    """Nothing more is to be copied, deleted or pruned."""
+    start, end = bounds(node)
+    if end - start >= PRUNED_FROM:
+        return False
+    caches = list(learnt(read(node, start, end)))
+    states = [one.state for cache in caches for one in cache.segments()]
+    return set(states) == {SegmentState.COPY_FINISHED} and len(states) == len(manifests(node))
+
+
+def manifests(node: OttlaNode) -> list[Path]:
+    return list((node.directory / "bucket").rglob("*.rsm-manifest"))
+
+
+def bounds(node: OttlaNode) -> tuple[int, int]:
+    """Where the metadata topic begins and ends."""
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "nobody", "log_level": 0})
+    try:
+        start, end = consumer.get_watermark_offsets(TopicPartition(METADATA_TOPIC, 0), timeout=30)
+        return int(start), int(end)
+    finally:
+        consumer.close()
+
+
+def read(node: OttlaNode, start: int, end: int) -> list[Message]:
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "nobody", "log_level": 0})
+    found: list[Message] = []
+    try:
+        consumer.assign([TopicPartition(METADATA_TOPIC, 0, start)])
+        deadline = time.monotonic() + 60
+        while len(found) < end - start:
+            assert time.monotonic() < deadline, f"{len(found)} of {end - start} records came"
+            found += consumer.consume(end - start - len(found), 0.2)
+        return found
+    finally:
+        consumer.close()
+
+
+def learnt(messages: list[Message]) -> MaterializedMetadata:
+    """What a reader knows who has read nothing else."""
+    metadata = MaterializedMetadata()
+    for message in messages:
+        value = message.value()
+        assert isinstance(value, bytes)
+        try:
+            metadata.apply(decode_event(value))
+        except InvalidSegmentTransition:
+            continue  # of a segment that is told of further on, or of one that is gone
+    return metadata
+
+
+def test_who_begins_at_the_start_of_a_pruned_topic_learns_all_that_there_is(node: OttlaNode) -> None:
+    start, end = bounds(node)
+    messages = read(node, start, end)
+    assert [message.offset() for message in messages] == list(range(start, end))
+    (cache,) = learnt(messages)
+    finished = [one for one in cache.segments() if one.state is SegmentState.COPY_FINISHED]
+    assert len(finished) == len(cache)
+    assert len(finished) == len(manifests(node))
+    assert finished[0].start_offset <= DELETED <= finished[0].end_offset
+    for one, following in pairwise(finished):
+        assert one.end_offset + 1 == following.start_offset
+
+
+@pytest.mark.interop
+def test_kafkas_deserializer_reads_what_was_retold_in_order(node: OttlaNode) -> None:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    start, end = bounds(node)
+    options = ("--bootstrap-server", node.bootstrap, "--topic", METADATA_TOPIC, "--partition", "0")
+    how = ("--offset", "earliest", "--max-messages", str(end - start), *FORMATTER_OPTION)
+    theirs = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, *how).splitlines()
+    assert [int(line.split("offset: ")[1].split(",")[0]) for line in theirs] == list(range(start, end))
+    assert run_ottla("console-consumer", *options, *how).stdout.splitlines() == theirs
