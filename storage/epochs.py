@@ -63,6 +63,19 @@ class LeaderEpochs:
         kept = min(bisect_left(self.entries, epoch, key=_epoch), bisect_left(self.entries, start_offset, key=_start))
         self.entries = [*self.entries[:kept], EpochStart(epoch, start_offset)]
 
+    def restore_below(self, history: Iterable[EpochStart]) -> bool:
+        """Notes what was before the first epoch that is known, by the `history` of a copy that agrees with this log
+        there; whether that is anything.
+        """
+        if not self.entries:
+            return False
+        first = self.entries[0]
+        below = [one for one in history if one.start_offset < first.start_offset and one.epoch <= first.epoch]
+        if not below:
+            return False
+        self.entries = [*below, *(one for one in self.entries if one.epoch > below[-1].epoch)]
+        return True
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Where `epoch`, or the greatest epoch below it, ended; undefined for epochs that are not yet known."""
         if epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:

@@ -183,6 +183,7 @@ HONOURED: frozenset[str] = frozenset(
         "ottla.remote.storage.compacted.enable",
         "ottla.remote.log.unknown.topic.retention.ms",
         "ottla.remote.log.collection.grace.ms",
+        "ottla.remote.log.hole.patience.ms",
         "ottla.remote.partition.remover.task.interval.ms",
         "ottla.remote.fetch.result.retention.ms",
         "ottla.remote.fetch.result.max.bytes",

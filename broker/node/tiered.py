@@ -461,4 +461,5 @@ def read_settings(config: BrokerConfig) -> RemoteReadSettings:
         bytes_per_second=config.remote_log_manager_fetch_max_bytes_per_second,
         kept_ms=config.ottla_remote_fetch_result_retention_ms,
         kept_bytes=config.ottla_remote_fetch_result_max_bytes,
+        hole_patience_ms=config.ottla_remote_log_hole_patience_ms,
     )

@@ -23,7 +23,7 @@ from protocol.primitives import Uuid
 from storage.log import Log
 from storage.tiered.backoff import Failures
 from storage.tiered.copying import lineage_of
-from storage.tiered.errors import RemoteMetadataNotReady
+from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
 from storage.tiered.expiry import Expiry, LocalPart, Reason, Tier, above_deletions, decide
 from storage.tiered.live_chain import LiveChain
 
@@ -96,6 +96,7 @@ class SegmentExpiration:
         self._is_cut = False
         if not reign.may_touch_log():
             return
+        await self._restore_epochs()
         began_ms = tools.clock.monotonic_ms()
         await tools.slices.run(self._settle)
         if self._chain is None or not reign.may_touch_log():
@@ -119,6 +120,28 @@ class SegmentExpiration:
             self._is_cut = expiry.is_cut and bool(expiry.deletions)
             self._note_lag()
             self._decided_ms = tools.clock.monotonic_ms()
+
+    async def _restore_epochs(self) -> None:
+        """Where leader epochs were lost with their file, this disk tells those of what is on it alone. A remote segment
+        that holds what is first here was copied with all before: without that, nobody could read what is remote.
+        """
+        reign, segments, log = self._reign, self._tools.segments, self._reign.partition.log
+        lineage = lineage_of(log)
+        if lineage.start_offset is None or lineage.start_offset <= log.log_start_offset:
+            return
+        epoch, first = lineage.entries[0]
+        held = (segments.metadata.segment_for(reign.id, epoch, offset) for offset in (first, first - 1))
+        segment = next((one for one in held if one is not None), None)
+        if segment is None:
+            return
+        try:
+            history = await segments.leader_epochs(segment)
+        except RemoteStorageError as error:
+            _log.warning("could not read leader epochs that were lost here", partition=reign, reason=error)
+            return
+        if reign.may_touch_log() and log.epochs.restore_below(history):
+            log.epochs.truncate_from_start(log.log_start_offset)
+            _log.info("restored leader epochs from remote storage", partition=reign, segment=segment.id)
 
     def _settle(self) -> bool:
         """Bring the chain up to date, a part of it; whether it is. Raises RemoteMetadataNotReady."""
@@ -165,8 +188,9 @@ class SegmentExpiration:
         to begin above would have what `ottla remote recover` could bring back deleted for good. So the log start passes
         only what somebody is known to have given up: a leader said before it deleted, beside the segments, where the
         log begins (nobody writes there what they have not decided), or metadata has a segment as being deleted, which
-        nobody can take back. The rest stays the log's, though nobody can read it: consumers are told to come again, the
-        log and a metric say so, and an operator recovers it, or gives it up with DeleteRecords.
+        nobody can take back. The rest stays the log's, though nobody can read it: consumers are told to come again, and are
+        sent past it after a while (`remote_locations.py`); the log and a metric say so, and an operator recovers it, or
+        gives it up with DeleteRecords.
         """
         reign = self._reign
         start = max(expiry.log_start_offset, tier.log_start_offset)

@@ -36,7 +36,7 @@ from broker.logs import EventLog
 from broker.runtime.partition import Partition
 from broker.runtime.partition_reads import Reader, bound_of
 from broker.runtime.reads import FetchTarget, Isolation
-from broker.runtime.remote_locations import Located, RemoteLocations, SegmentMissing
+from broker.runtime.remote_locations import Holes, Located, RemoteLocations, SegmentMissing
 from broker.runtime.remote_outage import RemoteOutage
 from broker.runtime.remote_quota import UNLIMITED, RemoteReadQuota
 from broker.runtime.remote_results import KeptResults
@@ -83,7 +83,8 @@ class RemoteReadSettings:
     """`wait_max_ms`: `remote.fetch.max.wait.ms`; `reads_max`: `remote.log.reader.threads` and `….max.pending.tasks`
     together; `bytes_per_second`: `remote.log.manager.fetch.max.bytes.per.second`.
 
-    Results nobody has come for yet are kept for `kept_ms`, and all together up to `kept_bytes`.
+    Results nobody has come for yet are kept for `kept_ms`, and all together up to `kept_bytes`. Holes
+    in what is remote are skipped after `hole_patience_ms`; -1: never.
     """
 
     wait_max_ms: int = 500
@@ -91,6 +92,7 @@ class RemoteReadSettings:
     bytes_per_second: int = 2**63 - 1
     kept_ms: int = 30_000
     kept_bytes: int = 64 * 1024 * 1024
+    hole_patience_ms: int = 600_000
 
 
 @dataclass(slots=True)
@@ -215,7 +217,7 @@ class RemoteReads:
         """Fires, for one at a time of those who were refused, when one read more may begin."""
         self.quota = RemoteReadQuota(clock, quota_window_ms)
         self._reader = reader
-        self._locations = RemoteLocations(metadata)
+        self._locations = RemoteLocations(metadata, Holes(clock, lambda: settings().hole_patience_ms))
         self._pool = pool
         self._loop = loop
         self._deadlines = deadlines

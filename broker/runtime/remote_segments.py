@@ -12,14 +12,16 @@ from typing import TypeVar
 from broker.clock import Clock
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.thread_pool import PoolFull, WorkPool
+from storage.checkpoints import EpochStart
 from storage.tiered.errors import (
     InvalidSegmentTransition,
     RemoteMetadataNotReady,
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
+from storage.tiered.lineage import decode_epochs
 from storage.tiered.remote_metadata import KnownSegments, RemoteLogMetadataManager
-from storage.tiered.remote_storage import RemoteStorageManager, SegmentFiles
+from storage.tiered.remote_storage import IndexKind, RemoteStorageManager, SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
 
 T = TypeVar("T")
@@ -114,6 +116,10 @@ class RemoteSegments:
     async def discard(self, segment: RemoteSegment) -> None:
         """Deletes the objects and tells nobody."""
         await self._do(partial(self._storage.delete_segment, segment))
+
+    async def leader_epochs(self, segment: RemoteSegment) -> list[EpochStart]:
+        """The history of the log up to the segment's end, as it was copied with it. Raises RemoteStorageError."""
+        return await self._do(lambda: decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)))
 
     async def _tell(self, segment: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None) -> None:
         update = SegmentUpdate(segment.id, state, self._clock.now_ms(), self.broker_id, custom_metadata)

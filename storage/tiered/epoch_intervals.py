@@ -77,6 +77,11 @@ class EpochIntervals:
             at += 1
         return None if at == len(self._firsts) else (self._firsts[at], self._lasts[at], self._rows[at])
 
+    def next_first(self, offset: int) -> int | None:
+        """Where the first interval begins that begins above `offset`; those that are covered do not count."""
+        at = bisect_right(self._firsts, offset)
+        return self._firsts[at] if at < len(self._firsts) else None
+
     def covered_twins(self, first: int, last: int) -> Iterator[int]:
         """The rows of covered intervals that are exactly [first, last]."""
         for at in range(bisect_left(self._covered, (first, -last)), len(self._covered)):

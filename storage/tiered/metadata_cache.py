@@ -226,6 +226,11 @@ class MetadataCache:
         row = next((row for row in rows if row is not None), None)
         return None if row is None else self._table.segment(row)
 
+    def next_offset(self, epoch: int, offset: int) -> int | None:
+        """The first offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
+        found = (intervals.next_first(offset) for intervals in self._layers(epoch))
+        return min((first for first in found if first is not None), default=None)
+
     def highest_offset(self, epoch: int) -> int | None:
         """The last offset of `epoch` in any finished segment."""
         highest = (intervals.highest for intervals in self._layers(epoch))

@@ -52,6 +52,10 @@ class KnownSegments(Protocol):
 
     def is_finished(self, row: int) -> bool: ...
 
+    def next_offset(self, epoch: int, offset: int) -> int | None:
+        """The first offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
+        ...
+
     def offsets(self, row: int) -> tuple[int, int]:
         """First and last, where there is a segment."""
         ...

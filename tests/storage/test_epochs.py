@@ -106,3 +106,16 @@ def test_the_cache_agrees_with_a_list_of_every_offsets_epoch(
     for asked in set(twin[start:end]):
         last = max(offset for offset in range(start, end) if twin[offset] == asked)
         assert epochs.end_offset_for(asked, end) == EpochEnd(asked, last + 1)
+
+
+def test_what_another_copy_knows_of_before_is_put_in_front() -> None:
+    history = [EpochStart(1, 0), EpochStart(3, 10), EpochStart(5, 25)]
+    lost = cache((3, 18), (5, 25), (6, 30))
+    assert lost.restore_below(history)
+    assert lost.entries == [(1, 0), (3, 10), (5, 25), (6, 30)]
+    begun = cache((3, 10), (6, 30))
+    assert begun.restore_below(history)
+    assert begun.entries == [(1, 0), (3, 10), (6, 30)]
+    assert not begun.restore_below(history), "nothing more"
+    assert not cache((1, 5)).restore_below([EpochStart(2, 0)]), "it cannot have been before"
+    assert not cache().restore_below(history), "nothing is known to agree"
