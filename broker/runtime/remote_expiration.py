@@ -188,9 +188,9 @@ class SegmentExpiration:
         to begin above would have what `ottla remote recover` could bring back deleted for good. So the log start passes
         only what somebody is known to have given up: a leader said before it deleted, beside the segments, where the
         log begins (nobody writes there what they have not decided), or metadata has a segment as being deleted, which
-        nobody can take back. The rest stays the log's, though nobody can read it: consumers are told to come again, and are
-        sent past it after a while (`remote_locations.py`); the log and a metric say so, and an operator recovers it, or
-        gives it up with DeleteRecords.
+        nobody can take back. The rest stays the log's, though nobody can read it: consumers are told to come again, and
+        are sent past it after a while (`remote_locations.py`); the log and a metric say so, and an operator recovers
+        it, or gives it up with DeleteRecords.
         """
         reign = self._reign
         start = max(expiry.log_start_offset, tier.log_start_offset)
