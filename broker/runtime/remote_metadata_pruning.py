@@ -28,10 +28,13 @@ from broker.runtime.remote_metadata_settings import RemoteMetadataSettings
 from broker.runtime.remote_metadata_tail import MetadataTail
 from protocol.errors import KafkaError
 from storage.tiered.metadata_records import encode_event
-from storage.tiered.segment_metadata import RemoteSegmentId, TopicIdPartition
 
 _NEEDED_PART: Final = 2
 """Retell when the records are so many times those that are needed: then it costs no more than the past did."""
+
+_ROWS_AT_ONCE: Final = 10
+_ROWS_A_BATCH: Final = 200
+"""Of segments: some 4 milliseconds on the loop."""
 
 _log: Final = EventLog("broker.tiered.metadata")
 
@@ -79,7 +82,7 @@ class _Retelling:
         self._epoch = log.leader_epoch
         self._first_offset = log.end_offset
         self._partitions = deque(tail.metadata.partitions())
-        self._subjects: deque[RemoteSegmentId | TopicIdPartition] = deque()
+        self._row = 0  # of the first of them
         self._batch_bytes = batch_bytes
         self.is_over = False
 
@@ -107,15 +110,17 @@ class _Retelling:
         log.delete_records(self._first_offset)
 
     def _next_values(self) -> list[bytes]:
+        """Nothing only when all is told: rows may be empty."""
         values: list[bytes] = []
-        size_bytes = 0
-        while (self._subjects or self._partitions) and size_bytes < self._batch_bytes:
-            if not self._subjects:
-                self._subjects.extend(self._tail.metadata.subjects(self._partitions.popleft()))
-                continue
-            for event in self._tail.metadata.events_of(self._subjects.popleft()):
-                values.append(encode_event(event))
-                size_bytes += len(values[-1])
+        size_bytes = rows = 0
+        while self._partitions and (not values or (size_bytes < self._batch_bytes and rows < _ROWS_A_BATCH)):
+            events, next_row = self._tail.metadata.retold(self._partitions[0], self._row, _ROWS_AT_ONCE)
+            if next_row is None:
+                self._partitions.popleft()
+            self._row = next_row or 0
+            rows += _ROWS_AT_ONCE
+            values += map(encode_event, events)
+            size_bytes = sum(map(len, values))
         return values
 
 

@@ -76,6 +76,15 @@ class MaterializedMetadata:
         segment = self.cache(subject.partition).get(subject.id)
         return [] if segment is None else list(_retold(segment))
 
+    def retold(self, partition: TopicIdPartition, first_row: int, count: int) -> tuple[list[MetadataEvent], int | None]:
+        """The same of `count` rows of segments, the first with the partition's removal; and the row to go on from."""
+        cache = self.cache(partition)
+        page = cache.page(first_row, count)
+        events: list[MetadataEvent] = [cache.deletion] if cache.deletion is not None and not first_row else []
+        for _, segment in page.segments:
+            events += _retold(segment)
+        return events, page.next_row
+
     @property
     def records_needed(self) -> int:
         """How many records at most say all that is known."""
