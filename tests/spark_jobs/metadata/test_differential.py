@@ -24,7 +24,7 @@ from tests.spark_jobs.metadata.logs import EveryHistory, Log, change, entries, t
 
 @lru_cache
 def log_of(seed: int) -> Log:
-    return Log.of(EveryHistory(seed).batches, seed)
+    return Log.of(EveryHistory(seed, 150).batches, seed)
 
 
 def sha256(job: SingleProcess, codec: Codec = Codec.NONE) -> str:
@@ -68,7 +68,7 @@ def test_any_micro_batches_lead_to_the_same_bytes_and_changes(seed: int, draw: r
     changes: list[dict[str, Any]] = []
     first = 0
     while first < len(log.batches):
-        end = min(len(log.batches), first + draw.choice([1, 3, 10, 100, 1000]))
+        end = min(len(log.batches), first + draw.choice([5, 20, 100, 1000]))
         again = max(0, first - draw.choice([0, 0, 5]))
         job.take(log.rows(again, end))
         changes += job.changes.to_pylist()
