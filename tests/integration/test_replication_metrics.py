@@ -1,7 +1,5 @@
 """What `/metrics` says of replicas while brokers hang, are gone, and come back."""
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.partition_states import until, wait_for_state, wait_until_whole
 from tests.support.replicated_load import create_topic, produce
+from tests.support.suspension import resume, suspend
 
 pytestmark = pytest.mark.integration
 
@@ -41,13 +40,13 @@ def test_gauges_follow_the_in_sync_set(tmp_path: Path) -> None:
         until(lambda: cluster[2].metric(f"{REPLICAS}partitioncount") == PARTITIONS)
         until(equal(lambda: gauges(cluster, 2), (0, 0, 0, 0)))
 
-        os.kill(cluster[3].pid, signal.SIGSTOP)
+        suspend(cluster[3].pid)
         for index in range(PARTITIONS):
             produce(cluster.bootstrap, "t", [b"without 3"], partition=index)
         wait_for_isr(1, 2)
         until_led_from_1(PARTITIONS, PARTITIONS, 0, PARTITIONS)
         assert cluster[1].metric(f"{REPLICAS}isrshrinks_total") >= PARTITIONS
-        os.kill(cluster[3].pid, signal.SIGCONT)
+        resume(cluster[3].pid)
         wait_until_whole(cluster.bootstrap, "t")
         until_led_from_1(PARTITIONS, 0, 0, 0)
         assert cluster[1].metric(f"{REPLICAS}isrexpands_total") >= PARTITIONS

@@ -21,7 +21,7 @@ from tests.support.unclean_election import UncleanElection
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 KEPT = [f"old-{offset}" for offset in range(3)]
 LOST = [f"old-{offset}" for offset in range(3, 6)]
 NEW = {"long": [f"new-{offset}" for offset in range(3, 9)], "short": ["new-3"]}

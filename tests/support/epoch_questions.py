@@ -67,12 +67,19 @@ class EpochQuestions:
         return self._connection.call(request, ListOffsetsResponse, highest=highest).topics[0].partitions[0]
 
     def fetch(
-        self, offset: int, current: int = NO_EPOCH, last_fetched: int = NO_EPOCH, *, highest: int | None = None
+        self,
+        offset: int,
+        current: int = NO_EPOCH,
+        last_fetched: int = NO_EPOCH,
+        *,
+        highest: int | None = None,
+        wait_ms: int = 0,
     ) -> FetchResponse:
-        """All that is there from an offset on, at once."""
+        """All that is there from an offset on, at once; where nothing is, what comes within `wait_ms`."""
         partition = FetchPartition(0, current, offset, last_fetched, partition_max_bytes=MAX_BYTES)
         topics = [FetchTopic(self._topic, self.metadata().topic_id, [partition])]
-        return self._connection.call(FetchRequest(topics=topics), FetchResponse, highest=highest)
+        request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=topics)
+        return self._connection.call(request, FetchResponse, highest=highest)
 
     def produce(self, records: Buffer) -> ProduceResponse:
         """A batch, with acks=1."""

@@ -162,6 +162,12 @@ class KraftNode:
         return f"127.0.0.1:{self.controller_port}"
 
     @property
+    def pid(self) -> int:
+        """The process id of the running node."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.support.apache_kafka import claim_ports, free_ports
 from tests.support.ottla_node import clean_environment
+from tests.support.suspension import resume, suspend
 
 PORT_STEP = 10
 START_TIMEOUT_S = 60
@@ -159,11 +160,11 @@ class OttlaCluster:
         """A node that does not run, and does not know."""
         pid = self.pid(index)
         assert pid is not None, f"node {index + 1} is not running"
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
         try:
             yield
         finally:
-            os.kill(pid, signal.SIGCONT)
+            resume(pid)
 
     def wipe(self, index: int) -> int:
         """Take a node's disk away and kill it: its next life finds nothing."""

@@ -17,6 +17,7 @@ from types import TracebackType
 
 from storage.tiered.s3 import S3Settings
 from tests.support.apache_kafka import REPOSITORY, free_ports, wait_for_port
+from tests.support.suspension import suspend
 
 MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 BUILD = REPOSITORY / "build" / "s3"
@@ -149,7 +150,7 @@ class S3Server:
     def pause(self) -> None:
         """Takes connections and says nothing more, until `resume`."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        suspend(self._process.pid)
 
     def resume(self) -> None:
         assert self._process is not None

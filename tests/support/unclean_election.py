@@ -5,8 +5,6 @@ follower is suspended until it is out of the in-sync set, the leader takes recor
 the follower, which runs again, is elected without them. Later the first leader comes back and must forget them.
 """
 
-import os
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,9 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client import Client, ClientConfig
 from protocol.messages.metadata import MetadataResponsePartition
+from tests.support.epoch_questions import EpochQuestions
 from tests.support.kraft_nodes import KraftNode, KraftNodes, Make, until
+from tests.support.suspension import resume, suspend
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 SETTINGS = {
     "inter.broker.listener.name": "PLAINTEXT",
     "broker.session.timeout.ms": "6000",
@@ -29,6 +29,9 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
 }
 TOPIC_SETTINGS = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+FOLLOWERS_WAIT_MS = 500
+"""Kafka's replica.fetch.wait.max.ms."""
+LATEST = -1
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
@@ -72,13 +75,22 @@ class UncleanElection:
 
     def suspend_follower(self) -> None:
         """From now on the leader is alone, and everything that it has is committed."""
-        _signal(self.follower, signal.SIGSTOP)
+        both = sorted((self.leader.id, self.follower.id))
+        self._wait(lambda partition: sorted(partition.isr_nodes) == both, self.controller, self.leader)
+        suspend(self.follower.pid)
         self._wait(lambda partition: partition.isr_nodes == [self.leader.id], self.controller, self.leader)
+        self._let_fetches_end()
+
+    def _let_fetches_end(self) -> None:
+        """The follower's last fetch may still wait at the leader. What comes now would be the answer to it, and be read
+        when the follower runs again. A fetch that waits longer ends later."""
+        with EpochQuestions.asked(self.leader.address, self.topics[0]) as leader:
+            leader.fetch(leader.offset_at(LATEST).offset, wait_ms=4 * FOLLOWERS_WAIT_MS)
 
     def elect_uncleanly(self) -> None:
         """The follower leads, without what it has missed."""
-        _signal(self.leader, signal.SIGSTOP)
-        _signal(self.follower, signal.SIGCONT)
+        suspend(self.leader.pid)
+        resume(self.follower.pid)
         self._wait(lambda partition: partition.leader_id == self.follower.id, self.controller, self.follower)
 
     def bring_back(self) -> None:
@@ -144,8 +156,3 @@ class UncleanElection:
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap})
-
-
-def _signal(node: KraftNode, number: signal.Signals) -> None:
-    assert node.process is not None
-    os.kill(node.process.pid, number)
