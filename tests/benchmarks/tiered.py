@@ -2,8 +2,9 @@
 and the start of a node that knows of a million remote segments.
 
 The KIP's: latency of produce with tiering off and on, the same while consumers read old data, and how long a broker
-that lost its disk takes until it is in sync again. Ottla tiers to a real S3 server, Apache Kafka to what its tests have
-(see `tiered_cluster.py`). By itself: `python -m tests.benchmarks.tiered [--only TEXT] [--runs N] [--megabytes N]`.
+that lost its disk takes until it is in sync again; and beside the KIP's, latency of produce while the store is away.
+Ottla tiers to a real S3 server, Apache Kafka to what its tests have (see `tiered_cluster.py`). By itself:
+`python -m tests.benchmarks.tiered [--only TEXT] [--runs N] [--megabytes N]`.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from tests.benchmarks.old_reader import reading
 from tests.benchmarks.paced_produce import Latencies, Rate, produce
 from tests.benchmarks.replication_cluster import IDS, Trio, trio
 from tests.benchmarks.tiered_cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
+from tests.benchmarks.tiered_outage import Away, Meanwhile, Outage, without_directory, without_server
 from tests.benchmarks.workloads import HIGHER, LOWER, fill
 from tests.support import s3_server
 from tests.support.apache_kafka import unavailable_reason
@@ -116,6 +118,17 @@ class Latency:
 def _latency_name(percentile: str, *, is_tiered: bool, is_read: bool) -> str:
     mode = "tiered" if is_tiered else "not tiered"
     return f"produce beside a tier, {mode}{', old data read' if is_read else ''} {percentile}"
+
+
+def _slice(sizes: Sizes) -> Meanwhile:
+    """Produce for a while."""
+
+    def meanwhile(side: Trio, topic: str, seconds: float) -> Latencies:
+        with _meanwhile([side.node(each).address for each in IDS], topic, warm_up_s=sizes.warm_up_s) as latencies:
+            time.sleep(sizes.warm_up_s + seconds)
+        return latencies
+
+    return meanwhile
 
 
 class Rebuild:
@@ -219,7 +232,11 @@ def measure(
         print(f"The tiered log is left out: {reason}")
         return []
     sizes, runs = sizes or Sizes(), runs or RUNS
-    makers: list[Callable[[], TieredWorkload]] = [lambda: Latency(sizes, runs), lambda: Rebuild(sizes)]
+    makers: list[Callable[[], TieredWorkload]] = [
+        lambda: Latency(sizes, runs),
+        lambda: Outage(runs, sizes.latency_s, RECORD_BYTES, _slice(sizes)),
+        lambda: Rebuild(sizes),
+    ]
     chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
@@ -237,10 +254,15 @@ def _cluster_rows(directory: Path, chosen: Sequence[TieredWorkload], makes: Sequ
     rows: list[Row] = []
     with S3Server(directory / "s3") as server, contextlib.ExitStack() as stack:
         both = []
+        stores: dict[str, Away] = {}
         for make in makes:
-            settings = tier_settings(make, server, directory / f"{make}-remote")
-            both.append(stack.enter_context(trio(make, directory / make, settings)))
+            remote = directory / f"{make}-remote"
+            remote.mkdir()
+            both.append(stack.enter_context(trio(make, directory / make, tier_settings(make, server, remote))))
+            stores[both[-1].name] = without_server(server) if make is Make.OTTLA else without_directory(remote)
         for workload in chosen:
+            if isinstance(workload, Outage):
+                workload.stores = stores
             rows += _rows_of(workload, both)
     return rows
 

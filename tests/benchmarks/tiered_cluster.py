@@ -36,6 +36,7 @@ FAST = {
     "remote.log.storage.system.enable": "true",
     "remote.log.metadata.manager.listener.name": "PLAINTEXT",
     "remote.log.manager.task.interval.ms": "500",
+    "remote.log.manager.task.retry.backoff.max.ms": "2000",
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "0",
