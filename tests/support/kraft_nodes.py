@@ -37,7 +37,7 @@ from storage.formatting import random_id
 from tests.support.apache_kafka import JARS, free_ports, random_uuid_text, run_tool, stop, wait_for_port
 from tests.support.ottla_node import clean_environment, run_ottla
 
-PATIENCE_S = 80
+PATIENCE_S = 240
 POLL_S = 0.05
 BROKER_CONFIG = 4
 SET = 0
