@@ -128,6 +128,14 @@ class SnapshotFiles:
         """A snapshot that comes from elsewhere than another replica, to be written here and left as a part."""
         return SnapshotWriter(self._fs, self._directory, id, _IMPORT_MARK)
 
+    def check_import(self, id: CheckpointId, on_control: OnControl) -> None:
+        """Reads what the writer of an import has left. Raises DamagedSnapshot."""
+        self._check(self._part(id, is_imported=True), id, on_control)
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether so many bytes more would still leave as many."""
+        return self._fs.disk_space(self._directory).usable_bytes >= 2 * size
+
     def write_part(self, id: CheckpointId, position: int, data: Buffer) -> None:
         """Bytes of a snapshot that is fetched. Position 0 begins anew; any other must be the end of what is there."""
         file = self._fs.open(self._part(id))

@@ -119,7 +119,7 @@ def _importer(
     timeout_ms = config.ottla_metadata_snapshot_import_timeout_ms
     patience_ms = min(timeout_ms, STORE_PATIENCE_MS)
     store = SnapshotStore(
-        partial(open_store, uri, fs=fs, call_timeout_ms=patience_ms, attempt_timeout_ms=patience_ms),
+        partial(open_store, uri, fs=fs, must_exist=True, call_timeout_ms=patience_ms, attempt_timeout_ms=patience_ms),
         directories.cluster_id,
         config.ottla_metadata_snapshot_import_max_bytes,
         SnapshotCheck,

@@ -8,11 +8,14 @@ ends the import. A store that hangs hangs its thread, and nobody else: the quoru
 from asyncio import Future
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ENOSPC
 from functools import partial
 from threading import Event
 from typing import Final, TypeVar
 
 from broker.logs import EventLog
+from broker.quorum.control_history import ControlHistory, IncompatibleVoters
+from broker.quorum.control_records import read_control_records
 from broker.quorum.identity import SnapshotId
 from broker.quorum.imports import (
     EndImport,
@@ -25,9 +28,11 @@ from broker.quorum.imports import (
     LoadImport,
     RefuseImport,
 )
+from broker.quorum.settings import ControlRecord
+from broker.quorum.voters import VoterSet
 from broker.runtime.snapshot_store import Cancelled, Found, Offer, SnapshotRefused, SnapshotStore
 from broker.runtime.thread_pool import PoolFull, WorkPool
-from storage.errors import StorageError
+from storage.errors import DamagedSnapshot, StorageError
 from storage.log_snapshots import CheckpointId, SnapshotFiles, checkpoint_name
 from storage.tiered.errors import ObjectStoreError
 
@@ -127,13 +132,29 @@ class SnapshotImporter:
 
     def _bring(self, found: Found, id: CheckpointId, cancelled: Event) -> None:
         """On the thread. Everything is aside and synced, or nothing is."""
+        if not self._files.has_room_for(found.manifest.size):
+            raise OSError(ENOSPC, f"{found.manifest.file} does not leave enough room on this node's disk")
         writer = self._files.begin_import(id)
         try:
             self._store.load(found.manifest, writer, cancelled.is_set)
             writer.leave()
+            self._check_aside(id)
         except BaseException:
             writer.abandon()
             raise
+
+    def _check_aside(self, id: CheckpointId) -> None:
+        """Once it is in place, a start would go by it, whatever it says: so nothing may be wrong with its voters."""
+        control: list[ControlRecord] = []
+
+        def take(batch: memoryview) -> None:
+            control.extend(read_control_records(batch, snapshot_offset=id.end_offset - 1))
+
+        try:
+            self._files.check_import(id, take)
+            ControlHistory(VoterSet(), control)
+        except (DamagedSnapshot, IncompatibleVoters) as error:
+            raise SnapshotRefused(str(error)) from error
 
     def _on_loaded(self, found: Found, step: _Step, future: "Future[None]") -> None:
         error = future.exception()

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from storage.files import FileSystem, OsFileSystem
 from storage.tiered.directory_store import DirectoryStore
+from storage.tiered.errors import StoreUnavailable
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.s3_settings import S3Settings
 
@@ -78,10 +79,12 @@ def open_store(
     uri: str | StoreUri,
     *,
     fs: FileSystem | None = None,
+    must_exist: bool = False,
     call_timeout_ms: int | None = None,
     attempt_timeout_ms: int | None = None,
 ) -> StoreAt:
-    """The store and the place in it. Makes a directory that is not there; a bucket is first asked when it is used.
+    """The store and the place in it. Makes a directory that is not there, unless it `must_exist`, which is for those
+    who only read; a bucket is first asked when it is used.
 
     `call_timeout_ms` bounds a request to a bucket with all its attempts, `attempt_timeout_ms` how long it may be silent
     within one; None leaves both to the store. Raises StoreUriError, and for a directory what ObjectStore raises.
@@ -89,6 +92,8 @@ def open_store(
     place = parse_store_uri(uri) if isinstance(uri, str) else uri
     fs = fs or OsFileSystem()
     if place.directory:
+        if must_exist and not fs.is_directory(place.directory):
+            raise StoreUnavailable(f"there is no directory {place.directory}")
         return StoreAt(DirectoryStore(fs, place.directory), "")
     settings = S3Settings(
         bucket_name=place.bucket,

@@ -6,6 +6,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -153,12 +154,19 @@ def test_a_wiped_node_starts_from_the_store_and_serves_what_it_took(stage: Stage
 def lead(cluster: OttlaCluster, index: int) -> None:
     """The leader dies, and again, until it is this node that follows; the third one cannot stand for election."""
     deadline = time.monotonic() + PATIENCE_S
-    while (leader := cluster.leader_index()) != index:
+    while (before := cluster.quorum())["leaderId"] != index + 1:
         assert time.monotonic() < deadline
+        leader = int(before["leaderId"]) - 1
         with cluster.paused(3 - leader - index):
             since = cluster.kill(leader)
-            until(lambda: cluster.quorum(cluster.address(index))["leaderId"] not in (-1, leader + 1), PATIENCE_S)
+            until(partial(is_led, cluster, index, since=int(before["leaderEpoch"])), PATIENCE_S)
         cluster.wait_ready(leader, since)
+
+
+def is_led(cluster: OttlaCluster, index: int, *, since: int) -> bool:
+    """Whether somebody leads, as this node knows, in a later epoch."""
+    told = cluster.quorum(cluster.address(index))
+    return int(told["leaderId"]) > 0 and int(told["leaderEpoch"]) > since
 
 
 def test_what_is_no_snapshot_of_this_log_is_refused_and_the_leader_asked(stage: Stage) -> None:

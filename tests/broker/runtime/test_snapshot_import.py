@@ -22,6 +22,8 @@ from broker.quorum.imports import (
 )
 from broker.runtime.snapshot_import import SnapshotImporter
 from broker.runtime.snapshot_store import MAX_CANDIDATES, SnapshotStore
+from protocol.messages.common_records import VotersRecord, VotersRecordVoter
+from protocol.records.quorum_control import ControlState
 from storage.log_snapshots import CheckpointId, SnapshotFiles
 from storage.tiered.errors import ObjectStoreError, StoreUnavailable
 from storage.tiered.store_uri import StoreAt
@@ -233,6 +235,24 @@ def test_a_disk_that_is_full_leaves_nothing_and_refuses_nothing(
     assert stage.load(found) == ImportFailed(2, is_refused=False)
     assert stage.on_disk == []
     assert "No space left" in warnings(caplog)[0]
+
+
+def test_a_disk_without_room_takes_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.offer(manifest(10))
+    stage.fs.capacity_bytes = len(CONTENT) * 3 // 2
+    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=False)
+    assert stage.on_disk == []
+    assert "enough room" in warnings(caplog)[0]
+
+
+def test_voters_that_cannot_be_are_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Before the snapshot is in place, for every later start would go by it."""
+    twice = VotersRecord(voters=[VotersRecordVoter(voter_id=1), VotersRecordVoter(voter_id=1)])
+    content = b"".join(image_batches(IMAGE, ControlState(1, twice)))
+    stage.offer(manifest(10, content), content)
+    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
+    assert stage.on_disk == []
+    assert warnings(caplog)
 
 
 def test_what_is_ended_says_nothing_and_leaves_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

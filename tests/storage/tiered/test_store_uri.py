@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from storage.tiered.directory_store import DirectoryStore
+from storage.tiered.errors import StoreUnavailable
 from storage.tiered.s3 import S3Store
 from storage.tiered.store_uri import StoreUri, StoreUriError, open_store, parse_store_uri
 from tests.support.memory_files import MemoryFileSystem
@@ -83,6 +84,15 @@ def test_a_directory_is_opened_at_its_root() -> None:
     assert isinstance(at.store, DirectoryStore)
     assert [at.name(info.key) for info in at.store.list(at.key(""))] == ["one"]
     assert fs.exists("/snapshots/one")
+
+
+def test_who_only_reads_makes_no_directory() -> None:
+    fs = MemoryFileSystem()
+    with pytest.raises(StoreUnavailable, match="there is no directory /snapshots"):
+        open_store("/snapshots", fs=fs, must_exist=True)
+    assert not fs.exists("/snapshots")
+    fs.make_directory("/snapshots")
+    assert list(open_store("/snapshots", fs=fs, must_exist=True).store.list("")) == []
 
 
 def test_a_relative_directory_is_below_where_the_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
