@@ -42,5 +42,9 @@ that took its place, so the offset is that of the snapshot's last record, and th
 """
 
 
+_NONE: Final = SECTION_CHANGES.empty_table()
+
+
 def no_changes() -> pa.Table:
-    return SECTION_CHANGES.empty_table()
+    """A table without rows."""
+    return _NONE

@@ -76,6 +76,7 @@ class SectionFold:
     """Raises MalformedLog, and InvalidMetadata where a record contradicts the state."""
 
     def __init__(self, state: pa.Table, rows: SectionRows, *, is_snapshot: bool = False) -> None:
+        self._before = state
         self._lives = TopicLives(state)
         self._partitions = numbers(state.column("partition"))
         self._topics_of_state = np.cumsum(self._partitions == TOPIC_ROW) - 1
@@ -90,6 +91,8 @@ class SectionFold:
 
     def state(self) -> pa.Table:
         """The state after the rows."""
+        if not len(self._runs.groups) and self._is_alive.all() and len(self._lives) == self._lives.known:
+            return self._before
         lives, runs = self._lives.lives, self._runs
         ends = runs.ends
         kept = np.flatnonzero(self._untouched() & self._is_alive[self._topics_of_state])

@@ -36,6 +36,9 @@ NUMBERS: Final = ("leader", "leader_epoch", "partition_epoch", "leader_recovery_
 LISTS: Final = ("replicas", "isr", "removing_replicas", "adding_replicas", "directories", "elr", "last_known_elr")
 
 
+_EMPTY: Final = SECTION_STATE.empty_table()
+
+
 def empty_state() -> pa.Table:
     """A section without topics."""
-    return SECTION_STATE.empty_table()
+    return _EMPTY

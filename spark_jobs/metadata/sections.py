@@ -43,8 +43,11 @@ def fold_section(section: int, state: pa.Table | None, rows: pa.Table, context: 
     Rows come in any order. Raises MalformedLog for a record that does not parse, UnknownRecord, and InvalidMetadata for
     one that contradicts the state.
     """
-    before = empty_state() if state is None else state.combine_chunks()
-    mine = SectionRows.of(section_rows(rows_to_fold(rows, context), section))
+    before = empty_state() if state is None else state
+    concerned = section_rows(rows_to_fold(rows, context), section)
+    if not len(concerned) and not context.replaces:
+        return SectionResult(before, no_changes(), 0, 0)
+    before, mine = before.combine_chunks(), SectionRows.of(concerned)
     count, changes, obsolete = len(mine), [no_changes()], 0
     if context.replaces:
         is_of_snapshot = mine.origins == FROM_SNAPSHOT

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import metadata_scale, replication, sides, tiered, wire
+from tests.benchmarks import metadata_pipeline, metadata_scale, replication, sides, tiered, wire
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
 from tests.support.apache_kafka import REPOSITORY
@@ -108,7 +108,7 @@ def run(runs: int, only: str) -> list[Row]:
             rows.append(
                 row("anonymous memory after load", memory_busy["ottla"], memory_busy.get("kafka"), "MB", "lower")
             )
-    return rows + metadata_rows(only) + replication_rows(only) + tiered_rows(only)
+    return rows + metadata_rows(only) + replication_rows(only) + tiered_rows(only) + pipeline_rows(only)
 
 
 def metadata_rows(only: str) -> list[Row]:
@@ -134,6 +134,11 @@ def tiered_rows(only: str) -> list[Row]:
     """Remote storage: KIP-405's measurements beside Apache Kafka, the rest beside what the store itself can do."""
     measured = tiered.measure(only, None, tiered.makes_here())
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in measured]
+
+
+def pipeline_rows(only: str) -> list[Row]:
+    """The core of the metadata pipeline beside the node's own replay, which is what else could do its work."""
+    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_pipeline.rows(only)]
 
 
 def write_report(rows: Sequence[Row]) -> str:
