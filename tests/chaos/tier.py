@@ -37,6 +37,8 @@ NODE_SETTINGS = {
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "1000",
+    # There are nine partitions to tell of; each of the usual fifty would be replicated, read and led by somebody.
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "6",
 }
 TOPIC_SETTINGS = {
     "remote.storage.enable": "true",

@@ -14,7 +14,7 @@ from tests.chaos.network import Network
 from tests.chaos.nodes import ChaosCluster, topic_settings
 from tests.chaos.programs import Client, Program
 
-FIRST_ACK_S = 60.0
+FIRST_ACK_S = 180.0
 FLUSH_TIMEOUT_S = 180.0
 READ_TIMEOUT_S = 300.0
 # How long consumers may go without progress before what they have not seen counts as unseen.
@@ -124,7 +124,7 @@ class TopicRun:
         deadline = time.monotonic() + FIRST_ACK_S
         while len(self._started) < len(self.load.clients):
             if time.monotonic() > deadline:
-                raise RunFailed("not every producer had a record acknowledged within a minute")
+                raise RunFailed(f"not every producer had a record acknowledged within {FIRST_ACK_S:.0f} s")
             time.sleep(0.1)
 
     def begin_clock(self) -> None:
