@@ -30,8 +30,9 @@ _SETTINGS: Final = {
     # The source's rows have no expressions worth compiling; a micro-batch would spend more time on that than on rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
-    "spark.log.level": "ERROR",
 }
+_JVM_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _VERSION: Final = re.compile(r'version "(\d+)')
 
 
@@ -62,6 +63,7 @@ def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkS
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails in a callback is raised where it was waited for
+    _hush()
     builder = SparkSession.builder.appName(name)
     submitted = _submitted()
     for key, value in {**_SETTINGS, **(settings or {})}.items():
@@ -69,6 +71,13 @@ def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkS
             builder = builder.config(key, value)
     # PySpark itself asks for Spark's own bars, on any terminal; a job shows its progress in its own words.
     return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+def _hush() -> None:
+    """For a JVM that is still to be started here: nothing on stderr but what a command says, unless told otherwise."""
+    options = os.environ.get(_JVM_OPTIONS, "")
+    if "log4j" not in options:
+        os.environ[_JVM_OPTIONS] = f"{options} -Dlog4j2.configurationFile={_LOG4J.as_uri()}".strip()
 
 
 def _submitted() -> frozenset[str]:

@@ -43,6 +43,7 @@ from storage.tiered.store_uri import StoreUri
 
 POLL_S: Final = 1
 """How often a tail looks whether it is to end, or a snapshot is due by time."""
+ATTEMPTS: Final = 4
 RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 OPEN_PATIENCE_S: Final = 60
 """How long `once` waits for a metadata transaction to end: the controller ends them at once."""
@@ -71,6 +72,10 @@ class JobSettings:
             options[MAX_ROWS] = str(self.max_rows)
         return options | {f"{CLIENT_PREFIX}bootstrap.servers": self.bootstrap}
 
+    def open_log(self) -> MetadataLog:
+        """The log as the driver asks about it: at once or not at all. Raises what its questions raise."""
+        return MetadataLog(Client(ClientConfig.parse(self.bootstrap, self.client)), is_patient=False)
+
 
 class Due(Protocol):
     """`Schedule` has it."""
@@ -85,23 +90,20 @@ class Stopping(Exception):
 class Job:
     """Raises what `failures.failure_of` knows."""
 
-    def __init__(self, spark: SparkSession, settings: JobSettings, report: Report) -> None:
-        """Asks the brokers which cluster they are."""
+    def __init__(self, spark: SparkSession, settings: JobSettings, log: MetadataLog, report: Report) -> None:
+        """`log` is the caller's to close."""
         self._spark = spark
         self._settings = settings
         self._report = report
         self._snapshots = SnapshotStore(settings.out)
         self._trunk = StateStore(settings.out)
-        self._log = MetadataLog(Client(ClientConfig.parse(settings.bootstrap, settings.client)), is_patient=False)
-        self._cluster_id = self._log.cluster_id
+        self._log = log
+        self._cluster_id = log.cluster_id
         self._turn = threading.Lock()
         self._stop = threading.Event()
         self.is_tailing = False
         spark.dataSource.register(OttlaMetadata)
         self._trunk.remove_left_branches(time.time_ns() // 1_000_000)
-
-    def close(self) -> None:
-        self._log.close()
 
     def stop(self) -> None:
         """Let `tail` return soon. May be called from a signal's handler."""
@@ -136,6 +138,11 @@ class Job:
         try:
             batches = self._before(branch, offset)
             self._fold_up_to(batches, offset)
+            if batches.commit.end > offset:
+                raise SourceRefused(
+                    f"the metadata log no longer reaches back to before offset {offset}: it begins with a snapshot that"
+                    f" ends at {batches.commit.end}."
+                )
             if batches.commit.is_open or batches.commit.end != offset:
                 raise SourceRefused(f"offset {offset} lies in a metadata transaction.")
             return self._cut(batches, branch)
@@ -147,7 +154,6 @@ class Job:
         batches = self._begin()
         self.is_tailing = True
         last_s = self._last_snapshot_s()
-        failures = 0
 
         def cut_if_due() -> None:
             nonlocal last_s
@@ -156,26 +162,43 @@ class Job:
                 last_s = time.monotonic()
 
         def take(rows: DataFrame, _batch_id: int) -> None:
-            nonlocal failures
             with self._turn:
                 if self._stop.is_set():
                     raise Stopping
                 self._take(batches, rows)
                 cut_if_due()
-            failures = 0
 
         self._report.begins("folded up to offset", batches.commit.end, None)
+
+        def tail() -> None:
+            with self._checkpoint(beside=True) as checkpoint:
+                self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
+
+        while not self._stop.is_set():
+            self._again(tail, batches, is_patient=True)
+
+    def _again(self, attempt: Callable[[], None], batches: MicroBatches, *, is_patient: bool = False) -> None:
+        """Do it until it works, as far as there is hope: nothing is lost by a failure, and nothing is done twice.
+
+        What is known to pass is waited for as long as it takes if this `is_patient`. Of all else a few failures in a
+        row, without a step forward between them, are enough.
+        """
+        failures, before = 0, batches.commit
         while not self._stop.is_set():
             try:
-                with self._checkpoint(beside=True) as checkpoint:
-                    self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
+                attempt()
+                return
             except (PySparkException, ObjectStoreError) as error:
+                if self._stop.is_set():
+                    break
+                failures, before = 0 if batches.commit is not before else failures + 1, batches.commit
                 failure = failure_of(error)
-                if failure is None or not failure.is_retriable:
+                is_hopeless = failure is not None and not failure.is_retriable
+                is_patience_over = failures == ATTEMPTS and not (is_patient and failure is not None)
+                if is_hopeless or is_patience_over:
                     raise
-                self._report.waits(failure.sentence)
+                self._report.waits(failure.sentence if failure else f"{type(error).__name__}.")
                 self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
-                failures += 1
 
     def _run(self, query: StreamingQuery, cut_if_due: Callable[[], None]) -> None:
         """Until it fails, or this is told to stop; then the step that is under way comes to its end."""
@@ -254,8 +277,13 @@ class Job:
         if batches.commit.end >= end:
             return
         self._report.begins("folding", batches.commit.end, end)
-        with self._checkpoint() as checkpoint:
-            self._stream(batches.commit, lambda rows, _: self._take(batches, rows), checkpoint, end).awaitTermination()
+
+        def fold() -> None:
+            with self._checkpoint() as checkpoint:
+                query = self._stream(batches.commit, lambda rows, _: self._take(batches, rows), checkpoint, end)
+                query.awaitTermination()
+
+        self._again(fold, batches)
         if batches.commit.end < end and not batches.commit.is_open:  # a checkpoint that is ahead of the state
             self._take(batches, self._read(batches.commit.end, end))
 

@@ -1,5 +1,6 @@
 """What the job says: a line for each snapshot on stdout, and, on a terminal alone, how far it is."""
 
+import json
 import sys
 from types import TracebackType
 
@@ -48,7 +49,7 @@ class Report:
     def snapshot(self, manifest: SnapshotManifest, place: str, *, is_new: bool = True) -> None:
         """A snapshot is in place."""
         if self._as_json:
-            click.echo(manifest.to_json().decode().replace("\n", "").replace("  ", " "))
+            click.echo(json.dumps(json.loads(manifest.to_json())))
             return
         verb = "wrote" if is_new else "kept"
         click.echo(

@@ -18,10 +18,10 @@ from spark_jobs.session import open_session
 
 _TRACEBACK = "OTTLA_TRACEBACK"
 _SPARK = {
+    # There are 33 sections to deal out, and never more.
+    "spark.sql.shuffle.partitions": "16",
     # Offsets of a few micro-batches are enough to go on: the state has its own.
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # What goes wrong is told once, by the command.
-    "spark.log.level": "FATAL",
 }
 
 
@@ -35,12 +35,14 @@ class Mode(NamedTuple):
 
 def run_job(settings: JobSettings, mode: Mode, *, as_json: bool = False) -> None:
     """Raises CommandFailed."""
-    with _plain_failures(), Report(as_json=as_json) as report:
+    with _plain_failures(), contextlib.closing(settings.open_log()) as log:
+        log.bounds()  # whoever is not there is told of before the seconds that Spark takes to start
         spark = open_session("ottla-metadata-snapshots", _SPARK)
         try:
-            job = Job(spark, settings, report)
-            with contextlib.closing(job), _stopped_by_signals(job):
-                _run(job, mode)
+            with Report(as_json=as_json) as report:
+                job = Job(spark, settings, log, report)
+                with _stopped_by_signals(job):
+                    _run(job, mode)
         finally:
             spark.stop()
 

@@ -49,7 +49,12 @@ def test_news_end_the_waiting(served: ServedMetadataLog, ask: Ask) -> None:
     log = ask(served)
     log.bounds()
     served.broker.requests.clear()
-    late = threading.Thread(target=lambda: (served.broker.wait_for(FetchRequest, 1), served.grow(3)))
+
+    def grow() -> None:
+        served.broker.wait_for(FetchRequest, 1)
+        served.grow(3)
+
+    late = threading.Thread(target=grow)
     late.start()
     assert [header.base_offset for header in log.fetch(5, max_wait_ms=10_000).headers()] == [5]
     late.join()
@@ -104,7 +109,7 @@ def test_a_position_before_the_start_is_for_a_snapshot_to_judge(served: ServedMe
 
 def test_an_election_is_sat_out(served: ServedMetadataLog, ask: Ask) -> None:
     served.leader = -1
-    naps = []
+    naps: list[int] = []
 
     def sleep(_seconds: float) -> None:
         naps.append(len(naps))

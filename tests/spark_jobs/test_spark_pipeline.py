@@ -1,0 +1,239 @@
+"""The job on Spark, on random histories served from memory, held to the bytes that a node writes.
+
+What needs no Spark is tested beside each module; real clusters are in `tests/integration/test_spark_snapshots.py`.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ottla[spark]'")
+
+from pyspark.sql import SparkSession
+
+from broker.metadata.delta import MetadataDelta
+from broker.metadata.image import EMPTY_IMAGE, Provenance
+from broker.metadata.loader import MetadataLoader
+from broker.metadata.snapshot_codec import image_batches, read_snapshot
+from protocol.records.builder import build_value_batch
+from spark_jobs.metadata_snapshots import micro_batch
+from spark_jobs.metadata_snapshots.commits import Commit
+from spark_jobs.metadata_snapshots.failures import Failure, failure_of
+from spark_jobs.metadata_snapshots.job import Job, JobSettings
+from spark_jobs.metadata_snapshots.report import Report
+from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
+from spark_jobs.metadata_snapshots.state_store import StateStore
+from storage.tiered.store_uri import StoreUri
+from tests.spark_jobs.metadata.logs import EveryHistory, Log
+from tests.support.served_metadata_log import ServedMetadataLog
+from tests.support.spark_session import spark as spark
+
+pytestmark = pytest.mark.integration
+
+SEED = 20
+STEPS = 150
+
+
+@pytest.fixture(scope="module")
+def log() -> Log:
+    return Log.of(EveryHistory(SEED, STEPS).batches, SEED)
+
+
+@pytest.fixture
+def served(log: Log) -> Iterator[ServedMetadataLog]:
+    with ServedMetadataLog(log.data) as serving:
+        yield serving
+
+
+@pytest.fixture
+def settings(served: ServedMetadataLog, tmp_path: Path) -> JobSettings:
+    return JobSettings(bootstrap=served.address, out=StoreUri(directory=str(tmp_path / "out")), trigger_s=0)
+
+
+@contextlib.contextmanager
+def opened(spark: SparkSession, settings: JobSettings) -> Iterator[Job]:
+    with contextlib.closing(settings.open_log()) as log:
+        yield Job(spark, settings, log, Report(is_shown=False))
+
+
+def once(spark: SparkSession, settings: JobSettings) -> str:
+    """The digest of the file that was written."""
+    with opened(spark, settings) as job:
+        manifest = job.once()
+    content = Path(settings.out.directory, manifest.file).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == manifest.sha256
+    return manifest.sha256
+
+
+def by_a_node(log: Log, number: int) -> bytes:
+    """The snapshot that a node writes after a batch."""
+    image = log.images[number]
+    assert image is not None
+    return b"".join(image_batches(image, None))
+
+
+def by_a_late_node(log: Log, loaded: int, number: int) -> bytes:
+    """The same by one that loaded the snapshot after batch `loaded`, in which an old level may have left things out."""
+    snapshot = read_snapshot(by_a_node(log, loaded))
+    delta = MetadataDelta(EMPTY_IMAGE)
+    delta.replay_all(snapshot.records)
+    end = log.batches[loaded].last_offset
+    loader = MetadataLoader(supported=None)
+    loader.install(delta.apply(Provenance(end, snapshot.epoch, snapshot.last_timestamp_ms)))
+    loader.load(log.batches[loaded + 1 : number + 1])
+    return b"".join(image_batches(loader.image, None))
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_any_division_gives_the_bytes_of_a_node(
+    spark: SparkSession, log: Log, settings: JobSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One micro-batch or several, all in one task or dealt out to 4 or 7, at the end or before it."""
+    expected = digest(by_a_node(log, -1))
+    out = settings.out.directory
+    assert once(spark, settings) == expected
+    several = replace(settings, out=StoreUri(directory=f"{out}-several"), max_rows=log.batches[-1].last_offset // 4)
+    assert once(spark, several) == expected
+    monkeypatch.setattr(micro_batch, "SMALL_ROWS", 0)
+    for partitions in (4, 7):
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        dealt_out = replace(settings, out=StoreUri(directory=f"{out}-{partitions}"))
+        assert once(spark, dealt_out) == expected
+    spark.conf.set("spark.sql.shuffle.partitions", 2)
+    number = log.aligned()[len(log.aligned()) // 2]
+    with opened(spark, settings) as job:
+        assert job.at(log.batches[number].last_offset + 1).sha256 == digest(by_a_node(log, number))
+        latest = SnapshotStore(settings.out).latest()
+    assert latest is not None
+    assert latest.sha256 == expected, "an older snapshot is not the latest"
+    assert not list(Path(out, "_state", "at").rglob("*.arrow")), "what --at folded is of no use to anybody else"
+
+
+def test_it_may_fail_at_every_stage_and_goes_on(spark: SparkSession, log: Log, settings: JobSettings) -> None:
+    """A directory where a file is to be is what no user can write over, neither here nor in an executor."""
+    end, epoch = log.batches[-1].last_offset + 1, log.batches[-1].epoch
+    name, out = f"{end:020d}-{epoch:010d}", Path(settings.out.directory)
+    section = _topic_id(log)[0] >> 3
+    for obstacle in (
+        f"_state/sections/{section:02d}/{end:020d}.arrow",
+        f"_state/registry/{end:020d}.checkpoint",
+        f"_state/commits/{name}.json",
+        f"_state/encoded/{name}/{section:02d}",
+        f"_state/encoded/{name}/opening",
+        f"_state/aside/{name}.checkpoint",
+        f"{name}.checkpoint",
+        f"{name}.json",
+        "latest.json",
+    ):
+        with _in_the_way(out / obstacle), pytest.raises(Exception, match=r"\[Errno "):
+            once(spark, settings)
+        manifest = SnapshotStore(settings.out).manifest(end, epoch)
+        assert (manifest is not None) == (obstacle == "latest.json"), obstacle
+    assert once(spark, settings) == digest(by_a_node(log, -1))
+    left = {path.relative_to(out).parts[1] for path in (out / "_state").rglob("*") if path.is_file()}
+    assert left == {"commits", "registry", "sections"}, "nothing of the attempts is left"
+
+
+def test_it_goes_on_where_the_log_was_trimmed(spark: SparkSession, log: Log, settings: JobSettings) -> None:
+    """From the snapshot of a node in place of what is gone, as a node does that comes late."""
+    aligned = log.aligned()
+    first, second, third = (aligned[len(aligned) * part // 4] for part in (1, 2, 3))
+    with ServedMetadataLog(log.data, visible=first + 1) as served:
+        settings = replace(settings, bootstrap=served.address)
+        assert once(spark, settings) == digest(by_a_node(log, first))
+        served.trim(second + 1, by_a_node(log, second))
+        served.grow(third + 1)
+        assert once(spark, settings) == digest(by_a_late_node(log, second, third))
+        served.grow(len(log.data))
+        assert once(spark, settings) == digest(by_a_late_node(log, second, len(log.data) - 1))
+        fresh = replace(settings, out=StoreUri(directory=f"{settings.out.directory}-fresh"))
+        assert once(spark, fresh) == digest(by_a_late_node(log, second, len(log.data) - 1)), "without a state, too"
+
+
+def test_what_must_not_be_folded_stops_it_with_a_sentence(
+    spark: SparkSession, log: Log, settings: JobSettings, tmp_path: Path
+) -> None:
+    """A record of the future, another cluster, an offset within a batch: and nothing is lost by it."""
+    end, epoch = log.batches[-1].last_offset + 1, log.batches[-1].epoch
+    future = build_value_batch([b"\x01\xff\x7f\x00"], 5, base_offset=end, leader_epoch=epoch)
+    with ServedMetadataLog([*log.data, future]) as served:
+        settings = replace(settings, bootstrap=served.address)
+        failure = _failure(spark, settings)
+        assert (failure.kind, failure.is_retriable) == ("UnknownRecord", False)
+        assert str(end) in failure.sentence
+        with opened(spark, settings) as job:
+            assert job.at(end).sha256 == digest(by_a_node(log, -1)), "what comes before it can be had"
+        served.grow(len(log.data))
+        assert once(spark, settings) == digest(by_a_node(log, -1))
+        with opened(spark, settings) as job, pytest.raises(Exception, match="ends of batches beside it are"):
+            job.at(next(each for each in log.batches if len(each.records) > 1).last_offset)
+        with opened(spark, settings) as job, pytest.raises(Exception, match=f"ends at offset {end}, before"):
+            job.at(end + 1)
+        served.cluster_id = "another"
+        failure = _failure(spark, settings)
+        assert (failure.kind, failure.is_retriable) == ("SourceRefused", False)
+        assert failure.sentence.endswith("read from cluster fake, and the brokers are of another.")
+
+
+def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log: Log, settings: JobSettings) -> None:
+    """With a checkpoint that is kept, one that is lost, and one that is ahead of a state that was lost."""
+    aligned = log.aligned()
+    ends = [aligned[len(aligned) * part // 4] for part in (1, 2, 3)] + [len(log.data) - 1]
+    with ServedMetadataLog(log.data, visible=ends[0] + 1) as served:
+        settings = replace(settings, bootstrap=served.address)
+        trunk = StateStore(settings.out)
+        for number, end in enumerate(ends):
+            served.grow(end + 1)
+            if number == 2:
+                trunk.delete([found.key for found in trunk.listed("checkpoint/")])
+            if number == 3:
+                trunk.delete([found.key for found in trunk.listed("commits/")])
+            expected = digest(by_a_node(log, end))
+            with opened(spark, settings) as job:
+                job.tail(_StoppedAt(job, log.batches[end].last_offset + 1))
+            latest = SnapshotStore(settings.out).latest()
+            assert latest is not None
+            assert (latest.sha256, number) == (expected, number)
+
+
+class _StoppedAt:
+    """A snapshot is due as soon as the state reaches an offset, and then the job has done its work."""
+
+    def __init__(self, job: Job, end: int) -> None:
+        self._job = job
+        self._end = end
+
+    def is_due(self, commit: Commit, since_last_ms: float) -> bool:
+        if commit.end < self._end or self._job.is_stopping:
+            return False
+        self._job.stop()
+        return True
+
+
+def _failure(spark: SparkSession, settings: JobSettings) -> Failure:
+    with pytest.raises(Exception) as told:
+        once(spark, settings)
+    failure = failure_of(told.value)
+    assert failure is not None
+    return failure
+
+
+def _topic_id(log: Log) -> bytes:
+    image = log.images[-1]
+    assert image is not None
+    return bytes(next(iter(image.topics)).id)
+
+
+@contextlib.contextmanager
+def _in_the_way(path: Path) -> Iterator[None]:
+    (path / "occupied").mkdir(parents=True)
+    yield
+    (path / "occupied").rmdir()
+    path.rmdir()
