@@ -56,14 +56,14 @@ class OfferedSnapshots(MemoryObjectStore):
         if self.is_away:
             raise StoreUnavailable("the store is away")
 
-    def offer(self, offered: Offered, *, cluster_id: str = CLUSTER_ID, sha: str | None = None) -> None:
+    def offer(self, offered: Offered, *, cluster_id: str = CLUSTER_ID) -> None:
         """As a job would: the snapshot, then its manifest."""
         manifest = SnapshotManifest(
             cluster_id=cluster_id,
             end_offset=offered.snapshot_id.end_offset,
             epoch=offered.snapshot_id.epoch,
             size=len(offered.content),
-            sha256=sha or sha256(offered.content).hexdigest(),
+            sha256=sha256(offered.content).hexdigest(),
             records=0,
             last_contained_log_timestamp=0,
         )

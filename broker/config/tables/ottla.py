@@ -22,7 +22,7 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.metadata.snapshot.import.uri", STRING, None,
         "Where metadata snapshots made outside are found, a directory or s3://bucket/prefix; a node starts or catches "
         "up from them after checking them."),
-    ConfigKey("ottla.metadata.snapshot.import.timeout.ms", INT, "60000",
+    ConfigKey("ottla.metadata.snapshot.import.timeout.ms", INT, "30000",
         "Time after which a node that imports a metadata snapshot fetches from its leader instead, and time for which "
         "it then leaves the store alone.", rule=at_least(1000)),
     ConfigKey("ottla.metadata.snapshot.import.max.bytes", LONG, "4294967296",
