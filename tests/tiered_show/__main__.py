@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from storage.tiered.object_keys import ObjectSuffix
 from tests.support.apache_kafka import REPOSITORY
 from tests.support.checkable_records import Recipe
 from tests.support.s3_server import unavailable_reason
@@ -217,11 +218,17 @@ class Show:
         size = total * arguments.size
         found = audit(self.tier, TOPIC, deep=not arguments.shallow)
         self.faults += found.faults
+        if found.segments < (least := size // SEGMENT_BYTES // 2):
+            self.faults.append(f"only {found.segments} segments are remote, not {least} at least")
         say(f"\n{total:,} records, {size / 1e9:.2f} GB, {arguments.partitions} partitions, three replicas of each")
         seconds = phases.produced - phases.began
         print(f"produced with acks=all in {seconds:.0f} s, {size / 1e6 / seconds:.1f} MB/s")
+        gone = phases.outage[1] - phases.outage[0]
+        print(f"meanwhile the store was gone for {gone:.1f} s, and {arguments.kills} broker(s) were killed")
         self._report_latencies()
-        print(f"tier caught up and local logs at their retention {phases.shrunk - phases.produced:.0f} s later")
+        print(f"tier caught up and local logs at their retention {phases.shrunk - phases.produced:.0f} s later:")
+        written = size // arguments.partitions
+        print(f"  no replica has more than {self._largest_local_log():,} bytes on disk, of {written:,} written")
         for reading in readings:
             speed = f", {size / 1e6 / reading.seconds:.1f} MB/s" if "timestamps of" not in reading.title else ""
             print(f"{reading.title}: {reading.seconds:.1f} s{speed}, {len(reading.faults)} faults")
@@ -230,11 +237,15 @@ class Show:
         print(f"copies begun: {self.copies.copies}, past the last stable offset: {len(self.copies.faults)}")
         counts = self.tier.proxy.counts()
         requests = counts.pop("requests", 0)
-        print(f"requests to the store: {requests}, of which {sum(counts.values())} met a fault: {counts}")
+        share = sum(counts.values()) / max(1, requests)
+        print(f"requests to the store: {requests}, of which {share:.1%} met a fault: {counts}")
         print(f"collect: {found.collected}")
         print(f"verify: {found.verified}")
         print(f"leaders' local logs: {found.local_bytes:,} bytes, remote: {found.remote_bytes:,} bytes")
-        print(f"bucket: {found.objects} objects of {found.segments} segments, and {found.other_objects} others")
+        print(f"leader epochs of {found.compared} remote segments compared with their leaders' own")
+        parts = f"{len(ObjectSuffix)} x {found.segments} segments"
+        print(f"bucket: {found.objects} objects = {parts}, and {found.other_objects} others")
+        print(f"after the collection: {found.orphans} orphan and {found.dangling} dangling objects")
 
     def _report_latencies(self) -> None:
         for title, heard in (

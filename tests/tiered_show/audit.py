@@ -4,15 +4,17 @@ import re
 from dataclasses import dataclass
 
 from storage.tiered.object_keys import ObjectSuffix
-from storage.tiered.segment_metadata import SegmentState
-from tests.support.partition_states import partition_states
-from tests.support.replicated_load import admin_of
-from tests.support.tier_view import TierView, clipped
+from tests.chaos.tier_checks import epoch_faults
+from tests.support.tier_view import TierView
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`collected` is what `ottla remote collect` said, and `verified` what `verify` did; bytes are `describe`'s."""
+    """`collected` is what `ottla remote collect` said, and `verified` what `verify` did; bytes are `describe`'s.
+
+    `orphans` are objects that no metadata tell of, `dangling` are those that they tell of and that are not there;
+    the epochs of `compared` segments were compared with those of their leaders.
+    """
 
     collected: str
     verified: str
@@ -21,6 +23,9 @@ class Audit:
     segments: int
     objects: int
     other_objects: int
+    orphans: int
+    dangling: int
+    compared: int
     faults: list[str]
 
 
@@ -33,7 +38,8 @@ def audit(tier: TierView, topic: str, *, deep: bool) -> Audit:
     faults += [f"known, and not in the bucket: {key}" for key in sorted(expected - bucket.segments)]
     if "finding(s)" in verified or not re.search(r"\d+ live", verified):
         faults.append(f"verify: {verified}")
-    faults += epoch_faults(tier, topic)
+    compared, of_epochs = epoch_faults(tier, [topic])
+    faults += of_epochs
     rows = described(tier, topic)
     faults += [fault for row in rows for fault in bounds_faults(row)]
     return Audit(
@@ -44,6 +50,9 @@ def audit(tier: TierView, topic: str, *, deep: bool) -> Audit:
         segments=len(expected) // len(ObjectSuffix),
         objects=len(bucket.segments),
         other_objects=len(bucket.others),
+        orphans=len(bucket.segments - expected),
+        dangling=len(expected - bucket.segments),
+        compared=compared,
         faults=faults,
     )
 
@@ -62,27 +71,3 @@ def bounds_faults(row: dict[str, int]) -> list[str]:
     if start == row["remoteStartOffset"] < local_start <= remote_end + 1 <= end:
         return []
     return [f"partition {row['partition']} begins, is local, is remote to, ends at {bounds}"]
-
-
-def epoch_faults(tier: TierView, topic: str) -> list[str]:
-    """Every finished segment tells the history of its leader's checkpoint, and together they leave no gap."""
-    states = partition_states(admin_of(tier.bootstrap), topic)
-    segments = [each for each in tier.segments(topic) if each.state is SegmentState.COPY_FINISHED]
-    bounds = tier.bounds(topic)
-    faults = []
-    for partition, state in states.items():
-        epochs = tier.leader_epochs(state.leader, topic, partition)
-        mine = [each for each in segments if each.id.partition.partition == partition]
-        faults += [
-            f"{each.id} has the epochs {each.leader_epochs}, the leader {epochs}"
-            for each in mine
-            if each.leader_epochs != clipped(epochs, each.start_offset, each.end_offset)
-        ]
-        reached = bounds[partition].start or 0
-        for each in sorted(mine, key=lambda each: each.start_offset):
-            if each.start_offset > reached:
-                faults.append(f"partition {partition}: nothing remote from {reached} to {each.start_offset}")
-            reached = max(reached, each.end_offset + 1)
-        if reached < (local := bounds[partition].local_start or 0):
-            faults.append(f"partition {partition}: nothing has what is from {reached} to {local}")
-    return faults
