@@ -81,15 +81,18 @@ def metadata_snapshots(
     """
     if once + (at is not None) + (interval is not None) > 1:
         raise click.UsageError("--once, --at and --interval exclude each other.")
-    if tables is not None:
-        raise CommandFailed("--tables has not landed yet: this version writes snapshots alone.")
-    place = _place(out)
+    if tables is not None and at is not None:
+        raise click.UsageError("--tables goes with what is folded on and on, not with --at.")
+    place = _place(out, "--out")
+    history = None if tables is None else _place(tables, "--tables")
     properties = read_properties(client_config)
     if (reason := _without_spark()) is not None:
         raise CommandFailed(reason)
 
     from spark_jobs.metadata_snapshots.job import JobSettings
     from spark_jobs.metadata_snapshots.running import Mode, run_job
+    from spark_jobs.metadata_tables.sink import TablesSink
+    from spark_jobs.metadata_tables.table_store import TableStore
 
     settings = JobSettings(
         bootstrap=bootstrap_server,
@@ -99,18 +102,19 @@ def metadata_snapshots(
         trigger_s=trigger,
         max_rows=max_rows,
         keep=keep,
+        sink=None if history is None else TablesSink(TableStore(history)),
     )
     by_conditions = Schedule.by_conditions(min_changed_ratio, min_bytes)
     schedule = by_conditions if interval is None else Schedule.by_time(interval)
     run_job(settings, Mode(once, at, schedule), as_json=as_json)
 
 
-def _place(out: str) -> StoreUri:
+def _place(uri: str, option: str) -> StoreUri:
     """A directory by its full name, for executors may stand elsewhere. Raises CommandFailed."""
     try:
-        place = parse_store_uri(out)
+        place = parse_store_uri(uri)
     except StoreUriError as error:
-        raise CommandFailed(f"--out: {error}.") from error
+        raise CommandFailed(f"{option}: {error}.") from error
     return replace(place, directory=str(Path(place.directory).resolve())) if place.directory else place
 
 

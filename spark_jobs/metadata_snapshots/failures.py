@@ -20,6 +20,7 @@ _FINAL: Final = (
     "ObjectStoreError",
     "SourceRefused",
     "StoreUriError",
+    "TablesBehind",
     "UnknownRecord",
     "Unsupported",
     "WrongSnapshot",

@@ -79,6 +79,7 @@ def test_what_nobody_expects_is_not_explained() -> None:
         ["--bootstrap-server", "h:1"],
         ["--bootstrap-server", "h:1", "--out", "x", "--once", "--at", "5"],
         ["--bootstrap-server", "h:1", "--out", "x", "--at", "0"],
+        ["--bootstrap-server", "h:1", "--out", "x", "--at", "5", "--tables", "y"],
         ["--bootstrap-server", "h:1", "--out", "x", "--interval", "0"],
     ],
 )
@@ -91,7 +92,7 @@ def test_wrong_usage_is_told_with_code_2(arguments: list[str], capsys: pytest.Ca
     ("option", "value", "sentence"),
     [
         ("--out", "ftp://x/y", "--out: ftp:// is no store of objects"),
-        ("--tables", "x", "--tables has not landed yet"),
+        ("--tables", "s3://", "--tables: s3:/// does not name a bucket"),
         ("--client-config", "/nowhere.properties", "cannot read /nowhere.properties: No such file or directory."),
     ],
 )
