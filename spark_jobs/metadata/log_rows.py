@@ -5,7 +5,7 @@ record names, by which rows are dealt out to sections.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,9 @@ from protocol.messages.metadata_records import (
     TopicRecord,
 )
 from protocol.primitives import Buffer
-from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
-from protocol.records.compiled import record_code
-from protocol.records.compression import Codec
-from protocol.records.errors import MalformedBatch, MalformedRecords
-from protocol.records.reader import iter_records
+from protocol.records.batch import iter_headers
+from protocol.records.errors import MalformedBatch
+from spark_jobs.metadata.batch_values import CONTROL_HEAD, LogBatch, batch_values
 from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, binary_array, booleans, items, numbers, strings_of
 from spark_jobs.metadata.frame_heads import MalformedLog, UnknownRecord, frame_heads, known
 
@@ -60,7 +58,6 @@ it stands.
 
 _TOPIC_ID_SIZE: Final = 16
 _ID_BEHIND_INDEX: Final = (PartitionRecord.API_KEY, PartitionChangeRecord.API_KEY)
-_CONTROL_HEAD: Final = 4
 
 
 def rows_of(data: Buffer, *, start: int, end: int, origin: int = FROM_LOG) -> pa.RecordBatch:
@@ -74,7 +71,7 @@ def rows_of(data: Buffer, *, start: int, end: int, origin: int = FROM_LOG) -> pa
     UnknownRecord for a key or version beyond int16.
     """
     batches = [each for each in _batches(data) if origin == FROM_SNAPSHOT or each.overlaps(start, end)]
-    rows = _rows(batches)
+    rows = _rows(data, batches)
     if origin == FROM_SNAPSHOT:
         return _set(_set(_set(rows, "offset", end - 1), "batch_end", end), "origin", origin)
     if batches and (batches[0].header.base_offset < start or batches[-1].header.next_offset > end):
@@ -119,68 +116,26 @@ def split_by_section(rows: pa.Table, sections: Iterable[int]) -> Iterator[tuple[
         yield section, pa.concat_tables([mine, everywhere]) if len(everywhere) else mine
 
 
-class _Batch(NamedTuple):
-    data: Buffer
-    position: int
-    header: BatchHeader
-
-    def overlaps(self, start: int, end: int) -> bool:
-        return self.header.base_offset < end and self.header.next_offset > start
-
-    def values(self) -> list[bytes | None]:
-        """The values of its records. Raises MalformedLog."""
-        header, where = self.header, f"the batch at offset {self.header.base_offset}"
-        if not crc_is_valid(self.data, self.position, header.size):
-            raise MalformedLog(f"{where} has a wrong CRC")
-        try:
-            values = self._control_values() if header.is_control else self._data_values()
-        except (MalformedBatch, MalformedRecords) as error:
-            raise MalformedLog(f"{where} does not parse: {error}") from error
-        if len(values) != header.record_count or len(values) != header.next_offset - header.base_offset:
-            raise MalformedLog(f"{where} has {len(values)} records for {header.last_offset_delta + 1} offsets")
-        return values
-
-    def _data_values(self) -> list[bytes | None]:
-        if self.header.codec != Codec.NONE:
-            return [record.value for record in iter_records(self.data, self.position)]
-        code = record_code()
-        view = memoryview(self.data)[self.position : self.position + self.header.size]
-        try:
-            return [record.value for record in code.reader(view)]
-        except (code.corrupt, ValueError, IndexError, OverflowError, MemoryError) as error:
-            raise MalformedRecords(str(error)) from error
-
-    def _control_values(self) -> list[bytes | None]:
-        """Each with the four bytes of its key in front."""
-        records = list(iter_records(self.data, self.position))
-        if any(record.key is None or len(record.key) < _CONTROL_HEAD for record in records):
-            raise MalformedRecords("the key of a control record is too short")
-        return [(record.key or b"")[:_CONTROL_HEAD] + (record.value or b"") for record in records]
-
-
-def _batches(data: Buffer) -> Iterator[_Batch]:
+def _batches(data: Buffer) -> Iterator[LogBatch]:
     expected = None
     try:
         for position, header in iter_headers(data):
             if expected is not None and header.base_offset != expected:
                 raise MalformedLog(f"a batch begins at offset {header.base_offset} where {expected} was to come")
             expected = header.next_offset
-            yield _Batch(data, position, header)
+            yield LogBatch(data, position, header)
     except MalformedBatch as error:
         raise MalformedLog(str(error)) from error
 
 
-def _rows(batches: Sequence[_Batch]) -> pa.RecordBatch:
-    values: list[bytes | None] = []
-    for batch in batches:
-        values += batch.values()
-    lengths, data = _joined(values, batches)
-    counts = np.array([each.header.record_count for each in batches], np.int64)
+def _rows(data: Buffer, batches: Sequence[LogBatch]) -> pa.RecordBatch:
+    values = batch_values(data, batches)
+    counts = np.array([each.record_count for each in batches], np.int64)
     bases = np.array([each.header.base_offset for each in batches], np.int64)
     firsts = np.cumsum(counts) - counts
-    offsets = np.arange(len(values), dtype=np.int64) + np.repeat(bases - firsts, counts)
+    offsets = np.arange(len(values.starts), dtype=np.int64) + np.repeat(bases - firsts, counts)
     control = np.repeat(np.array([each.header.is_control for each in batches], np.bool_), counts)
-    frames, keys, versions, sections = _heads(_strings(data, lengths), control, offsets)
+    frames, keys, versions, sections = _heads(values, control, offsets)
     return pa.RecordBatch.from_arrays(
         [
             pa.array(offsets),
@@ -192,23 +147,10 @@ def _rows(batches: Sequence[_Batch]) -> pa.RecordBatch:
             pa.array(versions.astype(np.int16)),
             pa.array(sections.astype(np.int16)),
             frames,
-            pa.array(np.zeros(len(values), np.int8)),
+            pa.array(np.zeros(len(offsets), np.int8)),
         ],
         schema=LOG_ROWS,
     )
-
-
-def _joined(values: Sequence[bytes | None], batches: Sequence[_Batch]) -> tuple[Ints, bytes]:
-    """(lengths, the values one behind the other)."""
-    present = cast(Sequence[bytes], values)
-    if None in values:
-        first, last = batches[0].header.base_offset, batches[-1].header.last_offset
-        raise MalformedLog(f"a record between offsets {first} and {last} has no value")
-    return np.fromiter(map(len, present), np.int64, len(present)), b"".join(present)
-
-
-def _strings(data: bytes, lengths: Ints) -> Strings:
-    return Strings(np.frombuffer(data, np.uint8), np.cumsum(lengths) - lengths, lengths)
 
 
 def _heads(values: Strings, control: Bools, offsets: Ints) -> tuple[pa.Array, Ints, Ints, Ints]:
@@ -221,7 +163,7 @@ def _heads(values: Strings, control: Bools, offsets: Ints) -> tuple[pa.Array, In
         places = values.starts[rows]
         keys[rows] = items(values.pool, 2)[places + 2].view(">i2")
         versions[rows] = items(values.pool, 2)[places].view(">i2")
-        head = np.where(control, _CONTROL_HEAD, 0)
+        head = np.where(control, CONTROL_HEAD, 0)
         frames = Strings(values.pool, values.starts + head, values.lengths - head)
     rows = np.flatnonzero(~control)
     data = frames.take(rows)
