@@ -27,6 +27,8 @@ from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.report import Report
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
+from spark_jobs.metadata_tables.sink import TablesSink, live_files
+from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.store_uri import StoreUri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.support.served_metadata_log import ServedMetadataLog
@@ -99,8 +101,11 @@ def test_any_division_gives_the_bytes_of_a_node(
     expected = digest(by_a_node(log, -1))
     out = settings.out.directory
     assert once(spark, settings) == expected
+    tables = TableStore(StoreUri(directory=f"{out}-tables"))
     several = replace(settings, out=StoreUri(directory=f"{out}-several"), max_rows=log.batches[-1].last_offset // 4)
-    assert once(spark, several) == expected
+    assert once(spark, replace(several, sink=TablesSink(tables))) == expected
+    assert tables.end() == log.batches[-1].last_offset + 1
+    assert len({file.span for file in live_files(tables, "changes")}) > 1, "a file for each step"
     monkeypatch.setattr(micro_batch, "SMALL_ROWS", 0)
     for partitions in (4, 7):
         spark.conf.set("spark.sql.shuffle.partitions", partitions)

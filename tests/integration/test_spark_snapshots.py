@@ -1,0 +1,117 @@
+"""The snapshot job beside a real cluster of three: its file is a node's file, whatever happened meanwhile."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ottla[spark]'")
+
+from tests.support import apache_kafka, snapshot_job
+from tests.support.apache_kafka import run_tool
+from tests.support.ottla_cluster import OttlaCluster
+from tests.support.snapshot_job import TailingJob
+from tests.support.spark_session import require_spark
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+PATIENCE_S = 60
+OFTEN = ("--interval", "0.5", "--trigger", "0.2")
+
+
+class Outcome(NamedTuple):
+    """A file of the job and one of a node, of the same SnapshotId."""
+
+    ours: Path
+    theirs: Path
+    bootstrap: str
+
+
+class Changes:
+    """What a client does to a cluster while the job runs."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, name: str, partitions: int, **config: str) -> None:
+        topic = NewTopic(name, partitions, 2, config={key.replace("_", "."): value for key, value in config.items()})
+        self._admin.create_topics([topic], request_timeout=PATIENCE_S)[name].result(PATIENCE_S)
+
+    def delete(self, name: str) -> None:
+        self._admin.delete_topics([name], request_timeout=PATIENCE_S)[name].result(PATIENCE_S)
+
+    def grow(self, name: str, partitions: int) -> None:
+        self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(PATIENCE_S)
+
+    def alter(self, name: str, key: str, value: str) -> None:
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+    """Topics come, change, go and come again under their names while the job tails, is killed, and tails again."""
+    require_spark()
+    directory = tmp_path_factory.mktemp("spark")
+    out = directory / "out"
+    with OttlaCluster(directory / "cluster") as cluster:
+        changes, source = Changes(cluster.bootstrap), ("--bootstrap-server", cluster.bootstrap)
+        changes.create("stays", 4, retention_ms="1000")
+        changes.create("again", 3, retention_ms="2000", cleanup_policy="compact")
+        with TailingJob(out, *source, *OFTEN) as job:
+            job.until(lambda: job.latest_end() > 0)
+            changes.alter("stays", "retention.ms", "3000")
+            changes.delete("again")
+            job.kill()
+        changes.create("again", 5, retention_ms="4000")
+        with TailingJob(out, *source, *OFTEN) as job:
+            killed_at = job.latest_end()
+            job.until(lambda: job.latest_end() > killed_at)
+            leader = cluster.leader_index()
+            cluster.wait_ready(leader, cluster.kill(leader))
+            changes.grow("stays", 6)
+            changes.create("late", 1)
+            theirs = cluster.cut_snapshot((leader + 1) % 3)
+            end = int(theirs.name[:20])
+            asked = snapshot_job.run(*source, "--out", str(out), "--at", str(end), "--json")
+            assert asked.returncode == 0, asked.stderr
+            assert json.loads(asked.stdout)["file"] == theirs.name
+            job.until(lambda: job.folded_end() > end)
+            assert job.stop() == 0, job.told()
+        yield Outcome(out / theirs.name, theirs, cluster.bootstrap)
+
+
+def test_the_bytes_are_those_of_a_node(outcome: Outcome) -> None:
+    ours, theirs = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (outcome.ours, outcome.theirs))
+    assert ours == theirs
+    manifest = json.loads(outcome.ours.with_suffix(".json").read_bytes())
+    assert manifest["sha256"] == theirs
+
+
+def test_apache_kafka_reads_it(outcome: Outcome) -> None:
+    """Kafka's tool shows every record, its shell the image: the topic that was created again has its later self."""
+    if (reason := apache_kafka.unavailable_reason()) is not None:
+        pytest.skip(reason)
+    told = run_tool("kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(outcome.ours))
+    assert "SnapshotHeader" in told
+    assert "SnapshotFooter" in told
+    for part in ('"name":"again"', '"name":"late"', '"value":"4000"', '"value":"3000"'):
+        assert part in told, part
+    assert '"value":"compact"' not in told, "a config of the topic that is gone"
+    shown = run_tool(
+        "org.apache.kafka.shell.MetadataShell", "--snapshot", str(outcome.ours), "ls", "/image/topics/byName/again"
+    )
+    assert shown.split() == ["0", "1", "2", "3", "4", "id", "name"]
+
+
+def test_what_cannot_be_is_told_in_a_sentence(outcome: Outcome, tmp_path: Path) -> None:
+    """Before Spark starts, where it can be."""
+    nobody = snapshot_job.run("--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path / "out"), "--once")
+    assert nobody.returncode == 1
+    assert nobody.stderr.splitlines()[-1] == "Error: cannot connect to 127.0.0.1:1: Connection refused."
+    assert nobody.stdout == ""
