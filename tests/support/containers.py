@@ -166,7 +166,7 @@ class Engine:
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self.docker("version", "--format", "{{.Server.Version}}", check=False):
+        while subprocess.run(["docker", "ps"], env=self.environment, capture_output=True, check=False).returncode != 0:
             assert self._daemon is not None
             log = (self.directory / "dockerd.log").read_text(errors="replace")[-2000:]
             assert self._daemon.poll() is None, f"dockerd ended: {log}"
