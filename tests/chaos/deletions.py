@@ -42,8 +42,9 @@ class Deletions:
             self._thread.join()
 
     def _run(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
         while not self._over.wait(self.random.uniform(*REST_S)):
+            # A new one each time: one that remembers who led is fenced after every election.
+            admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
             try:
                 self._delete(admin, self.random.randrange(self.partitions))
             except KafkaException as failure:
