@@ -213,7 +213,9 @@ class LogLoader:
             if is_suspect:
                 # Those below the recovery point were saved, and compaction may have left no batch that tells of them.
                 epochs.truncate_from_end(max(segment.base_offset, self._recovery_point))
-            intact = _Scan(segment, epochs if is_suspect else None, producers).run(self._recovery)
+            intact = _Scan(segment, epochs if is_suspect else None, self._log_start_offset, producers).run(
+                self._recovery
+            )
             following = segments[number + 1] if number + 1 < len(segments) else None
             if following is not None and is_suspect and (not intact or self._has_hole(segment, following)):
                 self._drop(segments[number + 1 :], snapshots, segment.next_offset)
@@ -305,11 +307,18 @@ class LogLoader:
 
 
 class _Scan:
-    """One segment read whole: every batch checked, the indexes refilled, epochs and producers learnt."""
+    """One segment read whole: every batch checked, the indexes refilled, epochs and producers learnt.
 
-    def __init__(self, segment: LogSegment, epochs: LeaderEpochs | None, producers: ProducerState) -> None:
+    Batches below the log start tell of no epochs: a follower whose log was cut there keeps them, and may have gone on
+    with a history of lower ones.
+    """
+
+    def __init__(
+        self, segment: LogSegment, epochs: LeaderEpochs | None, log_start_offset: int, producers: ProducerState
+    ) -> None:
         self._segment = segment
         self._epochs = epochs
+        self._log_start_offset = log_start_offset
         self._producers = producers
         self._expected = segment.base_offset
 
@@ -328,7 +337,8 @@ class _Scan:
             marker = marker_of(header, batch.batch)
         except CorruptBatch:
             return False
-        if self._epochs is not None and header.leader_epoch > self._epochs.latest_epoch:
+        is_news = header.last_offset >= self._log_start_offset
+        if self._epochs is not None and is_news and header.leader_epoch > self._epochs.latest_epoch:
             self._epochs.assign(header.leader_epoch, header.base_offset)
         aborted = apply_to_producers(self._producers, header, marker)
         if aborted is not None:

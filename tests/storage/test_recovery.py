@@ -378,6 +378,20 @@ def test_the_log_starts_at_the_checkpoint_or_the_first_segment(fs: MemoryFileSys
     assert opened(fs, clean=True, log_start_offset=3).log_start_offset == 5
 
 
+def test_what_lies_below_the_log_start_tells_of_no_epochs(fs: MemoryFileSystem) -> None:
+    """It was cut at its start, and went on with a history of lower epochs; what lies below is of the old one."""
+    log = opened(fs, clean=True)
+    for epoch, first in ((7, 0), (7, 1), (3, 1), (5, 2)):
+        if first < log.log_end_offset:
+            log.advance_high_watermark(first)
+            log.maybe_increment_log_start_offset(first)
+            log.truncate_to(first, now_ms=NOW)
+        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), epoch, now_ms=NOW)
+    assert log.epochs.entries == [(3, 1), (5, 2)]
+    log.close(clean=False)
+    assert opened(fs, log_start_offset=1).epochs.entries == [(3, 1), (5, 2)]
+
+
 def test_a_torn_tail_is_found_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
     """Someone copied the directory while it was written, say."""
     written = filled(fs, 7)
