@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos tiered fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos tiered compose fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,9 @@ chaos: $(BIN)/.installed-test  ## kill, pause and partition three brokers under 
 
 tiered: $(BIN)/.installed-test  ## tier gigabytes to a real S3 server that fails and vanishes, and read all back (GB=2, ARGS=...; Go, Java)
 	$(BIN)/python -m tests.tiered_show --gigabytes $(or $(GB),2) $(ARGS)
+
+compose: $(BIN)/.installed-test  ## build the images and run docker-compose.yml for real (root, docker.io and mmdebstrap, Go; minutes)
+	OTTLA_COMPOSE=1 $(BIN)/python -m pytest -q tests/integration/test_compose.py
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
