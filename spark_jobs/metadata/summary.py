@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.messages.metadata_records import ClearElrRecord, RemoveTopicRecord, TopicRecord
+from protocol.messages.metadata_records import ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
 from protocol.records.control import ControlType, control_batch
 from protocol.records.quorum_control import ControlState, control_records, read_control_state
 from spark_jobs.metadata.byte_columns import Bools, Ints, booleans, numbers, strings_of
@@ -175,7 +175,8 @@ class _Columns(NamedTuple):
 
 
 def _touched(sections: Ints, keys: Ints) -> tuple[int, ...]:
-    touched = set(np.unique(sections).tolist())
+    """Nothing is touched by what an idle controller writes twice a second, nor by the markers of transactions."""
+    touched = set(np.unique(sections[~np.isin(keys, (NoOpRecord.API_KEY, *MARKERS))]).tolist())
     if (keys == ClearElrRecord.API_KEY).any():
         touched.update(range(TOPIC_SECTIONS))
     if NO_SECTION in touched or np.isin(keys, (TopicRecord.API_KEY, RemoveTopicRecord.API_KEY)).any():

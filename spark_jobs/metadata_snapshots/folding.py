@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.metadata.log_rows import LOG_ROWS, REGISTRY
+from spark_jobs.metadata.log_rows import LOG_ROWS, REGISTRY, split_by_section
 from spark_jobs.metadata.sections import FoldContext, fold_registry, fold_section
 from spark_jobs.metadata_snapshots.changes import ChangeSink, Span
 from spark_jobs.metadata_snapshots.state_store import StateStore
@@ -51,17 +51,16 @@ class Fold:
 
     def one(self, section: int, rows: pa.Table) -> Folded:
         """Fold one section and write its file. Raises what the fold raises, and the store."""
-        rows = rows.select(LOG_ROWS.names)
         return self._registry(rows) if section == REGISTRY else self._section(section, rows)
 
     def group(self, rows: pa.Table) -> pa.Table:
         """The same for rows with a TARGET, all of one section."""
-        return _table([self.one(rows.column(TARGET)[0].as_py(), rows)])
+        return _table([self.one(rows.column(TARGET)[0].as_py(), rows.select(LOG_ROWS.names))])
 
     def several(self, batches: Iterator[pa.RecordBatch], sections: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
         """The same for all rows of a small step at once, dealt out to `sections` here."""
         rows = pa.Table.from_batches([_as_log_rows(batch) for batch in batches], LOG_ROWS)
-        yield from _table([self.one(section, rows) for section in sections]).to_batches()
+        yield from _table([self.one(section, mine) for section, mine in split_by_section(rows, sections)]).to_batches()
 
     def _section(self, section: int, rows: pa.Table) -> Folded:
         file = self.files.get(section)

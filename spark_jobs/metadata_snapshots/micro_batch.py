@@ -89,7 +89,7 @@ class MicroBatches:
         folded = self._folded(rows, summary, fold)
         if self._sink is not None:
             self._sink.finish(span)
-        control = control_after(control_from_bytes(before.control), summary.control)
+        control = control_after(control_from_bytes(before.control), summary.control, start=before.end)
         versions = [each.metadata_version for each in folded if each.metadata_version is not None]
         self.put(
             Commit(

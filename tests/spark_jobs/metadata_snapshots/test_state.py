@@ -12,7 +12,7 @@ from broker.metadata.metadata_version import MetadataVersion
 from broker.metadata.snapshot_codec import InvalidSnapshot, image_batches
 from broker.metadata.snapshot_manifest import SnapshotManifest
 from spark_jobs.metadata.fold_context import context_of
-from spark_jobs.metadata.log_rows import ALL_SECTIONS, LOG_ROWS, REGISTRY
+from spark_jobs.metadata.log_rows import ALL_SECTIONS, LOG_ROWS, REGISTRY, rows_of
 from spark_jobs.metadata.registry import RegistryChange
 from spark_jobs.metadata.snapshot_file import EncodeContext
 from spark_jobs.metadata.summary import summarize
@@ -26,6 +26,7 @@ from spark_jobs.metadata_source.position import NO_EPOCH, Position
 from storage.tiered.errors import ObjectNotFound
 from storage.tiered.store_uri import StoreUri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
+from tests.spark_jobs.metadata_source.batches import batches
 
 SEED = 7
 
@@ -101,6 +102,11 @@ def test_a_group_and_a_small_step_report_the_same(log: Log, store: StateStore) -
     assert grouped.to_pylist() == at_once.to_pylist()
     assert grouped.schema == FOLDED
     assert grouped.to_pylist()[0]["metadata_version"] > 0
+
+
+def test_an_idle_cluster_touches_nothing() -> None:
+    (batch,) = batches(3)
+    assert summarize(rows_of(batch, start=0, end=3)).sections == ()
 
 
 def test_a_sink_is_told_of_every_section(log: Log, store: StateStore) -> None:
