@@ -56,7 +56,9 @@ def strings_of(column: pa.Array | pa.ChunkedArray) -> Strings:
     if pa.types.is_fixed_size_binary(array.type):
         return _fixed_strings(array)
     _, offsets, data = array.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    is_large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    width = np.int64 if is_large else np.int32
+    bounds = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     pool = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return Strings(pool, bounds[:-1], bounds[1:] - bounds[:-1])
 

@@ -182,11 +182,8 @@ class SectionFold:
         has_elr = (old.lengths["elr"] > 0) | (old.lengths["last_known_elr"] > 0)
         gets_elr = (columns.lists["elr"].lengths > 0) | (columns.lists["last_known_elr"].lengths > 0)
         candidates = np.unique(np.concatenate((groups[has_elr], events.groups[gets_elr])))
-        topics = candidates >> _LIFE_SHIFT
         parts = [events]
-        for row, name in clears if len(candidates) else ():
-            living = np.array(list(self._lives.at(row, name or None)), np.int64)
-            mine = candidates[np.isin(topics, living)]
+        for row, mine in self._cleared(clears, candidates) if len(candidates) else ():
             parts.append(Events(mine, np.full(len(mine), row), np.full(len(mine), -1)))
         joined = Events(
             np.concatenate([part.groups for part in parts]),
@@ -194,6 +191,19 @@ class SectionFold:
             np.concatenate([part.records for part in parts]),
         )
         return joined, columns if len(columns.ids) else no_columns()
+
+    def _cleared(self, clears: Sequence[_Clear], candidates: Ints) -> Iterator[tuple[int, Ints]]:
+        """The row of each clearing, and which of the candidates (ascending) it concerns."""
+        by_name, topics = self._lives.by_name(), candidates >> _LIFE_SHIFT
+        for row, name in clears:
+            if not name:
+                yield row, candidates[np.isin(topics, self._lives.at(row))]
+                continue
+            for number in by_name.get(name, ()):
+                life = self._lives.lives[number]
+                if life.birth < row < life.death:
+                    first, end = np.searchsorted(topics, (number, number + 1))
+                    yield row, candidates[first:end]
 
     def _untouched(self) -> Bools:
         """The rows of the state that no event concerns."""

@@ -4,7 +4,7 @@ The id of a topic is never given out again while the topic lives, but nothing fo
 belong to is not an id but a *life*: from a TopicRecord, or from the state, to a RemoveTopicRecord.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,11 +77,16 @@ class TopicLives:
             raise InvalidMetadata(f"a record removes topic {uuid_to_text(id)}, which does not exist")
         self.lives[number].death = row
 
-    def at(self, row: int, name: str | None = None) -> Iterator[int]:
-        """The topics that live at a row: all, or the one of a name."""
+    def at(self, row: int) -> Ints:
+        """The topics that live at a row."""
+        return np.flatnonzero((self.births() < row) & (row < self.deaths()))
+
+    def by_name(self) -> dict[str, list[int]]:
+        """The lives that had each name, one after the other."""
+        found: dict[str, list[int]] = {}
         for number, life in enumerate(self.lives):
-            if life.birth < row < life.death and (name is None or name == life.name):
-                yield number
+            found.setdefault(life.name, []).append(number)
+        return found
 
     def of_rows(self, ids: Strings, rows: Ints) -> Ints:
         """To which life each row with a topic id belongs. Raises InvalidMetadata if the topic does not live then."""
