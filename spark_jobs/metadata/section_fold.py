@@ -1,6 +1,6 @@
 """One fold of a section: rows of the log, in order, on top of a state."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -104,9 +104,11 @@ class SectionFold:
         )
         ranks = ranks_of(lives) if len(lives) > self._lives.known else np.arange(len(lives))
         order = np.argsort((ranks[of] << _LIFE_SHIFT) + partitions + 1, kind="stable")
-        none = np.full(len(born), -1)
-        shift = len(runs.groups)
-        sources = {name: np.concatenate((shift + kept, runs.sources[name][ends], none))[order] for name in FIELDS}
+        kept_rows, none = len(runs.groups) + kept, np.full(len(born), -1)
+        sources = _each_once(
+            {name: runs.sources[name] for name in FIELDS},
+            lambda after: np.concatenate((kept_rows, after[ends], none))[order],
+        )
         of, partitions = of[order], partitions[order]
         is_partition = partitions != TOPIC_ROW
         columns = [
@@ -241,6 +243,12 @@ class SectionFold:
         self, groups: Ints, places: Ints, operations: Ints, before: dict[str, Ints], after: dict[str, Ints]
     ) -> ChangeRows:
         return ChangeRows(places, groups >> _LIFE_SHIFT, (groups & _PARTITION_MASK) - 1, operations, before, after)
+
+
+def _each_once(columns: Mapping[str, Ints], change: Callable[[Ints], Ints]) -> dict[str, Ints]:
+    """The columns changed; those that are one and the same stay so."""
+    changed = {id(column): change(column) for column in {id(each): each for each in columns.values()}.values()}
+    return {name: changed[id(column)] for name, column in columns.items()}
 
 
 def _names(names: Sequence[str], nulls: Bools) -> pa.Array:

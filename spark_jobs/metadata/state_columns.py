@@ -64,6 +64,9 @@ class StateColumns:
 
     def list(self, name: str, sources: Ints) -> Strings:
         """The lists of these rows, where they lie."""
+        if self.is_blank(name):
+            none = np.zeros(len(sources), np.int64)
+            return Strings(self.pool[:0], none, none)
         return Strings(self.pool, self.starts[name][sources], self.lengths[name][sources])
 
     def list_value(self, name: str, row: int) -> bytes:

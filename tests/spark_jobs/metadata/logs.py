@@ -19,11 +19,17 @@ from broker.metadata.topic_image import TopicsDelta, TopicsImage
 from protocol.compiler import encode_bytes
 from protocol.errors import EncodeError
 from protocol.messages import metadata_records as messages
-from protocol.messages.common_records import KRaftVersionRecord, LeaderChangeMessage
+from protocol.messages.common_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    VotersRecord,
+    VotersRecordVoter,
+)
 from protocol.primitives import Uuid
 from protocol.records.builder import build_value_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, control_batch
+from protocol.records.quorum_control import ControlState, read_control_state
 from spark_jobs.metadata.log_rows import rows_of
 from tests.broker.metadata.histories import BROKERS, History
 from tests.broker.metadata.images import directory_of
@@ -153,7 +159,8 @@ def batch_bytes(batch: RecordBatch, draw: random.Random) -> bytes:
         kind, value = draw.choice(
             [
                 (ControlType.LEADER_CHANGE, encode_bytes(LeaderChangeMessage(), 0)),
-                (ControlType.KRAFT_VERSION, encode_bytes(KRaftVersionRecord(kraft_version=0), 0)),
+                (ControlType.KRAFT_VERSION, encode_bytes(KRaftVersionRecord(kraft_version=draw.randrange(2)), 0)),
+                (ControlType.KRAFT_VOTERS, encode_bytes(_voters(draw), 0)),
             ]
         )
         count = batch.last_offset - batch.base_offset + 1
@@ -161,6 +168,10 @@ def batch_bytes(batch: RecordBatch, draw: random.Random) -> bytes:
     frames = [frame_of(record, draw) for record in batch.records]
     codec = draw.choice([Codec.NONE] * 6 + [Codec.ZSTD, Codec.LZ4])
     return build_value_batch(frames, batch.timestamp_ms, base_offset=base, leader_epoch=epoch, codec=codec)
+
+
+def _voters(draw: random.Random) -> VotersRecord:
+    return VotersRecord(voters=[VotersRecordVoter(id, directory_of(id)) for id in draw.sample(BROKERS, 3)])
 
 
 def frame_of(record: MetadataRecord, draw: random.Random) -> bytes:
@@ -176,11 +187,14 @@ def frame_of(record: MetadataRecord, draw: random.Random) -> bytes:
 
 @dataclass
 class Log:
-    """A history with its bytes: `images[n]` is the image after batch n, None while a transaction is open."""
+    """A history with its bytes: `images[n]` is the image after batch n, None while a transaction is open, and
+    `controls[n]` is what control records have established then.
+    """
 
     batches: list[RecordBatch]
     data: list[bytes]
     images: list[MetadataImage | None] = field(default_factory=list)
+    controls: list[ControlState | None] = field(default_factory=list)
 
     @classmethod
     def of(cls, batches: Sequence[RecordBatch], seed: int) -> "Log":
@@ -193,6 +207,8 @@ class Log:
             loader.load([read])
             log.batches.append(read)
             log.images.append(None if loader.state.in_transaction else loader.image)
+            before = log.controls[-1] if log.controls else None
+            log.controls.append(before if batch.records else read_control_state(raw, 0, before))
         return log
 
     def rows(self, first: int, end: int) -> pa.Table:
