@@ -4,6 +4,7 @@ It grows, is trimmed, loses its broker or becomes another cluster's when a test 
 """
 
 import threading
+from bisect import bisect_right
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -60,6 +61,7 @@ class ServedMetadataLog:
     ) -> None:
         self.batches = list(batches)
         self.headers: list[BatchHeader] = [parse_header(batch) for batch in self.batches]
+        self._ends = [header.next_offset for header in self.headers]
         self.cluster_id = cluster_id
         self.visible = len(self.batches) if visible is None else visible
         self.first = 0
@@ -148,9 +150,15 @@ class ServedMetadataLog:
 
     def _records(self, offset: int, max_bytes: int) -> bytes:
         """At least one batch; the last may be cut, as Kafka cuts it."""
-        at = [number for number in range(self.first, self.visible) if self.headers[number].next_offset > offset]
-        data = b"".join(self.batches[number] for number in at[: self.most])
-        return data[: max(max_bytes, len(self.batches[at[0]]))] if at else b""
+        first = bisect_right(self._ends, offset)
+        taken: list[bytes] = []
+        size = 0
+        for batch in self.batches[first : min(self.visible, first + self.most)]:
+            taken.append(batch)
+            size += len(batch)
+            if size >= max_bytes:
+                break
+        return b"".join(taken)[: max(max_bytes, len(taken[0]))] if taken else b""
 
     def _fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         asked = request.topics[0].partitions[0]
