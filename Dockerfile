@@ -1,4 +1,4 @@
-# The node (target `ottla`, the default when building for compose) and the metadata pipeline (target `spark`).
+# The node (target `ottla`, also when no target is given) and the metadata pipeline (target `spark`).
 #
 # Stands in for the apache/kafka image: same user, directories, environment and entry. Python's own image on both stages,
 # so that a virtual environment made in one runs in the other.
@@ -18,11 +18,6 @@ RUN /opt/ottla/bin/pip install --no-deps . \
     && /opt/ottla/bin/pip uninstall --yes pip setuptools \
     && /opt/ottla/bin/python -m compileall -q -j 0 /opt/ottla/lib
 
-FROM build AS build-spark
-RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['spark'], sep='\n')" \
-        > requirements-spark.txt \
-    && python3 -m pip install --prefix /opt/ottla -r requirements-spark.txt
-
 FROM python AS node
 RUN useradd --create-home --uid 1000 appuser \
     && mkdir -p /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /var/lib/kafka/data \
@@ -36,15 +31,6 @@ RUN useradd --create-home --uid 1000 appuser \
     && chown -R appuser:appuser /etc/kafka/secrets /mnt/shared/config /var/lib/kafka
 ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1
 
-FROM node AS spark
-RUN apt-get update \
-    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
-    && rm -rf /var/lib/apt/lists/*
-COPY --from=build-spark /opt/ottla /opt/ottla
-USER appuser
-WORKDIR /home/appuser
-ENTRYPOINT ["python", "-m", "spark_jobs.metadata_snapshots"]
-
 FROM node AS ottla
 COPY --from=build /opt/ottla /opt/ottla
 USER appuser
@@ -55,3 +41,20 @@ VOLUME ["/etc/kafka/secrets", "/mnt/shared/config", "/var/lib/kafka/data"]
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["python", "-m", "broker.http.probe"]
 CMD ["/etc/kafka/docker/run"]
+
+FROM build AS build-spark
+RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['spark'], sep='\n')" \
+        > requirements-spark.txt \
+    && python3 -m pip install --prefix /opt/ottla -r requirements-spark.txt
+
+FROM node AS spark
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build-spark /opt/ottla /opt/ottla
+USER appuser
+WORKDIR /home/appuser
+ENTRYPOINT ["python", "-m", "spark_jobs.metadata_snapshots"]
+
+# What is built when nothing is said.
+FROM ottla

@@ -19,6 +19,7 @@ from broker.net.server import Server
 from broker.node.data import DataPart
 from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart
+from broker.node.own_host import own_host
 from broker.runtime.broker_lifecycle import BrokerLifecycle
 from broker.runtime.fetch_sessions import FetchSessions
 from broker.runtime.forwarding import Forwarder
@@ -64,7 +65,7 @@ def advertised_endpoints(config: BrokerConfig, server: Server) -> dict[str, Endp
     bound = server.addresses
     return {
         each.name: Endpoint(
-            each.host or bound[each.name][0],
+            each.host or own_host(),
             each.port or bound[each.name][1],
             SECURITY_PROTOCOL_IDS[each.protocol],
         )

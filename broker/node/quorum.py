@@ -12,6 +12,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.metadata.snapshot_check import SnapshotCheck
 from broker.net.peer import Peers, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories
+from broker.node.own_host import own_host
 from broker.quorum.core import QuorumCore
 from broker.quorum.identity import Endpoint, Instant, ListenerEndpoint, Listeners, ReplicaKey
 from broker.quorum.settings import QuorumSettings, StaticVoter
@@ -172,12 +173,29 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
     )
 
 
+_ANY_INTERFACE: Final = ("", "0.0.0.0", "::")
+
+
 def own_listeners(config: BrokerConfig, bound: BoundAddresses) -> Listeners:
-    """This node's controller listeners as others reach them, with the ports that were picked for 0."""
+    """This node's controller listeners as others reach them, with the ports that were picked for 0.
+
+    Where the listener of the quorum names no host, others have this node's address from `controller.quorum.voters`.
+    """
+    known = {config.controller_listener_names[0]: host} if (host := _own_voter_host(config)) else {}
     return tuple(
-        ListenerEndpoint(each.name, each.host or "localhost", each.port or bound[each.name][1])
+        ListenerEndpoint(
+            each.name,
+            each.host or known.get(each.name) or own_host(),
+            each.port or bound[each.name][1],
+        )
         for each in config.advertised_controller_listeners
     )
+
+
+def _own_voter_host(config: BrokerConfig) -> str:
+    """Empty where no voter is configured, or one with an address that says nothing."""
+    hosts = (voter.address.host for voter in config.voters if voter.id == config.node_id)
+    return next((host for host in hosts if host not in _ANY_INTERFACE), "")
 
 
 def log_config(config: BrokerConfig) -> LogConfig:

@@ -1,0 +1,56 @@
+"""Where others are told to reach a node whose listeners name no host."""
+
+from typing import NamedTuple, cast
+
+import pytest
+
+from broker.config.load import parse_config
+from broker.net.server import Server
+from broker.node import front, quorum
+from broker.node.front import advertised_endpoints
+from broker.node.quorum import own_listeners
+
+NODE = {
+    "node.id": "2",
+    "process.roles": "broker,controller",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@node-1:9093,2@node-2:9093",
+}
+BOUND = {"PLAINTEXT": ("::", 9092), "CONTROLLER": ("::", 9093)}
+
+
+class _Bound(NamedTuple):
+    addresses: dict[str, tuple[str, int]]
+
+
+@pytest.fixture(autouse=True)
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (front, quorum):
+        monkeypatch.setattr(module, "own_host", lambda: "machine.example")
+
+
+def host(**settings: str) -> str:
+    config = parse_config(NODE | {key.replace("_", "."): value for key, value in settings.items()})
+    (listener,) = own_listeners(config, BOUND)
+    return listener.host
+
+
+def test_a_voter_is_where_the_configuration_says() -> None:
+    assert host() == "node-2"
+
+
+@pytest.mark.parametrize("address", ["2@:9093", "2@0.0.0.0:9093"])
+def test_an_address_that_says_nothing_gives_way_to_the_name_of_the_machine(address: str) -> None:
+    assert host(controller_quorum_voters=f"1@node-1:9093,{address}") == "machine.example"
+
+
+def test_what_is_bound_or_advertised_goes_before() -> None:
+    assert host(listeners="PLAINTEXT://:9092,CONTROLLER://10.0.0.7:9093") == "10.0.0.7"
+    assert host(advertised_listeners="PLAINTEXT://a:9092,CONTROLLER://outside:9093") == "outside"
+
+
+def test_brokers_without_a_host_have_the_name_of_the_machine() -> None:
+    config = parse_config(NODE)
+    endpoints = advertised_endpoints(config, cast(Server, _Bound(BOUND)))
+    assert (endpoints["PLAINTEXT"].host, endpoints["PLAINTEXT"].port) == ("machine.example", 9092)
