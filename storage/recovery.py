@@ -7,20 +7,22 @@ A crash may leave
                                                                -> every segment from the recovery point on is read
                                                                   whole; at the first batch that fails, the log ends;
  4. snapshots and epochs that are older or newer than the log  -> those beyond the recovery point are not believed, and
-                                                                  learnt again from the batches.
+                                                                  learnt again from the batches;
+ 5. epochs that begin behind the log's start, which is older   -> those before are learnt from the batches.
 After a clean shutdown only 1 and 2 are looked for.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 from protocol.records.batch import MAGIC, BatchHeader, crc_is_valid
 from protocol.records.errors import MalformedBatch
-from storage.checkpoints import LEADER_EPOCH_FILE
+from storage.checkpoints import LEADER_EPOCH_FILE, EpochStart
 from storage.config import LogConfig
-from storage.epochs import LeaderEpochs
+from storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from storage.errors import CorruptBatch, CorruptCheckpoint
 from storage.files import FileSystem, join
 from storage.producer_state import ProducerState
@@ -121,6 +123,8 @@ class LogLoader:
         if not self._may_start_below:
             log_start = max(log_start, segments[0].base_offset)
         epochs.truncate_from_end(end + 1 if self._clean else end)
+        if not self._clean and not self._may_start_below:
+            _learn_first_epochs(epochs, segments, log_start, end)
         epochs.truncate_from_start(log_start)
         if producers is None:
             producers = self._load_producers(segments, snapshots, end)
@@ -353,6 +357,36 @@ class _Scan:
             and header.last_offset_delta >= 0
             and header.last_offset - self._segment.base_offset <= MAX_RELATIVE_OFFSET
         )
+
+
+def _learn_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], log_start: int, end: int) -> None:
+    """Learns the epochs of records that were deleted and that a crash has brought back.
+
+    The file of the epochs is written at a flush, the checkpoint of the log's start in its own time: after a crash the
+    file may begin further on than the log. A leader with such a log could not say where others parted from it before
+    that, and they would keep what they have there.
+    """
+    known_from = epochs.entries[0].start_offset if epochs.entries else end
+    learnt: list[EpochStart] = []
+    for header in _headers_between(segments, log_start, known_from):
+        if header.leader_epoch > (learnt[-1].epoch if learnt else UNDEFINED_EPOCH):
+            learnt.append(EpochStart(header.leader_epoch, header.base_offset))
+    if epochs.entries:
+        epochs.restore_below(learnt)
+    else:
+        epochs.replace(learnt)
+
+
+def _headers_between(segments: Iterable[LogSegment], start: int, end: int) -> Iterator[BatchHeader]:
+    """Those of batches with offsets in [start, end), up to the first that is damaged."""
+    with suppress(MalformedBatch):
+        for segment in segments:
+            if start < segment.next_offset and segment.base_offset < end and start < end:
+                for _, header in segment.headers():
+                    if header.base_offset >= end:
+                        return
+                    if header.last_offset >= start:
+                        yield header
 
 
 def _tail_is_whole(segment: LogSegment) -> bool:

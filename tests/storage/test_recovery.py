@@ -392,6 +392,32 @@ def test_what_lies_below_the_log_start_tells_of_no_epochs(fs: MemoryFileSystem) 
     assert opened(fs, log_start_offset=1).epochs.entries == [(3, 1), (5, 2)]
 
 
+@pytest.mark.parametrize("recovery_point", [12, 7])
+@pytest.mark.parametrize(
+    ("log_start", "epochs"), [(0, [(0, 0), (1, 4), (2, 8)]), (5, [(1, 5), (2, 8)]), (9, [(2, 9)]), (10, [(2, 10)])]
+)
+def test_epochs_of_deleted_records_that_a_crash_brings_back_are_learnt_again(
+    fs: MemoryFileSystem, recovery_point: int, log_start: int, epochs: list[tuple[int, int]]
+) -> None:
+    """A flush has written the epochs from 9 on; the checkpoint of the log's start is older, or newer."""
+    filled(fs, 12)
+    log = opened(fs, clean=True)
+    log.advance_high_watermark(9)
+    log.maybe_increment_log_start_offset(9)
+    log.flush()
+    log.close(clean=False)
+    assert opened(fs, recovery_point=recovery_point, log_start_offset=log_start).epochs.entries == epochs
+
+
+def test_a_log_whose_first_offsets_are_gone_knows_of_no_epochs_there(fs: MemoryFileSystem) -> None:
+    """Compaction took them: an epoch does not begin before its first batch."""
+    log = opened(fs, clean=True, config=COMPACTED)
+    data = build_batch([Record(NOW, b"k", b"v")], base_offset=3, leader_epoch=4)
+    log.append_as_follower(data, now_ms=NOW)
+    log.close(clean=False)
+    assert opened(fs, recovery_point=4, config=COMPACTED).epochs.entries == [(4, 3)]
+
+
 def test_a_torn_tail_is_found_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
     """Someone copied the directory while it was written, say."""
     written = filled(fs, 7)
