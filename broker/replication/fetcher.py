@@ -17,7 +17,7 @@ it waits for is its `Phase` (`followed.py`).
     answer                                           reaction
     ------                                           --------
     records, marks                                   append; ask for what follows
-    diverging epoch                                  cut, ask again
+    diverging epoch                                  cut, or start anew at the leader's start; ask again
     records that begin below the replica's end       cut where they begin, ask again; failed if that is committed
     OFFSET_OUT_OF_RANGE                              look up the leader's bounds; cut, start anew or go on
     OFFSET_MOVED_TO_TIERED_STORAGE                   begin behind what is remote, knowing it (`tier_state.py`)
@@ -31,6 +31,14 @@ Records that begin below the end: the leader's log may begin within a batch, whe
 knows of no epoch before that. A replica that parted from it there is not told so, but gets that batch. (Kafka's fails.)
 
 An answer to what is no longer asked (another reign, another position) is void.
+
+A cut at the leader's log start or below would leave nothing of which the leader can say that both have it: it has
+forgotten its epochs of before, and names its start as the end of any of them. So the replica starts anew there.
+(Kafka's keeps what it has below, hidden behind its log start. But a crash may bring an older log start back, and
+transactions that began there stay open where their ends are among what the leader has deleted. Who leads with such a
+log serves records that nobody ever committed, or holds read_committed consumers up for ever.) What remains is the
+replica whose log ends right at the leader's start. It is told of no divergence, and looks like any follower of a leader
+that has deleted everything; to start all of those anew would forget what they rightly know of producers.
 
 A cut below the start of its own disk would leave a replica without the state of the producers at that point. It begins
 behind what is remote of its leader's log instead, as after OFFSET_MOVED_TO_TIERED_STORAGE.
@@ -478,7 +486,10 @@ class FetcherCore(Generic[P]):
             work.builds.append(self._build(followed, data.log_start_offset))
             return
         self._leave(followed, Phase.TRUNCATING)
-        work.cuts.append(Cut(followed, point.offset))
+        if point.offset <= data.log_start_offset:
+            work.cuts.append(Cut(followed, data.log_start_offset, restarts=True))
+        else:
+            work.cuts.append(Cut(followed, point.offset))
 
     def _build(self, followed: Followed[P], leader_log_start: int) -> Build[P]:
         """A leader that does not say where its log starts leaves the replica with its own start."""

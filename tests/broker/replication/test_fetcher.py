@@ -380,6 +380,28 @@ def test_a_log_without_the_leaders_epoch_is_cut_at_the_end_of_its_own_older_one(
     assert [cut.offset for cut in work.cuts] == [2]
 
 
+@pytest.mark.parametrize(
+    ("leader_start", "end", "own", "cut"),
+    [
+        (3, 3, EpochEnd(1, 5), (3, True)),
+        (4, 4, EpochEnd(0, 2), (4, True)),
+        (9, 9, EpochEnd(0, 2), (9, True)),
+        (2, 3, EpochEnd(1, 5), (3, False)),
+        (0, 0, EpochEnd(1, 5), (0, True)),
+    ],
+)
+def test_a_log_of_which_the_leader_has_nothing_starts_anew_at_the_leaders_start(
+    leader_start: int, end: int, own: EpochEnd, cut: tuple[int, bool]
+) -> None:
+    """The leader deleted what was before, and knows no longer of which epochs that was."""
+    fetcher = Fetcher()
+    fetcher.replicas[0].ends[1] = own
+    fetcher.ask()
+    answer = PartitionData(0, log_start_offset=leader_start, diverging_epoch=EpochEndOffset(1, end))
+    assert fetcher.answer(answer).cuts == [Cut(fetcher.followed(), *cut)]
+    assert fetcher.followed().phase is Phase.TRUNCATING
+
+
 def test_a_cut_log_is_asked_for_again_with_its_older_epoch() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 3, EpochEnd(1, 5))

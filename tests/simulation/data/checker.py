@@ -5,7 +5,10 @@ The rules, by the names that violations carry:
 
 - LogsMatch: the same offset and epoch are the same bytes, behind the same batch, on every replica (KIP-101).
 - OneLeaderPerEpoch, HighWatermarkIsMonotonic: within a reign.
-- CommittedIsFinal: what any replica holds below its high watermark is what the first leader to commit it had there.
+- CommittedIsFinal: what any replica holds from its log start to its high watermark is what the first leader to commit
+  it had there. Below its log start it serves nothing, and need not hold the truth: a log that ended right where the
+  leader's begins is told of no divergence below that, since the leader has forgotten which epochs were there, and goes
+  on behind what it has. Should its log start go back, by a crash, that counts again. In the end all of it is looked at.
 - LeaderCompleteness: whoever is elected from the in-sync or the eligible replicas has every committed record.
 - StrongIsr: so has every in-sync replica, by the controller's word, of whatever a leader believes to be committed
   (KIP-320's property). Not one that has lost its disk, or what it had not synced, and has yet to tell the controller.
@@ -173,7 +176,7 @@ class Checker:
             return
         if now.is_leader and now.high_watermark > history.end:
             self._commit(node, history, now)
-        if history.promises and (before is None or before.high_watermark != now.high_watermark):
+        if history.promises and (before is None or before.committed != now.committed):
             self._check_final(node, history, now)
 
     def _on_reign(self, node: Node, history: History, now: Seen) -> None:
@@ -218,6 +221,8 @@ class Checker:
                 f"node {node.id} takes {history.name} for committed up to {now.high_watermark}; no leader told so, "
                 f"but {history.end}",
             )
+        if now.high_watermark <= now.log_start_offset:
+            return
         last = history.ending_at(now.high_watermark)
         own = node.disk.ending_at(history.name, now.high_watermark)
         if last is not None and own is not None and not own.is_same(last):
@@ -226,6 +231,19 @@ class Checker:
                 f"node {node.id} has {history.name} {own.base_offset} of epoch {own.epoch} below its high watermark "
                 f"{now.high_watermark}; committed was that of epoch {last.epoch}",
             )
+
+    def check_served(self, node: Node, history: History, log_start_offset: int) -> None:
+        """When everything is settled: all that the node's log holds from its start on."""
+        if not history.promises:
+            return
+        for batch in node.disk.between(history.name, log_start_offset, history.end):
+            committed = history.at(batch.base_offset)
+            if committed is None or not batch.is_same(committed):
+                self.fail(
+                    "CommittedIsFinal",
+                    f"node {node.id} serves {history.name} {batch.base_offset} of epoch {batch.epoch} in the end; "
+                    f"committed was {'nothing' if committed is None else f'that of epoch {committed.epoch}'}",
+                )
 
     def on_told(self, node: Node, name: ReplicaName, offset: int) -> None:
         """A follower tells its leader that it has everything below an offset, and `flush.messages` is 1."""

@@ -21,6 +21,11 @@ class Seen(NamedTuple):
     log_end_offset: int
     log_start_offset: int
 
+    @property
+    def committed(self) -> tuple[int, int]:
+        """What it takes for committed and serves: from its log start to its high watermark."""
+        return self.log_start_offset, self.high_watermark
+
 
 class Written(NamedTuple):
     """What a batch of some epoch at some offset is, wherever it lies. `before` is the batch in front of it, as (epoch,

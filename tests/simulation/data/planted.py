@@ -23,11 +23,14 @@ from broker.runtime.partitions import Partitions
 from broker.runtime.replica_fetchers import ReplicaFetchers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
+from storage import recovery
 from tests.simulation.data.campaign import Patch, run_script, run_seed
 from tests.simulation.data.scripts import (
     fetch_of_a_former_life,
     fetch_of_an_unregistered_life,
     follower_from_an_older_epoch,
+    parted_below_a_deletion,
+    parted_below_a_forgotten_deletion,
 )
 
 EVENTS: Final = 2_000
@@ -113,6 +116,15 @@ def _begin_at_once(fetchers: ReplicaFetchers) -> None:
         fetchers.follow(partition)
 
 
+_on_divergence = fetcher.FetcherCore._on_divergence
+
+
+def _cut_only(core: fetcher.FetcherCore[Any], fetched: fetcher.Fetched[Any], work: Any, now_ms: int) -> None:
+    """As Kafka does it: wherever the leader's log begins."""
+    fetched.data.log_start_offset = -1
+    _on_divergence(core, fetched, work, now_ms)
+
+
 class Planted(NamedTuple):
     """A bug, the rules of which one must notice, and among how many seeds, from `first` on, it must happen.
 
@@ -183,6 +195,12 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "not checking the epoch of the last fetched record": Planted(
         (Patch(partition_reads, "_divergence", lambda *_: None),), _DATA, 100
+    ),
+    "keeping what is below all that the leader has": Planted(
+        (Patch(fetcher.FetcherCore, "_on_divergence", _cut_only),), _DATA, 5, script=parted_below_a_deletion
+    ),
+    "not learning the epochs of records that a crash brings back": Planted(
+        (Patch(recovery, "_learn_first_epochs", lambda *_: None),), _DATA, 5, script=parted_below_a_forgotten_deletion
     ),
 }
 

@@ -46,8 +46,8 @@ class _NothingElse:
 class Stage:
     """A cluster in calm weather, and what a script does to it."""
 
-    def __init__(self, seed: int) -> None:
-        self.simulation = Simulation(seed, lambda _: _NothingElse(), events=0, scenario=_scenario())
+    def __init__(self, seed: int, *, elr: bool = True) -> None:
+        self.simulation = Simulation(seed, lambda _: _NothingElse(), events=0, scenario=_scenario(elr=elr))
         self._number = 0
 
     def begin(self) -> None:
@@ -99,6 +99,47 @@ class Stage:
         broker = self.node(node_id).broker
         assert broker is not None
         self.simulation.world.run(broker.process, self.partition(node_id).append, batch, 1)
+
+    def delete(self, node_id: int, offset: int) -> None:
+        """Records below an offset, at the leader."""
+        self.simulation.checker.on_deleted(_NAME, offset)
+        broker = self.node(node_id).broker
+        assert broker is not None
+        self.simulation.world.run(broker.process, self.partition(node_id).delete_records, offset)
+
+    def flush(self, node_id: int) -> None:
+        """A log, of which a restart knows."""
+        broker = self.node(node_id).broker
+        assert broker is not None
+        assert broker.data is not None
+        self.simulation.world.run(broker.process, self.partition(node_id).log.flush)
+        self.simulation.world.run(broker.process, broker.data.log_dirs.write_recovery_points)
+
+    def kill(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.simulation.crash(self.node(node_id), power=False)
+
+    def start(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.simulation.start(self.node(node_id))
+
+    def is_led(self, *node_ids: int) -> bool:
+        """Whether one of these leads."""
+        found = map(self._partition, node_ids)
+        return any(partition is not None and partition.is_leader for partition in found)
+
+    def end_alike(self) -> None:
+        """Everybody comes to have, from the log's start on, what is committed."""
+        checker = self.simulation.checker
+        history = checker.histories[_NAME]
+        self.until(lambda: self.isr == {1, 2, 3})
+        self.until(lambda: all(self._has_committed(node_id, history.end) for node_id in (1, 2, 3)))
+        for node_id in (1, 2, 3):
+            checker.check_served(self.node(node_id), history, self.partition(node_id).log.log_start_offset)
+
+    def _has_committed(self, node_id: int, offset: int) -> bool:
+        partition = self._partition(node_id)
+        return partition is not None and partition.log.high_watermark == offset
 
     def cut(self, *links: tuple[int, int]) -> None:
         self.simulation.wires.block(frozenset(links))
@@ -200,12 +241,74 @@ def fetch_of_an_unregistered_life(seed: int) -> None:
         stage.simulation.end_processes()
 
 
-def _scenario() -> Scenario:
+def parted_below_a_deletion(seed: int) -> None:
+    """1 writes in epoch 0 what nobody else has, and 2 and 3 go on without it; they delete what they have in its place.
+    1 comes back, and cuts what lies beyond. It is the last in sync when it is killed, and the only one who leads then.
+    That the records were deleted, it has forgotten with its log's start. What it has below must be nobody's record."""
+    stage = Stage(seed, elr=False)
+    try:
+        _part(stage)
+        stage.delete(2, 4)
+        stage.hold_metadata()
+        stage.cut()
+        stage.until(lambda: stage.partition(1).log.high_watermark == 4)
+        stage.append(2)
+        stage.until(lambda: stage.isr == {1, 2, 3} and stage.partition(1).log.high_watermark == 5)
+        stage.kill(2, 3)
+        stage.until(lambda: stage.isr == {1})
+        stage.kill(1)
+        stage.start(1)
+        stage.until(lambda: stage.is_led(1))
+        stage.append(1)
+        stage.start(2, 3)
+        stage.end_alike()
+    finally:
+        stage.simulation.end_processes()
+
+
+def parted_below_a_forgotten_deletion(seed: int) -> None:
+    """As before; but 2 and 3 are killed before 1 comes back. They forget that they deleted records, and not that they
+    forgot the epochs of those. 1 must be told where it parted from them."""
+    stage = Stage(seed, elr=False)
+    try:
+        _part(stage)
+        stage.delete(2, 4)
+        stage.until(lambda: stage.partition(3).log.log_start_offset == 4)
+        stage.append(2)
+        stage.until(lambda: stage.partition(3).log.high_watermark == 5)
+        for node_id in (2, 3):
+            stage.flush(node_id)
+        stage.kill(2, 3)
+        stage.start(2, 3)
+        stage.until(lambda: stage.is_led(2, 3))
+        stage.hold_metadata()
+        stage.cut()
+        stage.end_alike()
+    finally:
+        stage.simulation.end_processes()
+
+
+def _part(stage: Stage) -> None:
+    """Broker 1 is alone, with six records of epoch 0; 2 leads epoch 1, and has committed four with 3."""
+    stage.begin()
+    stage.cut((1, 2), (2, 1), (1, 3), (3, 1))
+    stage.wait_ms(50.0)
+    stage.hold_metadata(1)
+    for _ in range(6):
+        stage.append(1)
+    stage.elect(2)
+    stage.until(lambda: stage.partition(2).is_leader)
+    for _ in range(4):
+        stage.append(2)
+    stage.until(lambda: stage.partition(3).log.high_watermark == 4)
+
+
+def _scenario(*, elr: bool) -> Scenario:
     return Scenario(
         brokers=3,
         directories=1,
         topics=(TopicScenario(name=_NAME.topic, partitions=1, factor=3, is_clean=True, assignment=(1, 2, 3)),),
-        elr=True,
+        elr=elr,
         producers=0,
         consumers=0,
         drift=0.0,

@@ -343,6 +343,7 @@ class Simulation:
                 return f"is led by {partition.leader_id} in {partition.leader_epoch} for {node_id}"
             if self.checker.first_missing(node, history) is not None:
                 return f"is incomplete on {node_id}"
+            self.checker.check_served(node, history, log.log_start_offset)
         return None
 
     # Lives of nodes

@@ -11,6 +11,8 @@ from tests.simulation.data.scripts import (
     fetch_of_a_former_life,
     fetch_of_an_unregistered_life,
     follower_from_an_older_epoch,
+    parted_below_a_deletion,
+    parted_below_a_forgotten_deletion,
 )
 
 
@@ -33,7 +35,14 @@ def test_a_planted_bug_is_found(bug: str, worker: Pool) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", [follower_from_an_older_epoch, fetch_of_a_former_life, fetch_of_an_unregistered_life]
+    "script",
+    [
+        follower_from_an_older_epoch,
+        fetch_of_a_former_life,
+        fetch_of_an_unregistered_life,
+        parted_below_a_deletion,
+        parted_below_a_forgotten_deletion,
+    ],
 )
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_script_without_a_planted_bug_breaks_no_rule(script: object, seed: int) -> None:
