@@ -96,7 +96,9 @@ def compose(engine: Engine) -> Iterator[Engine]:
 
 
 def _bring_back(engine: Engine) -> None:
-    engine.docker("compose", "up", "--detach", "--wait", "--wait-timeout", "120")
+    """Until all are healthy; one that was paused is not at first, and compose would not wait for it."""
+    engine.docker("compose", "up", "--detach")
+    until(lambda: all(_status(engine, name)["State"]["Health"]["Status"] == "healthy" for name in NODES))
     until(lambda: len(admin_of(BOOTSTRAP).list_topics(timeout=10).brokers) == 3)
 
 
