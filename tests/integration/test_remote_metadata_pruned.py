@@ -4,12 +4,13 @@ By librdkafka, by our console consumer, and by Apache Kafka's with its own deser
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.runtime.remote_metadata_settings import TOPIC as METADATA_TOPIC
@@ -31,11 +32,16 @@ DELETED = 80
 """Records, of which a segment has about ten."""
 FORMATTER = "org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde"
 FORMATTER_OPTION = ("--formatter", f"{FORMATTER}$RemoteLogMetadataFormatter")
+PATIENCE_S = 60
+REST_S = 300
 CONFIG = {
     "remote.storage.enable": "true",
     "segment.bytes": str(SEGMENT_BYTES),
     "local.retention.bytes": str(SEGMENT_BYTES),
 }
+
+
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +100,34 @@ def bounds(node: OttlaNode) -> tuple[int, int]:
         consumer.close()
 
 
+def at_rest(node: OttlaNode, look: Callable[[int, int], T]) -> tuple[range, T]:
+    """What somebody finds who reads the topic from its start to its end, and the offsets that it had all the while:
+    whoever was overtaken by a pruning reads again."""
+    deadline = time.monotonic() + REST_S
+    while True:
+        before = bounds(node)
+        found = look(*before)
+        if bounds(node) == before:
+            return range(*before), found
+        assert time.monotonic() < deadline, f"the metadata topic has not come to rest in {REST_S} s"
+
+
 def read(node: OttlaNode, start: int, end: int) -> list[Message]:
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "nobody", "log_level": 0})
+    """The records between two offsets; only the first of them if others have been pruned."""
+    options = {"bootstrap.servers": node.bootstrap, "group.id": "nobody", "log_level": 0, "auto.offset.reset": "error"}
+    consumer = Consumer(options)
     found: list[Message] = []
     try:
         consumer.assign([TopicPartition(METADATA_TOPIC, 0, start)])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while len(found) < end - start:
             assert time.monotonic() < deadline, f"{len(found)} of {end - start} records came"
-            found += consumer.consume(end - start - len(found), 0.2)
+            for message in consumer.consume(end - start - len(found), 0.2):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    return found
         return found
     finally:
         consumer.close()
@@ -122,9 +147,8 @@ def learnt(messages: list[Message]) -> MaterializedMetadata:
 
 
 def test_who_begins_at_the_start_of_a_pruned_topic_learns_all_that_there_is(node: OttlaNode) -> None:
-    start, end = bounds(node)
-    messages = read(node, start, end)
-    assert [message.offset() for message in messages] == list(range(start, end))
+    offsets, messages = at_rest(node, lambda start, end: read(node, start, end))
+    assert [message.offset() for message in messages] == list(offsets)
     (cache,) = learnt(messages)
     finished = [one for one in cache.segments() if one.state is SegmentState.COPY_FINISHED]
     assert len(finished) == len(cache)
@@ -138,9 +162,14 @@ def test_who_begins_at_the_start_of_a_pruned_topic_learns_all_that_there_is(node
 def test_kafkas_deserializer_reads_what_was_retold_in_order(node: OttlaNode) -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
-    start, end = bounds(node)
-    options = ("--bootstrap-server", node.bootstrap, "--topic", METADATA_TOPIC, "--partition", "0")
-    how = ("--offset", "earliest", "--max-messages", str(end - start), *FORMATTER_OPTION)
-    theirs = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, *how).splitlines()
-    assert [int(line.split("offset: ")[1].split(",")[0]) for line in theirs] == list(range(start, end))
-    assert run_ottla("console-consumer", *options, *how).stdout.splitlines() == theirs
+    options = ("--bootstrap-server", node.bootstrap, "--topic", METADATA_TOPIC, "--partition", "0", *FORMATTER_OPTION)
+
+    def consume(start: int, end: int) -> tuple[list[str], list[str]]:
+        """By number: a consumer that asks for so many from `earliest` on may find that there are no longer so many."""
+        numbers = ("--offset", str(start), "--max-messages", str(end - start), "--timeout-ms", str(PATIENCE_S * 1000))
+        theirs = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, *numbers)
+        return theirs.splitlines(), run_ottla("console-consumer", *options, *numbers).stdout.splitlines()
+
+    offsets, (theirs, ours) = at_rest(node, consume)
+    assert [int(line.split("offset: ")[1].split(",")[0]) for line in theirs] == list(offsets)
+    assert ours == theirs
