@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -38,9 +39,11 @@ from spark_jobs.metadata_source.datasource import NAME, OttlaMetadata
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, MetadataLog, SourceRefused
 from spark_jobs.metadata_source.reading import snapshot_rows
 from spark_jobs.metadata_source.settings import CLIENT_PREFIX, ENDING_OFFSET, MAX_ROWS, STARTING_OFFSET
-from storage.tiered.errors import ObjectStoreError
+from storage.tiered.errors import ObjectNotFound, ObjectStoreError
 from storage.tiered.store_uri import StoreUri
 
+_FAILURES: Final = (PySparkException, Py4JJavaError, ObjectStoreError)
+"""What comes out of a query, out of a job of executors, and out of the store."""
 POLL_S: Final = 1
 """How often a tail looks whether it is to end, or a snapshot is due by time."""
 ATTEMPTS: Final = 4
@@ -136,18 +139,27 @@ class Job:
         branch = StateStore(self._settings.out, branch=f"{BRANCHES}{offset:020d}/")
         branch.remove_branch()
         try:
-            batches = self._before(branch, offset)
-            self._fold_up_to(batches, offset)
-            if batches.commit.end > offset:
-                raise SourceRefused(
-                    f"the metadata log no longer reaches back to before offset {offset}: it begins with a snapshot that"
-                    f" ends at {batches.commit.end}."
-                )
-            if batches.commit.is_open or batches.commit.end != offset:
-                raise SourceRefused(f"offset {offset} lies in a metadata transaction.")
-            return self._cut(batches, branch)
+            return self._at(branch, offset, uses_trunk=True)
+        except _FAILURES as error:
+            failure = failure_of(error)
+            if failure is None or failure.kind != ObjectNotFound.__name__:
+                raise
+            branch.remove_branch()  # a tail has let go of files that this began with: the log has it all
+            return self._at(branch, offset, uses_trunk=False)
         finally:
             branch.remove_branch()
+
+    def _at(self, branch: StateStore, offset: int, *, uses_trunk: bool) -> SnapshotManifest:
+        batches = self._before(branch, offset, self._trunk.newest_commit(offset) if uses_trunk else None)
+        self._fold_up_to(batches, offset)
+        if batches.commit.end > offset:
+            raise SourceRefused(
+                f"the metadata log no longer reaches back to before offset {offset}: it begins with a snapshot that"
+                f" ends at {batches.commit.end}."
+            )
+        if batches.commit.is_open or batches.commit.end != offset:
+            raise SourceRefused(f"offset {offset} lies in a metadata transaction.")
+        return self._cut(batches, branch)
 
     def tail(self, schedule: Due) -> None:
         """Fold what comes, and write a snapshot whenever one is due, until `stop`."""
@@ -188,7 +200,7 @@ class Job:
             try:
                 attempt()
                 return
-            except (PySparkException, ObjectStoreError) as error:
+            except _FAILURES as error:
                 if self._stop.is_set():
                     break
                 failures, before = 0 if batches.commit is not before else failures + 1, batches.commit
@@ -229,9 +241,8 @@ class Job:
         sink = self._settings.sink if store == self._trunk else None
         return MicroBatches(self._spark, store, begin or empty(self._cluster_id), self._read, sink)
 
-    def _before(self, branch: StateStore, offset: int) -> MicroBatches:
+    def _before(self, branch: StateStore, offset: int, commit: Commit | None) -> MicroBatches:
         """The latest state at or before an offset that can be had: a commit, a snapshot of ours, or none at all."""
-        commit = self._trunk.newest_commit(offset)
         if commit is not None and commit.end == offset and not commit.is_open:
             return self._batches(branch, commit)
         self._check_boundary(offset)

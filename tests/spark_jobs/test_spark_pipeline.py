@@ -20,6 +20,7 @@ from broker.metadata.image import EMPTY_IMAGE, Provenance
 from broker.metadata.loader import MetadataLoader
 from broker.metadata.snapshot_codec import image_batches, read_snapshot
 from protocol.records.builder import build_value_batch
+from protocol.records.quorum_control import read_control_state
 from spark_jobs.metadata_snapshots import micro_batch
 from spark_jobs.metadata_snapshots.commits import Commit
 from spark_jobs.metadata_snapshots.failures import Failure, failure_of
@@ -75,7 +76,7 @@ def by_a_node(log: Log, number: int) -> bytes:
     """The snapshot that a node writes after a batch."""
     image = log.images[number]
     assert image is not None
-    return b"".join(image_batches(image, None))
+    return b"".join(image_batches(image, log.controls[number]))
 
 
 def by_a_late_node(log: Log, loaded: int, number: int) -> bytes:
@@ -87,7 +88,10 @@ def by_a_late_node(log: Log, loaded: int, number: int) -> bytes:
     loader = MetadataLoader(supported=None)
     loader.install(delta.apply(Provenance(end, snapshot.epoch, snapshot.last_timestamp_ms)))
     loader.load(log.batches[loaded + 1 : number + 1])
-    return b"".join(image_batches(loader.image, None))
+    control = snapshot.control
+    for after in range(loaded + 1, number + 1):
+        control = control if log.batches[after].records else read_control_state(log.data[after], 0, control)
+    return b"".join(image_batches(loader.image, control))
 
 
 def digest(content: bytes) -> str:
@@ -119,6 +123,10 @@ def test_any_division_gives_the_bytes_of_a_node(
     assert latest is not None
     assert latest.sha256 == expected, "an older snapshot is not the latest"
     assert not list(Path(out, "_state", "at").rglob("*.arrow")), "what --at folded is of no use to anybody else"
+    Path(out, latest.name).unlink()
+    next(Path(out, "_state", "sections").rglob("*.arrow")).unlink()
+    with opened(spark, settings) as job:
+        assert job.at(latest.end_offset).sha256 == expected, "although a tail let go of the files of its commit"
 
 
 def test_it_may_fail_at_every_stage_and_goes_on(spark: SparkSession, log: Log, settings: JobSettings) -> None:

@@ -15,7 +15,7 @@ from spark_jobs.metadata.fold_context import context_of
 from spark_jobs.metadata.log_rows import ALL_SECTIONS, LOG_ROWS, REGISTRY, rows_of
 from spark_jobs.metadata.registry import RegistryChange
 from spark_jobs.metadata.snapshot_file import EncodeContext
-from spark_jobs.metadata.summary import summarize
+from spark_jobs.metadata.summary import control_after, control_to_bytes, summarize
 from spark_jobs.metadata_snapshots.changes import Span
 from spark_jobs.metadata_snapshots.commits import Commit, InvalidCommit, Since, commit_end, empty
 from spark_jobs.metadata_snapshots.encoding import ENCODED, Encoding
@@ -73,13 +73,14 @@ def fold(store: StateStore, rows: pa.Table, sink: Told | None = None) -> tuple[E
     files = {each.section: each.file for each in folded if each.file is not None}
     version = next(each.metadata_version for each in folded if each.metadata_version is not None)
     encode = EncodeContext(MetadataVersion(version), summary.epoch, summary.timestamp_ms)
-    return Encoding(store, files, context.end, encode, b""), folded
+    control = control_to_bytes(control_after(None, summary.control))
+    return Encoding(store, files, context.end, encode, control), folded
 
 
 def by_a_node(log: Log) -> bytes:
     image = log.images[-1]
     assert image is not None
-    return b"".join(image_batches(image, None))
+    return b"".join(image_batches(image, log.controls[-1]))
 
 
 def test_sections_through_files_are_the_snapshot_of_a_node(log: Log, store: StateStore) -> None:
