@@ -3,19 +3,18 @@
 Pure apart from the store. How rows come to the executor that has their section is Spark's affair, see `micro_batch.py`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.metadata.log_rows import LOG_ROWS, REGISTRY, split_by_section
+from spark_jobs.metadata.log_rows import REGISTRY
 from spark_jobs.metadata.sections import FoldContext, fold_registry, fold_section
 from spark_jobs.metadata_snapshots.changes import ChangeSink, Span
 from spark_jobs.metadata_snapshots.state_store import StateStore
-
-TARGET: Final = "target"
-"""The column with the section that a row is folded in; a row that concerns several comes to each."""
+from spark_jobs.metadata_source.packed import unpacked
 
 FOLDED: Final = pa.schema(
     [
@@ -53,14 +52,17 @@ class Fold:
         """Fold one section and write its file. Raises what the fold raises, and the store."""
         return self._registry(rows) if section == REGISTRY else self._section(section, rows)
 
-    def group(self, rows: pa.Table) -> pa.Table:
-        """The same for rows with a TARGET, all of one section."""
-        return _table([self.one(rows.column(TARGET)[0].as_py(), rows.select(LOG_ROWS.names))])
+    def group(self, packs: pa.Table) -> pa.Table:
+        """The same for PACKS that are all of one section."""
+        return _table([self.one(packs.column("section")[0].as_py(), unpacked(packs.column("content").to_pylist()))])
 
-    def several(self, batches: Iterator[pa.RecordBatch], sections: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
-        """The same for all rows of a small step at once, dealt out to `sections` here."""
-        rows = pa.Table.from_batches([_as_log_rows(batch) for batch in batches], LOG_ROWS)
-        yield from _table([self.one(section, mine) for section, mine in split_by_section(rows, sections)]).to_batches()
+    def several(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same for all PACKS of a small step at once."""
+        contents: dict[int, list[bytes]] = defaultdict(list)
+        for batch in batches:
+            for pack in batch.to_pylist():
+                contents[pack["section"]].append(pack["content"])
+        yield from _table([self.one(each, unpacked(contents[each])) for each in sorted(contents)]).to_batches()
 
     def _section(self, section: int, rows: pa.Table) -> Folded:
         file = self.files.get(section)
@@ -78,11 +80,6 @@ class Fold:
             self.sink.registry(self.span, result.changes)
         after = self.store.write_registry(self.span.end, result.state)
         return Folded(REGISTRY, after, result.records, result.changed_records, int(result.registry.version))
-
-
-def _as_log_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same with the schema's own words on what may be null, which Spark forgets."""
-    return pa.RecordBatch.from_arrays(batch.select(LOG_ROWS.names).columns, schema=LOG_ROWS)
 
 
 def _table(folded: list[Folded]) -> pa.Table:

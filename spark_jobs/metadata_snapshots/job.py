@@ -25,7 +25,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from broker.client import Client, ClientConfig
 from broker.metadata.metadata_version import MetadataVersion
 from broker.metadata.snapshot_manifest import SnapshotManifest
-from spark_jobs.metadata.log_rows import LOG_ROWS
 from spark_jobs.metadata.snapshot_file import EncodeContext
 from spark_jobs.metadata_snapshots.changes import ChangeSink
 from spark_jobs.metadata_snapshots.commits import Commit, Since, empty
@@ -35,8 +34,8 @@ from spark_jobs.metadata_snapshots.micro_batch import MicroBatches
 from spark_jobs.metadata_snapshots.report import Report
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import BRANCHES, STATE, StateStore
-from spark_jobs.metadata_source.datasource import NAME, OttlaMetadata
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, MetadataLog, SourceRefused
+from spark_jobs.metadata_source.packed import NAME, PACKS, PackedMetadata, packs
 from spark_jobs.metadata_source.reading import snapshot_rows
 from spark_jobs.metadata_source.settings import CLIENT_PREFIX, ENDING_OFFSET, MAX_ROWS, STARTING_OFFSET
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError
@@ -105,7 +104,7 @@ class Job:
         self._turn = threading.Lock()
         self._stop = threading.Event()
         self.is_tailing = False
-        spark.dataSource.register(OttlaMetadata)
+        spark.dataSource.register(PackedMetadata)
         self._trunk.remove_left_branches(time.time_ns() // 1_000_000)
 
     def stop(self) -> None:
@@ -239,7 +238,7 @@ class Job:
                 f" {self._cluster_id}."
             )
         sink = self._settings.sink if store == self._trunk else None
-        return MicroBatches(self._spark, store, begin or empty(self._cluster_id), self._read, sink)
+        return MicroBatches(store, begin or empty(self._cluster_id), self._read, sink)
 
     def _before(self, branch: StateStore, offset: int, commit: Commit | None) -> MicroBatches:
         """The latest state at or before an offset that can be had: a commit, a snapshot of ours, or none at all."""
@@ -252,7 +251,7 @@ class Job:
         batches = self._batches(branch, None)
         manifest = self._snapshots.newest_at_most(offset)
         if start > 0 and manifest is not None and manifest.cluster_id == self._cluster_id:
-            batches.take(self._rows_of(manifest))
+            batches.take(self._packs_of(manifest))
         return batches
 
     def _check_boundary(self, offset: int) -> None:
@@ -307,9 +306,9 @@ class Job:
         wanted = {STARTING_OFFSET: json.dumps(position.to_json()), ENDING_OFFSET: str(end)}
         return self._spark.read.format(NAME).options(**self._settings.options() | wanted).load()
 
-    def _rows_of(self, manifest: SnapshotManifest) -> DataFrame:
-        read = partial(_snapshot_rows, self._snapshots, manifest)
-        return self._spark.range(1, numPartitions=1).mapInArrow(read, from_arrow_schema(LOG_ROWS))
+    def _packs_of(self, manifest: SnapshotManifest) -> DataFrame:
+        read = partial(_snapshot_packs, self._snapshots, manifest)
+        return self._spark.range(1, numPartitions=1).mapInArrow(read, from_arrow_schema(PACKS))
 
     @contextlib.contextmanager
     def _checkpoint(self, *, beside: bool = False) -> Iterator[str]:
@@ -358,7 +357,7 @@ class Job:
         return time.monotonic() - ago_s
 
 
-def _snapshot_rows(
+def _snapshot_packs(
     snapshots: SnapshotStore, manifest: SnapshotManifest, _batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    return snapshot_rows(snapshots.pieces(manifest), manifest.end_offset)
+    return packs(snapshot_rows(snapshots.pieces(manifest), manifest.end_offset))

@@ -1,4 +1,4 @@
-"""What `foreachBatch` does with the rows of a micro-batch: look at them, fold them in executors, commit.
+"""What `foreachBatch` does with the packs of a micro-batch: look at their heads, fold them in executors, commit.
 
 The driver sees a summary of the rows and a line for each section, never rows or state. Everything goes by offsets, so a
 micro-batch may come again, whole or in part, or leave a gap: what was folded before is passed over, what is missing is
@@ -10,31 +10,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from protocol.messages.metadata_records import ClearElrRecord, RemoveTopicRecord, TopicRecord
 from spark_jobs.metadata.fold_context import context_of
-from spark_jobs.metadata.log_rows import ALL_SECTIONS, FROM_LOG, LOG_ROWS, NO_SECTION, REGISTRY, TOPIC_SECTIONS
 from spark_jobs.metadata.summary import (
     Summary,
     control_after,
     control_from_bytes,
     control_to_bytes,
     merge,
-    summarize,
 )
 from spark_jobs.metadata_snapshots.changes import ChangeSink, Span
 from spark_jobs.metadata_snapshots.commits import Commit, Since
-from spark_jobs.metadata_snapshots.folding import FOLDED, TARGET, Fold, Folded
+from spark_jobs.metadata_snapshots.folding import FOLDED, Fold, Folded
 from spark_jobs.metadata_snapshots.state_store import KEPT_COMMITS, StateStore
+from spark_jobs.metadata_source.packed import HEAD, NOTHING
 
 SMALL_ROWS: Final = 20_000
 """As many rows are folded by one executor in one go: dealing them out would take longer."""
-
-_SUMMARIES: Final = pa.schema([pa.field("first", pa.int64(), nullable=False), pa.field("summary", pa.binary())])
 
 
 class GapInLog(Exception):
@@ -42,18 +38,15 @@ class GapInLog(Exception):
 
 
 ReadAgain = Callable[[int, int], DataFrame]
-"""The rows of the log from an offset to before another one."""
+"""The PACKS of the log from an offset to before another one."""
 
 
 class MicroBatches:
     """Takes in micro-batches, one at a time; `commit` is the state as of the last one."""
 
-    def __init__(
-        self, spark: SparkSession, store: StateStore, begin: Commit, read_again: ReadAgain, sink: ChangeSink | None
-    ) -> None:
+    def __init__(self, store: StateStore, begin: Commit, read_again: ReadAgain, sink: ChangeSink | None) -> None:
         """`begin` may be a commit of another store, which is left alone."""
         self.commit = begin
-        self._spark = spark
         self._store = store
         self._read_again = read_again
         self._sink = sink
@@ -61,9 +54,9 @@ class MicroBatches:
         if sink is not None:
             sink.begin(begin.end)
 
-    def take(self, rows: DataFrame) -> Summary:
-        """Fold and commit. Raises what the fold raises, as Spark tells it, and the store."""
-        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    def take(self, packs: DataFrame) -> Summary:
+        """Fold PACKS and commit. Raises what the fold raises, as Spark tells it, and the store."""
+        kept = packs.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             first, summary = _summary(kept)
             before = self.commit.end
@@ -79,14 +72,14 @@ class MicroBatches:
             kept.unpersist()
         return summary
 
-    def _step(self, rows: DataFrame, summary: Summary) -> None:
+    def _step(self, packs: DataFrame, summary: Summary) -> None:
         before = self.commit
         context, transactions = context_of(summary, start=before.end, with_changes=self._sink is not None)
         if context.end <= before.end:
             return  # all of it belongs to a transaction that is still open
         span = Span(before.end, context.end, summary.epoch)
         fold = Fold(self._store, dict(before.files), context, span, self._sink)
-        folded = self._folded(rows, summary, fold)
+        folded = self._folded(packs, summary, fold)
         if self._sink is not None:
             self._sink.finish(span)
         control = control_after(control_from_bytes(before.control), summary.control, start=before.end)
@@ -120,24 +113,21 @@ class MicroBatches:
             old = [self._own.popleft() for _ in range(len(self._own) - KEPT_COMMITS)]
             self._store.remove_commits(old, self._own)
 
-    def _folded(self, rows: DataFrame, summary: Summary, fold: Fold) -> list[Folded]:
-        sections = ALL_SECTIONS if fold.context.replaces else summary.sections
-        if not sections:
+    def _folded(self, packs: DataFrame, summary: Summary, fold: Fold) -> list[Folded]:
+        if not summary.sections:
             return []
 
-        def one(rows: pa.Table) -> pa.Table:
-            return fold.group(rows)
+        def one(packs: pa.Table) -> pa.Table:
+            return fold.group(packs)
 
         def several(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return fold.several(batches, sections)
+            return fold.several(batches)
 
+        mine = packs.where(F.col("section") != HEAD)
         if summary.records <= SMALL_ROWS and not fold.context.replaces:
-            done = rows.coalesce(1).mapInArrow(several, from_arrow_schema(FOLDED))
+            done = mine.coalesce(1).mapInArrow(several, from_arrow_schema(FOLDED))
         else:
-            targeted = _targeted(rows)
-            if fold.context.replaces:
-                targeted = targeted.unionByName(_void_rows(self._spark, sections))
-            done = targeted.groupBy(TARGET).applyInArrow(one, from_arrow_schema(FOLDED))
+            done = mine.groupBy("section").applyInArrow(one, from_arrow_schema(FOLDED))
         return [Folded(**row.asDict()) for row in done.collect()]
 
 
@@ -150,41 +140,8 @@ def _files_after(before: Mapping[int, str], folded: Iterable[Folded]) -> dict[in
     return files
 
 
-def _summary(rows: DataFrame) -> tuple[int, Summary]:
+def _summary(packs: DataFrame) -> tuple[int, Summary]:
     """The first offset that came from the log (of none: the end), and the summary."""
-    parts = rows.mapInArrow(_summaries, from_arrow_schema(_SUMMARIES)).collect()
-    summary = merge(Summary.from_json(bytes(part["summary"])) for part in parts)
-    return min((part["first"] for part in parts if part["first"] >= 0), default=summary.end), summary
-
-
-def _summaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if len(batch):
-            origins, offsets = batch.column("origin").to_numpy(), batch.column("offset").to_numpy()
-            own = offsets[origins == FROM_LOG]
-            row = {"first": int(own.min()) if len(own) else -1, "summary": summarize(batch).to_json()}
-            yield pa.RecordBatch.from_pylist([row], _SUMMARIES)
-
-
-def _targeted(rows: DataFrame) -> DataFrame:
-    """Data rows, each with the section it is folded in; those that concern several come as often."""
-    key, section = F.col("key"), F.col("section")
-    everywhere = F.sequence(F.lit(0), F.lit(TOPIC_SECTIONS - 1))
-    twice = F.array(section.cast("int"), F.lit(REGISTRY))
-    once = F.array(F.when(section == NO_SECTION, F.lit(REGISTRY)).otherwise(section.cast("int")))
-    targets = (
-        F.when(key == ClearElrRecord.API_KEY, F.concat(everywhere, F.array(F.lit(REGISTRY))))
-        .when(key.isin(TopicRecord.API_KEY, RemoveTopicRecord.API_KEY), twice)
-        .otherwise(once)
-    )
-    return rows.where(~F.col("is_control")).select(*LOG_ROWS.names, F.explode(targets).alias(TARGET))
-
-
-def _void_rows(spark: SparkSession, sections: tuple[int, ...]) -> DataFrame:
-    """A row for each section that is below any offset, so that sections come up of which nothing is left."""
-    void = "cast(-1 as bigint) offset, -1 epoch, cast(-1 as bigint) timestamp_ms, cast(-1 as bigint) batch_end"
-    rest = "cast(0 as smallint) key, cast(0 as smallint) version, cast(-1 as smallint) section"
-    return spark.range(len(sections)).selectExpr(
-        *void.split(", "), "false is_control", *rest.split(", "), "X'' frame", "cast(0 as tinyint) origin",
-        f"element_at(array({', '.join(map(str, sections))}), cast(id + 1 as int)) {TARGET}",
-    )  # fmt: skip
+    heads = packs.where(F.col("section") == HEAD).select("first", "content").collect()
+    summary = merge(Summary.from_json(bytes(head["content"])) for head in heads)
+    return min((head["first"] for head in heads if head["first"] != NOTHING), default=summary.end), summary

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from broker.metadata.metadata_version import MetadataVersion
@@ -19,9 +20,10 @@ from spark_jobs.metadata.summary import control_after, control_to_bytes, summari
 from spark_jobs.metadata_snapshots.changes import Span
 from spark_jobs.metadata_snapshots.commits import Commit, InvalidCommit, Since, commit_end, empty
 from spark_jobs.metadata_snapshots.encoding import ENCODED, Encoding
-from spark_jobs.metadata_snapshots.folding import FOLDED, TARGET, Fold, Folded
+from spark_jobs.metadata_snapshots.folding import FOLDED, Fold, Folded
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore, WrongSnapshot
 from spark_jobs.metadata_snapshots.state_store import LEFT_MS, StateStore
+from spark_jobs.metadata_source.packed import packs
 from spark_jobs.metadata_source.position import NO_EPOCH, Position
 from storage.tiered.errors import ObjectNotFound
 from storage.tiered.store_uri import StoreUri
@@ -97,9 +99,9 @@ def test_a_group_and_a_small_step_report_the_same(log: Log, store: StateStore) -
     rows = log.rows(0, len(log.data))
     context, _ = context_of(summarize(rows), start=0, with_changes=False)
     step = Fold(store, {}, context, Span(0, context.end, 1))
-    targeted = rows.append_column(TARGET, pa.array([REGISTRY] * len(rows), pa.int32()))
-    grouped = step.group(targeted)
-    (at_once,) = step.several(iter(rows.to_batches()), (REGISTRY,))
+    mine = [batch.filter(pc.field("section") == REGISTRY) for batch in packs(rows.to_batches())]
+    grouped = step.group(pa.Table.from_batches(mine))
+    (at_once,) = step.several(iter(mine))
     assert grouped.to_pylist() == at_once.to_pylist()
     assert grouped.schema == FOLDED
     assert grouped.to_pylist()[0]["metadata_version"] > 0
