@@ -125,7 +125,8 @@ def test_data_outlive_nodes_that_are_killed_paused_cut_off_and_stopped(compose: 
     compose.docker("network", "connect", "--alias", "node-3", "ottla_cluster", "ottla-node-3-1")
     _bring_back(compose)
     _check_whole(4 * STEP)
-    described = json.loads(compose.docker("compose", "exec", "-T", "node-1", "ottla", "remote", "describe", "--json"))
+    where = ("--bootstrap-server", "node-1:19092", "--json")
+    described = json.loads(compose.docker("compose", "exec", "-T", "node-1", "ottla", "remote", "describe", *where))
     assert described, "nothing of the topic is in S3"
     compose.docker("compose", "stop")
     codes = {name: _status(compose, name)["State"]["ExitCode"] for name in NODES}
