@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import metadata_pipeline, metadata_scale, replication, sides, tiered, wire
+from tests.benchmarks import metadata_pipeline, metadata_scale, metadata_spark, replication, sides, tiered, wire
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
 from tests.support.apache_kafka import REPOSITORY
@@ -108,7 +108,9 @@ def run(runs: int, only: str) -> list[Row]:
             rows.append(
                 row("anonymous memory after load", memory_busy["ottla"], memory_busy.get("kafka"), "MB", "lower")
             )
-    return rows + metadata_rows(only) + replication_rows(only) + tiered_rows(only) + pipeline_rows(only)
+    return (
+        rows + metadata_rows(only) + replication_rows(only) + tiered_rows(only) + pipeline_rows(only) + spark_rows(only)
+    )
 
 
 def metadata_rows(only: str) -> list[Row]:
@@ -141,13 +143,19 @@ def pipeline_rows(only: str) -> list[Row]:
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_pipeline.rows(only)]
 
 
+def spark_rows(only: str) -> list[Row]:
+    """The metadata job on Spark beside one process that does the same, once: minutes, and gigabytes."""
+    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_spark.rows(only)]
+
+
 def write_report(rows: Sequence[Row]) -> str:
-    """Write both files; returns the table."""
+    """Write both files; returns the table, and what is to be said under it."""
     REPORT.mkdir(parents=True, exist_ok=True)
     (REPORT / "report.json").write_text(json.dumps([asdict(each) for each in rows], indent=2) + "\n")
     lines = ["| | Ottla | Apache Kafka | unit | ratio | better |", "|---|---:|---:|---|---:|---|"]
     lines += [f"| {r.name} | {r.ottla} | {r.kafka} | {r.unit} | {r.ratio} | {r.better} |" for r in rows]
-    table = "\n".join(lines) + "\n"
+    said = metadata_spark.sentence((r.name, r.ottla, r.kafka, r.unit, r.better) for r in rows)
+    table = "\n".join(lines) + "\n" + (f"\n{said}\n" if said else "")
     (REPORT / "report.md").write_text(table)
     return table
 

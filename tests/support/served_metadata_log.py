@@ -43,6 +43,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, parse_header
 from tests.support.fake_broker import NODE_ID, FakeBroker
 
@@ -57,7 +58,7 @@ class ServedMetadataLog:
     """
 
     def __init__(
-        self, batches: Sequence[bytes], *, cluster_id: str = "fake", visible: int | None = None, most: int = 1000
+        self, batches: Sequence[Buffer], *, cluster_id: str = "fake", visible: int | None = None, most: int = 1000
     ) -> None:
         self.batches = list(batches)
         self.headers: list[BatchHeader] = [parse_header(batch) for batch in self.batches]
@@ -151,7 +152,7 @@ class ServedMetadataLog:
     def _records(self, offset: int, max_bytes: int) -> bytes:
         """At least one batch; the last may be cut, as Kafka cuts it."""
         first = bisect_right(self._ends, offset)
-        taken: list[bytes] = []
+        taken: list[Buffer] = []
         size = 0
         for batch in self.batches[first : min(self.visible, first + self.most)]:
             taken.append(batch)

@@ -1,0 +1,113 @@
+"""The metadata log folded by one Python process, without Spark: what the job on Spark is measured beside.
+
+It reads by the same protocol, with the same code, and leaves the same behind: a snapshot that was read back, and the
+tables if they are asked for. Its state is in its memory. As a process of its own, it prints a line of JSON for each
+snapshot, and then waits for a line on stdin to go on; or it tails, and prints how far it is.
+"""
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from broker.client import Client, ClientConfig
+from broker.metadata.snapshot_manifest import SnapshotManifest
+from spark_jobs.metadata.log_rows import rows_of
+from spark_jobs.metadata.single_process import SingleProcess
+from spark_jobs.metadata_snapshots.changes import Span
+from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
+from spark_jobs.metadata_source.metadata_log import MetadataLog
+from spark_jobs.metadata_tables.sink import TablesSink
+from spark_jobs.metadata_tables.table_store import TableStore
+from storage.tiered.store_uri import StoreUri
+
+STEP_ROWS: Final = 1_000_000
+WAIT_MS: Final = 500
+_ALL_IN_ONE: Final = 0
+
+
+class Folding:
+    """The state of a log and its tables, if there are any."""
+
+    def __init__(self, log: MetadataLog, tables: Path | None) -> None:
+        self.end = 0
+        self._log = log
+        self._fold = SingleProcess(with_changes=tables is not None)
+        self._sink = None if tables is None else TablesSink(TableStore(StoreUri(directory=str(tables))))
+        if self._sink is not None:
+            self._sink.begin(0)
+
+    def fold_up_to(self, end: int) -> None:
+        """In steps of some size, for each of them goes over the state."""
+        while self.end < end:
+            batches: list[pa.RecordBatch] = []
+            offset = self.end
+            while offset < end and sum(map(len, batches)) < STEP_ROWS:
+                batches.append(self._rows(offset, end))
+                offset = batches[-1].column("batch_end")[-1].as_py()
+            self._take(batches)
+
+    def wait(self) -> bool:
+        """Fold what is new, if something comes in time."""
+        found = self._log.fetch(self.end, max_wait_ms=WAIT_MS)
+        if found.data:
+            self._take([rows_of(found.data, start=self.end, end=found.high_watermark)])
+        return bool(found.data)
+
+    def snapshot(self, out: Path) -> SnapshotManifest:
+        """Written, read back and put, as the job does it."""
+        store = SnapshotStore(StoreUri(directory=str(out)))
+        return store.write(self._log.cluster_id, self.end, self._fold.epoch, self._fold.snapshot())
+
+    def _rows(self, offset: int, end: int) -> pa.RecordBatch:
+        return rows_of(self._log.fetch(offset).data, start=offset, end=end)
+
+    def _take(self, batches: list[pa.RecordBatch]) -> None:
+        fold, start = self._fold, self.end
+        fold.take(pa.Table.from_batches(batches))
+        self.end = fold.end
+        if self._sink is not None:
+            span = Span(start, fold.end, fold.epoch)
+            self._sink.section(span, _ALL_IN_ONE, fold.changes)
+            self._sink.registry(span, fold.registry_changes)
+            self._sink.finish(span)
+
+
+def snapshots(folding: Folding, log: MetadataLog, out: Path) -> None:
+    """One at the end of the log, and another one for each line on stdin."""
+    while True:
+        folding.fold_up_to(log.bounds().end)
+        manifest = folding.snapshot(out)
+        print(json.dumps({"sha256": manifest.sha256, "size": manifest.size}), flush=True)
+        if not sys.stdin.readline():
+            return
+
+
+def tail(folding: Folding) -> None:
+    """Until it is killed: a line with the end for each step."""
+    while True:
+        if folding.wait():
+            print(folding.end, flush=True)
+
+
+def main() -> None:
+    """Without --out it tails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bootstrap")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--tables", type=Path)
+    options = parser.parse_args()
+    with closing(MetadataLog(Client(ClientConfig.parse(options.bootstrap)))) as log:
+        folding = Folding(log, options.tables)
+        if options.out is None:
+            tail(folding)
+        else:
+            snapshots(folding, log, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""A process that is watched while it runs: how long it takes, and how much memory it and its children hold at most.
+
+Resident memory is added up over the processes. What several of them share, as workers that were forked from one
+another do, is thus counted several times: the sum is an upper bound.
+"""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple
+
+import psutil
+
+SAMPLE_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Peak:
+    """When the most memory was resident: in all, and by process, in bytes."""
+
+    total: int
+    by_process: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{name} {size >> 20}" for name, size in self.by_process)
+        return f"{self.total >> 20} MB ({each})"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """`cpu_s` is processor time of all the processes, as of the last time that each was seen."""
+
+    seconds: float
+    cpu_s: float
+    peak: Peak
+
+    @property
+    def peak_mb(self) -> float:
+        return self.peak.total / (1 << 20)
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.1f} s, {self.cpu_s:.1f} s of processors, {self.peak}"
+
+
+class Watched:
+    """A running command; a context manager that kills what is left of it."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._began = time.monotonic()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed where this is left
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output, text=True, env=environment
+        )
+        self._cpu: dict[int, float] = {}
+        self._cpu_before = 0.0
+        self._peak = Peak(0, ())
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def __enter__(self) -> "Watched":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        self._output.close()
+
+    def say(self, line: str) -> None:
+        """A line on its stdin."""
+        assert self.process.stdin is not None
+        print(line, file=self.process.stdin, flush=True)
+
+    def hear(self) -> str:
+        """The next line of its stdout. Raises AssertionError with what it said on stderr if there is none."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.complaints
+        return line
+
+    def finish(self) -> str:
+        """What is left on its stdout, once it ended well."""
+        told, _ = self.process.communicate()
+        assert self.process.returncode == 0, self.complaints
+        return told
+
+    def spent(self) -> Spent:
+        """Since the start, or since the last time this was asked."""
+        now, cpu = time.monotonic(), sum(self._cpu.values())
+        spent = Spent(now - self._began, cpu - self._cpu_before, self._peak)
+        self._began, self._cpu_before, self._peak = now, cpu, Peak(0, ())
+        return spent
+
+    @property
+    def complaints(self) -> str:
+        """What it said on stderr."""
+        os.fsync(self._output.fileno())
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace")[-4000:]
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(SAMPLE_S):
+            found = list(_family(self.process.pid))
+            self._cpu.update({each.pid: each.cpu_s for each in found})
+            total = sum(each.resident for each in found)
+            if total > self._peak.total:
+                self._peak = Peak(total, tuple((each.name, each.resident) for each in found))
+
+
+class _Seen(NamedTuple):
+    pid: int
+    name: str
+    resident: int
+    cpu_s: float
+
+
+def _family(pid: int) -> Iterator[_Seen]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if not _is_about_to_become_another(process):
+                    times = process.cpu_times()
+                    yield _Seen(process.pid, process.name(), process.memory_info().rss, times.user + times.system)
+
+
+def _is_about_to_become_another(process: psutil.Process) -> bool:
+    """A child of Java that still is Java itself: between fork and exec it has its parent's memory, not its own."""
+    parent = process.parent()
+    return parent is not None and process.exe() == parent.exe() and Path(process.exe()).name == "java"
