@@ -1,0 +1,64 @@
+"""Spark's own Kafka connector reads the metadata topic, for people who only want the rows.
+
+It comes for few versions of Spark, of which the newest is older than the one that the pipeline needs; so it runs on a
+PySpark of its own, which is some 400 MB to download: only where OTTLA_SPARK_CONNECTOR=1 asks for it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.records import decode_record
+from protocol.messages.metadata_records import TopicRecord
+from tests.support.apache_kafka import REPOSITORY
+from tests.support.ottla_node import OttlaNode
+from tests.support.replicated_load import create_topic
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+HERE = Path(__file__).parent / "spark_connector"
+BUILD = REPOSITORY / "build" / "spark_connector"
+PYSPARK = "pyspark==4.0.0"
+TOPICS = 5
+
+
+@pytest.fixture(scope="module")
+def connector() -> Path:
+    """Where the jars are; PySpark is beside them."""
+    if os.environ.get("OTTLA_SPARK_CONNECTOR") != "1":
+        pytest.skip("it downloads a second PySpark: OTTLA_SPARK_CONNECTOR=1 asks for it")
+    jars, python = BUILD / "jars", BUILD / "python"
+    mvn = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+    wanted = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
+    if not jars.exists():
+        subprocess.run([*mvn, f"-DincludeArtifactIds={wanted}", f"-DoutputDirectory={jars}"], check=True)
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(python), PYSPARK], check=True)
+    return jars
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[OttlaNode]:
+    (tmp_path / "node").mkdir()
+    with OttlaNode(tmp_path / "node", {}) as running:
+        yield running
+
+
+def test_it_reads_every_record_once_and_as_a_stream(connector: Path, node: OttlaNode, tmp_path: Path) -> None:
+    for number in range(TOPICS):
+        create_topic(node.bootstrap, f"topic-{number}", 2, 1)
+    command = [sys.executable, str(HERE / "read_topic.py"), node.bootstrap, str(connector), str(tmp_path)]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(BUILD / "python")}, check=True, timeout=600)
+    found = json.loads((tmp_path / "found.json").read_text())
+    offsets = [offset for offset, _ in found["once"]]
+    assert offsets == sorted(set(offsets))
+    assert found["stream"] == offsets[: len(found["stream"])], "the stream came first, and the log goes on"
+    assert len(found["stream"]) > TOPICS
+    records = [decode_record(bytes.fromhex(value)) for _, value in found["once"]]
+    topics = {record.name for record in records if isinstance(record, TopicRecord)}
+    assert topics >= {f"topic-{number}" for number in range(TOPICS)}
