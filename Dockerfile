@@ -50,10 +50,13 @@ RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb')
 FROM node AS spark
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* \
+    && mkdir /var/lib/pipeline \
+    && chown appuser:appuser /var/lib/pipeline
 COPY --from=build-spark /opt/ottla /opt/ottla
 USER appuser
 WORKDIR /home/appuser
+VOLUME ["/var/lib/pipeline"]
 ENTRYPOINT ["python", "-m", "spark_jobs.metadata_snapshots"]
 
 # What is built when nothing is said.

@@ -83,6 +83,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     if (reason := containers.unavailable_reason()) is not None:
         pytest.skip(reason)
     with Engine(tmp_path_factory.mktemp("engine")) as running:
+        running.variables["SNAPSHOT_INTERVAL_S"] = "5"
         yield running
 
 
@@ -133,6 +134,26 @@ def test_data_outlive_nodes_that_are_killed_paused_cut_off_and_stopped(compose: 
     assert codes == dict.fromkeys(NODES, 0), "each ends by itself within its grace period"
     _bring_back(compose)
     _check_whole(4 * STEP)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) -> None:
+    compose.docker("compose", "--profile", "spark", "up", "--detach", "--build", "metadata-pipeline")
+    until(lambda: "latest.json" in _objects(compose, "metadata"), timeout_s=180)
+    until(lambda: any(name.startswith("changes/") for name in _objects(compose, "tables")), timeout_s=60)
+    compose.docker("compose", "--profile", "spark", "stop", "metadata-pipeline")
+    assert _status(compose, "metadata-pipeline")["State"]["ExitCode"] == 0
+
+
+def _objects(engine: Engine, prefix: str) -> list[str]:
+    """The names below a prefix of the bucket, as a node sees them."""
+    uri = f"s3://ottla/{prefix}?endpoint=http://s3:7070&region=us-east-1&path-style=true"
+    code = (
+        f"from storage.tiered.store_uri import open_store; place = open_store({uri!r});"
+        " print(*(place.name(each.key) for each in place.store.list(place.prefix)), sep='\\n')"
+    )
+    return engine.docker("compose", "exec", "-T", "node-1", "python", "-c", code).splitlines()
 
 
 @pytest.mark.slow

@@ -112,6 +112,8 @@ class Engine:
         self._socket = directory / "docker.sock"
         self._daemon: subprocess.Popen[bytes] | None = None
         self._forwarding = ""
+        self.variables: dict[str, str] = {}
+        """Of the environment of all commands."""
 
     def __enter__(self) -> "Engine":
         self._forwarding = _FORWARDING.read_text()
@@ -162,6 +164,7 @@ class Engine:
             "DOCKER_HOST": f"unix://{self._socket}",
             "DOCKER_CONFIG": str(BUILD / "config"),
             "DOCKER_BUILDKIT": "0",
+            **self.variables,
         }
 
     def _wait(self) -> None:
