@@ -248,7 +248,10 @@ def _total_bytes(tier: Tier, chain: LiveChain) -> int:
 def _can_be_judged(tier: Tier, segment: RemoteSegment) -> bool:
     """Whether the history is known from the segment's beginning on, as far as it is part of the log.
 
-    Where leader epochs were lost with a checkpoint, they are known from the first segment on this disk on alone.
+    Where leader epochs were lost with a checkpoint, they are known from the first segment on this disk on alone. No
+    segment is part of a log that begins where it ends, whatever its history; but at 0 it may be a disk that was lost.
     """
     known_from = tier.lineage.start_offset
-    return known_from is not None and known_from <= max(segment.start_offset, tier.log_start_offset)
+    if known_from is None:
+        return 0 < tier.log_start_offset == tier.lineage.end_offset
+    return known_from <= max(segment.start_offset, tier.log_start_offset)

@@ -135,6 +135,8 @@ def _reason(
 
 def _outside_since_ms(tier: ScannedTier, log_start_offset: int, chosen: Collection[Uuid]) -> dict[Uuid, int]:
     known_from = tier.lineage.start_offset
+    if known_from is None and 0 < tier.log_start_offset == tier.lineage.end_offset:
+        known_from = tier.log_start_offset  # nothing is part of the log
     return {
         segment.id.id: tier.outside_since_ms.get(segment.id.id, tier.now_ms)
         for segment in tier.segments

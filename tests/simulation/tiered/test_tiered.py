@@ -1,6 +1,7 @@
 """Seeded histories of tiered partitions hold what they promise, and planted bugs are found."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,20 @@ def test_what_must_hold_does(seed: int, results: list[Result]) -> None:
     assert result.found is None, f"{result.found}\nreplay with: make sim PLANE=tiered SEED={seed}"
     assert result.events >= EVENTS
     results.append(result)
+
+
+def regression_seeds() -> list[tuple[int, int]]:
+    """With the number of events of each."""
+    lines = Path(__file__).with_name("regression_seeds.txt").read_text().splitlines()
+    first_words = [line.split()[0].partition(":") for line in lines if line and not line.startswith("#")]
+    return [(int(seed), int(events or EVENTS)) for seed, _, events in first_words]
+
+
+@pytest.mark.parametrize(("seed", "events"), regression_seeds())
+def test_seeds_that_once_found_something_hold(seed: int, events: int) -> None:
+    result = run_seed(seed, events)
+    assert result.found is None, f"{result.found}"
+    assert result.events >= events
 
 
 def test_the_histories_had_what_they_are_about(results: list[Result]) -> None:

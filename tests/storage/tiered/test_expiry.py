@@ -10,7 +10,7 @@ from protocol.primitives import Uuid
 from storage.tiered.expiry import Expiry, LocalPart, Reason, above_deletions
 from storage.tiered.lineage import Lineage, epochs_of
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
-from tests.support.scanned_expiry import ScannedTier, decided
+from tests.support.scanned_expiry import ScannedTier, decided, decided_by_scan
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
 NOW_MS = 1_700_000_000_000
@@ -195,6 +195,19 @@ class TestOutsideOfTheChain:
         """A replica that lost its disk leads: what remote storage has is all there is."""
         wiped = replace(tier(*THREE, entries=[(5, 0)], end=0), local=[], local_start_offset=0)
         assert decided(wiped).outside_since_ms == {}
+
+    def test_what_another_history_left_beyond_a_log_that_is_all_deleted_goes(self) -> None:
+        """An unclean leader was behind the start that its predecessor gave the log: nothing is left of what it has."""
+        across, beyond = segment(8, 95, 104, (1, 95)), segment(9, 105, 120, (1, 105))
+        deleted = replace(
+            tier(across, beyond, entries=[(2, 100)]), log_start_offset=100, local_start_offset=100, local=[]
+        )
+        assert self.after_grace(deleted) == [(8, Reason.UNREFERENCED), (9, Reason.UNREFERENCED)]
+        assert decided(deleted) == decided_by_scan(deleted)
+
+    def test_a_log_that_is_all_remote_judges_nothing_without_its_history(self) -> None:
+        remote = replace(tier(*THREE, entries=[], end=70), log_start_offset=20, local_start_offset=70, local=[])
+        assert decided(remote).outside_since_ms == {}
 
 
 def test_what_nobody_has_is_told() -> None:
