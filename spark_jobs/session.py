@@ -32,6 +32,10 @@ _SETTINGS: Final = {
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
 }
 _JVM_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+_LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1"
+"""Where the JVM only passes bytes on: its second compiler takes a third of the processor time of a run of a minute, and
+gives none of it back. A collector is not chosen here, for Java refuses to start with two of them.
+"""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _VERSION: Final = re.compile(r'version "(\d+)')
 
@@ -56,14 +60,15 @@ def _java() -> str | None:
     return shutil.which("java")
 
 
-def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+def open_session(name: str, settings: Mapping[str, str] | None = None, *, is_light: bool = False) -> SparkSession:
     """The session of this process, made if there is none. What the environment sets is kept.
 
-    Workers run the interpreter that runs this, unless the environment names another.
+    Workers run the interpreter that runs this, unless the environment names another. `is_light`: the work is in Python,
+    and the JVM, if it is started here and the environment says nothing else, is one that starts fast and stays small.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails in a callback is raised where it was waited for
-    _hush()
+    _prepare_jvm(is_light)
     builder = SparkSession.builder.appName(name)
     submitted = _submitted()
     for key, value in {**_SETTINGS, **(settings or {})}.items():
@@ -73,11 +78,14 @@ def open_session(name: str, settings: Mapping[str, str] | None = None) -> SparkS
     return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
-def _hush() -> None:
-    """For a JVM that is still to be started here: nothing on stderr but what a command says, unless told otherwise."""
+def _prepare_jvm(is_light: bool) -> None:
+    """For one that is still to be started here: nothing on stderr but what a command says, unless told otherwise."""
     options = os.environ.get(_JVM_OPTIONS, "")
+    if is_light and "-XX:" not in options:
+        options = f"{options} {_LIGHT_JVM}"
     if "log4j" not in options:
-        os.environ[_JVM_OPTIONS] = f"{options} -Dlog4j2.configurationFile={_LOG4J.as_uri()}".strip()
+        options = f"{options} -Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    os.environ[_JVM_OPTIONS] = options.strip()
 
 
 def _submitted() -> frozenset[str]:

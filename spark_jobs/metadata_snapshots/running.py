@@ -37,7 +37,7 @@ def run_job(settings: JobSettings, mode: Mode, *, as_json: bool = False) -> None
     """Raises CommandFailed."""
     with _plain_failures(), contextlib.closing(settings.open_log()) as log:
         log.bounds()  # whoever is not there is told of before the seconds that Spark takes to start
-        spark = open_session("ottla-metadata-snapshots", _SPARK)
+        spark = open_session("ottla-metadata-snapshots", _SPARK, is_light=True)
         try:
             with Report(as_json=as_json) as report:
                 job = Job(spark, settings, log, report)
