@@ -21,6 +21,7 @@ And when all is well again for a while:
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from protocol.primitives import Uuid
@@ -92,7 +93,8 @@ class Checker:
                 continue
             if segment is None:
                 self._state.violated(invariant, f"offset {offset} of epoch {epoch} {what}: {log}")
-            last = min(end - 1, lineage_of(log).agreed_end(segment))
+            # What was below the log's start when it was copied counts to the first epoch of what was not.
+            last = min(end - 1, lineage_of(log).agreed_end(replace(segment, start_offset=offset)))
             if not (self._state.weather.has(segment) or self._state.weather.has_lost(segment)):
                 self._state.violated(invariant, f"offset {offset} of epoch {epoch} {what}: {log}, {segment}")
             self._check_content(log, segment, offset, last)
