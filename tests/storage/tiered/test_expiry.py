@@ -197,7 +197,7 @@ class TestOutsideOfTheChain:
         assert decided(wiped).outside_since_ms == {}
 
     def test_what_another_history_left_beyond_a_log_that_is_all_deleted_goes(self) -> None:
-        """An unclean leader was behind the start that its predecessor gave the log: nothing is left of what it has."""
+        """Of an unclean leader, say: all that it has has expired, and nobody writes."""
         across, beyond = segment(8, 95, 104, (1, 95)), segment(9, 105, 120, (1, 105))
         deleted = replace(
             tier(across, beyond, entries=[(2, 100)]), log_start_offset=100, local_start_offset=100, local=[]
