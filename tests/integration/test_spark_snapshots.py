@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ot
 from tests.support import apache_kafka, snapshot_job
 from tests.support.apache_kafka import run_tool
 from tests.support.ottla_cluster import OttlaCluster
+from tests.support.partition_states import until
 from tests.support.snapshot_job import TailingJob
 from tests.support.spark_session import require_spark
 
@@ -103,10 +104,13 @@ def test_apache_kafka_reads_it(outcome: Outcome) -> None:
     for part in ('"name":"again"', '"name":"late"', '"value":"4000"', '"value":"3000"'):
         assert part in told, part
     assert '"value":"compact"' not in told, "a config of the topic that is gone"
-    shown = run_tool(
-        "org.apache.kafka.shell.MetadataShell", "--snapshot", str(outcome.ours), "ls", "/image/topics/byName/again"
+    asked = ("--snapshot", str(outcome.ours), "ls", "/image/topics/byName/again")
+    # The shell does not always wait until it has loaded what it is asked of.
+    until(
+        lambda: (
+            run_tool("org.apache.kafka.shell.MetadataShell", *asked).split() == ["0", "1", "2", "3", "4", "id", "name"]
+        )
     )
-    assert shown.split() == ["0", "1", "2", "3", "4", "id", "name"]
 
 
 def test_what_cannot_be_is_told_in_a_sentence(outcome: Outcome, tmp_path: Path) -> None:

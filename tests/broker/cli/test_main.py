@@ -80,6 +80,7 @@ def test_whatever_prints_data_prints_it_as_json_too() -> None:
     }
     run_nodes, change_something = {"start", "cluster"}, {"storage format", "features upgrade", "features downgrade"}
     change_something |= {"features disable", "metadata-quorum add-controller", "metadata-quorum remove-controller"}
+    change_something |= {"remote create-bucket"}
     assert without == run_nodes | change_something
 
 
