@@ -668,10 +668,15 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Removes everything at and above `offset`; says whether there was anything.
 
-        A batch that straddles `offset` goes whole, yet the log then ends at `offset`. Durable on return.
+        A batch that straddles `offset` goes whole, yet the log then ends at `offset`. Where nothing would be left but
+        deleted records, they go too. Durable on return.
         """
         if offset < 0:
             raise ValueError(f"cannot truncate to offset {offset}")
+        if self.has_only_deleted_below(offset):
+            had_more = offset < self.log_end_offset
+            self._start_anew(offset, now_ms, offset, self.epochs.entries)
+            return had_more
         if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
             return False
@@ -687,6 +692,15 @@ class Log:
             self._end_at(offset, min(self.log_start_offset, offset))
             self.producers = self._rebuilt_producers(offset)
         return True
+
+    def has_only_deleted_below(self, offset: int) -> bool:
+        """Whether a segment reaches below `offset`, with nothing but what lies below the log's start.
+
+        Whoever cuts the log there cannot know that those records are of the history that comes behind them. The log's
+        start hides them, but after a crash it may be an older one: they would be read again, and recovery would take
+        their epoch for that of later records of a lower one.
+        """
+        return self.segments.first.base_offset < offset <= self.log_start_offset
 
     @_fatal
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int, log_start_offset: int | None = None) -> None:

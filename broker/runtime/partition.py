@@ -522,7 +522,7 @@ class Partition:
         answer = self._host.unsettled()
         if not self._may_fetch(leader_epoch):
             answer.set_result(False)
-        elif offset < self.log.log_end_offset:
+        elif offset < self.log.log_end_offset or self.log.has_only_deleted_below(offset):
             self._begin_cut(leader_epoch, offset, self._host.truncate, answer)
         else:
             self._forget_void_epochs(offset, answer)

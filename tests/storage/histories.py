@@ -119,10 +119,12 @@ class History:
         self.flushed = max(self.flushed, self.log.flush())
 
     def truncate(self, batches: int) -> None:
-        """Drops the last few batches."""
+        """Drops the last few batches; all of them, where only deleted ones would be left on the disk."""
         if not self.held:
             return
         offset = parse_header(self.held[max(0, len(self.held) - batches)]).base_offset
+        if self.log.segments.first.base_offset < offset <= self.log.log_start_offset:
+            self.held = []
         self.log.truncate_to(offset, now_ms=self.clock_ms)
         self.checkpoint_log_start()
         self.held = [batch for batch in self.held if parse_header(batch).last_offset < offset]

@@ -559,6 +559,24 @@ def test_truncating_below_the_first_segment_starts_over_there(fs: MemoryFileSyst
     assert (log.log_start_offset, log.log_end_offset, bases(log)) == (40, 40, [40])
 
 
+@pytest.mark.parametrize(
+    ("start", "cut", "first", "was_any"),
+    [(3, 3, 3, True), (4, 3, 3, True), (5, 5, 5, False), (2, 3, 0, True), (4, 5, 0, False), (0, 0, 0, True)],
+)
+def test_a_cut_that_would_leave_nothing_but_deleted_records_takes_them_too(
+    log: Log, start: int, cut: int, first: int, was_any: bool
+) -> None:
+    for _ in range(5):
+        append(log)
+    log.advance_high_watermark(5)
+    log.maybe_increment_log_start_offset(start)
+    assert log.truncate_to(cut, now_ms=NOW) == was_any
+    assert (log.log_start_offset, log.log_end_offset, bases(log)) == (min(start, cut), cut, [first])
+    assert log.high_watermark == cut
+    assert append(log) == cut
+    assert not log.truncate_to(cut + 1, now_ms=NOW)
+
+
 def test_starting_over_leaves_nothing_behind(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_bytes=200))
     for n in range(6):

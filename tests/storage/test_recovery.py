@@ -379,17 +379,40 @@ def test_the_log_starts_at_the_checkpoint_or_the_first_segment(fs: MemoryFileSys
 
 
 def test_what_lies_below_the_log_start_tells_of_no_epochs(fs: MemoryFileSystem) -> None:
-    """It was cut at its start, and went on with a history of lower epochs; what lies below is of the old one."""
+    """All of it was deleted, and it went on with a history of lower epochs; what lies below is of the old one."""
     log = opened(fs, clean=True)
-    for epoch, first in ((7, 0), (7, 1), (3, 1), (5, 2)):
-        if first < log.log_end_offset:
-            log.advance_high_watermark(first)
-            log.maybe_increment_log_start_offset(first)
-            log.truncate_to(first, now_ms=NOW)
+    for epoch in (7, 3, 5):
+        if epoch == 3:
+            log.advance_high_watermark(1)
+            log.maybe_increment_log_start_offset(1)
         log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), epoch, now_ms=NOW)
     assert log.epochs.entries == [(3, 1), (5, 2)]
     log.close(clean=False)
     assert opened(fs, log_start_offset=1).epochs.entries == [(3, 1), (5, 2)]
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.parametrize("deleted", [3, 5])
+def test_no_crash_brings_back_what_was_deleted_before_a_cut_left_nothing_else(
+    fs: MemoryFileSystem, deleted: int, *, is_flushed: bool
+) -> None:
+    """The log goes on with lower epochs than those of its deleted records, where they ended; the checkpoint of its
+    start is from before they were deleted.
+    """
+    log = opened(fs, clean=True)
+    for _ in range(5):
+        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), 7, now_ms=NOW)
+    log.flush()
+    log.advance_high_watermark(deleted)
+    log.maybe_increment_log_start_offset(deleted)
+    log.truncate_to(3, now_ms=NOW)
+    for _ in range(2):
+        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), 4, now_ms=NOW)
+    if is_flushed:
+        log.flush()
+    log.close(clean=False)
+    log = opened(fs, recovery_point=log.recovery_point, log_start_offset=0)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (3, 5, [(4, 3)])
 
 
 @pytest.mark.parametrize("recovery_point", [12, 7])

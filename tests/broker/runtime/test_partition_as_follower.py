@@ -230,6 +230,17 @@ class TestTruncate:
         assert partition.fetch_position() == FetchPosition(1, 0, 0)
         assert partition.end_for_epoch(1) == EpochEnd(-1, -1)
 
+    def test_deleted_records_go_where_nothing_else_would_be_left(self, node: DataPlane) -> None:
+        """They take the disk's time, like others that are cut."""
+        partition = filled(node, 3, high_watermark=3)
+        partition.log.maybe_increment_log_start_offset(3)
+        cut = partition.truncate(0, 3)
+        assert partition.is_being_cut
+        node.loop.run_soon()
+        assert cut.result()
+        assert partition.fetch_position() == FetchPosition(3, -1, 3)
+        assert partition.log.size_bytes == 0
+
     def test_another_epoch_cuts_nothing(self, node: DataPlane) -> None:
         partition = filled(node, 3)
         assert not partition.truncate(1, 0).result()
