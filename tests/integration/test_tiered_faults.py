@@ -177,7 +177,7 @@ def test_what_was_uploaded_in_parts_and_never_finished_is_collected(tier: Tiered
     tier.proxy.strike(Fault.FAILED, method="PUT", key_part="partNumber=2")
     tier.proxy.strike(Fault.FAILED, method="DELETE", key_part="uploadId=")
     write(tier.bootstrap, "parts", RECIPE, 0, range(12 * MIB))
-    until(lambda: uploads(tier, "parts"))
+    until(lambda: len(uploads(tier, "parts")) > 1)  # the next attempt begins when the one before was given up
     assert "unfinished upload" in tier.run_remote("verify", "--topic", "parts", "--grace-ms", "0").stdout
     tier.proxy.relent()
     until(lambda: tier.finished("parts"))
