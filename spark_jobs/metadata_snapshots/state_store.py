@@ -5,17 +5,14 @@ partition, `commits/%020d-%010d.json` what stands for a whole state, written las
 nothing, so every step may be repeated.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 
-from protocol.primitives import Buffer
 from spark_jobs.metadata_snapshots.commits import COMMITS, Commit, commit_end
-from storage.tiered.object_store import ObjectInfo
-from storage.tiered.store_uri import StoreAt, StoreUri, open_store
+from spark_jobs.store_directory import StoreDirectory
 
 STATE: Final = "_state/"
 SECTIONS: Final = "sections/"
@@ -28,46 +25,15 @@ KEPT_COMMITS: Final = 4
 _ARROW: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-@lru_cache(maxsize=4)
-def _opened(uri: StoreUri) -> StoreAt:
-    """One store for each place in a process: connections to S3 are dear, and safe to share."""
-    return open_store(uri)
-
-
 @dataclass(frozen=True, slots=True)
-class StateStore:
-    """A directory of a store by name, so that it may be pickled. Raises as `ObjectStore` does.
+class StateStore(StoreDirectory):
+    """All that is written goes below `branch`; files of another branch can be read by their names, and stay."""
 
-    All that is written goes below `branch`; files of another branch can be read by their names, and stay.
-    """
-
-    uri: StoreUri
     directory: str = STATE
     branch: str = ""
 
-    def put(self, name: str, parts: Iterable[Buffer]) -> int:
-        """The size in bytes."""
-        place = _opened(self.uri)
-        return place.store.put(place.key(self.directory + name), parts)
-
-    def get(self, name: str) -> Iterator[bytes]:
-        place = _opened(self.uri)
-        return place.store.get(place.key(self.directory + name))
-
     def read(self, name: str) -> bytes:
         return b"".join(self.get(name))
-
-    def listed(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """With names as they are here in place of keys."""
-        place = _opened(self.uri)
-        whole = place.key(self.directory)
-        for found in place.store.list(whole + prefix):
-            yield found._replace(key=found.key.removeprefix(whole))
-
-    def delete(self, names: Sequence[str]) -> None:
-        place = _opened(self.uri)
-        if names:
-            place.store.delete([place.key(self.directory + name) for name in names])
 
     # Sections
 

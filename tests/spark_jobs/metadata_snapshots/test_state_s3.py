@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.metadata.snapshot_manifest import LATEST
-from spark_jobs.metadata_snapshots import state_store
+from spark_jobs import store_directory
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from storage.tiered.store_uri import StoreUri, parse_store_uri
@@ -26,8 +26,8 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreUri]:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
         found = parse_store_uri(f"s3a://{BUCKET}/a/b?endpoint={server.endpoint}&region={REGION}&path-style=true")
         yield found
-        state_store._opened(found).store.close()
-        state_store._opened.cache_clear()
+        store_directory.opened(found).store.close()
+        store_directory.opened.cache_clear()
 
 
 def test_a_snapshot_goes_through_a_bucket(uri: StoreUri) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from broker.metadata.image import MetadataImage
 from protocol.primitives import uuid_to_text
-from spark_jobs.metadata.log_rows import REGISTRY, TOPIC_SECTIONS
+from spark_jobs.metadata.log_rows import TOPIC_SECTIONS
 from spark_jobs.metadata.registry import Entity, RegistryChange
 from spark_jobs.metadata.single_process import SingleProcess
 from spark_jobs.metadata_snapshots.changes import Span as Step
@@ -257,4 +257,3 @@ def test_large_spans_stay_as_they_are() -> None:
 def test_numbers_have_words() -> None:
     assert word(ACL_RESOURCES, 2) == "topic"
     assert word(ACL_RESOURCES, 99) == "99"
-    assert REGISTRY == TOPIC_SECTIONS
