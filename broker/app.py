@@ -124,6 +124,7 @@ class Node:
         self._import_pool = ThreadPool(1, 16, "ottla-import")
         self._failure: asyncio.Future[None] = self._loop.create_future()
         self._failures = DirectoryFailures(self._loop)
+        self._directories: NodeDirectories | None = None
         self._all_directories: Sequence[LogDir] = ()
         self._lifecycle: BrokerLifecycle | None = None
         self._incarnation_id = random_id()
@@ -143,15 +144,18 @@ class Node:
     async def start(self) -> None:
         """Bring the node into service; returns when it is. Raises what makes that impossible."""
         config = self._config
+        self._undo.callback(self._unlock)
         self._undo.push_async_callback(self._io.stop)
         self._undo.push_async_callback(self._snapshot_io.stop)
         self._undo.push_async_callback(self._stop_imports)
         directories = await asyncio.to_thread(open_directories, self._fs, config, self._failures)
-        self._undo.callback(directories.unlock_metadata)
+        self._directories = directories
         self._all_directories = directories.log_dirs.directories
         self._failures.listen(self._on_directory_failed)
         clients = open_ports(config.client_listeners, config, self._dispatch_client, self._clock)
+        self._undo.callback(clients.stop_listening)
         controllers = open_ports(config.controller_listeners, config, self._dispatch_controller, self._clock)
+        self._undo.callback(controllers.stop_listening)
         await self._start_http()
         metadata = await self._build_metadata(directories, controllers)
         if config.is_controller:
@@ -501,6 +505,11 @@ class Node:
     async def _leave_quorum(self, metadata: MetadataPart) -> None:
         is_released = self._lifecycle is not None and self._lifecycle.is_released
         await metadata.leave_quorum(with_consent=is_released)
+
+    def _unlock(self) -> None:
+        """Last: who waits for the directories takes it that the ports are free as well, and that nothing is written."""
+        if self._directories is not None:
+            self._directories.unlock()
 
     async def stop(self) -> None:
         """Undo what was started, in the order reversed."""

@@ -6,7 +6,8 @@ checkpoints, one file of each kind per directory, that are written now and then 
 shutdown says that they do not.
 
 Order at start: lock, meta.properties, take the marker away, read checkpoints, open the logs. At the end: flush and
-close the logs, write checkpoints, then the marker, then unlock.
+close the logs, write checkpoints, then the marker. Unlocking comes apart from that and last: whoever waits for the lock
+takes it that nothing of the process that held it is left.
 
 A replica may have been given a new log while the directory of its old one was offline. When that directory is back,
 both are found. Neither is opened (`contested`) before somebody who knows says which one it is (`settle`), and what the
@@ -194,7 +195,7 @@ class LogDirs:
             dirs._require_one()
             check_together({d.path: d.meta for d in dirs.online if d.meta is not None})
         except StorageError:
-            dirs._unlock()
+            dirs.unlock()
             raise
         return dirs
 
@@ -597,10 +598,14 @@ class LogDirs:
     # -- closing ---------------------------------------------------------------------------------------------------
 
     def close(self, *, broker_epoch: int = UNKNOWN_BROKER_EPOCH, threads_per_directory: int = 1) -> None:
-        """Flushes and closes every log, writes the checkpoints, leaves the markers, and unlocks. Blocks."""
+        """Flushes and closes every log, writes the checkpoints and leaves the markers. Blocks."""
         for directory in self.online:
             self._guarded(directory, self._close_directory, broker_epoch, threads_per_directory)
-        self._unlock()
+
+    def unlock(self) -> None:
+        """Give the directories up: from now on, another process may own them."""
+        for directory in self.directories:
+            self._release(directory)
 
     def _close_directory(self, directory: LogDir, broker_epoch: int, threads: int) -> None:
         logs = self.logs_in(directory)
@@ -615,10 +620,6 @@ class LogDirs:
 
     def _holds_unopened(self, directory: LogDir) -> bool:
         return any(found.directory is directory for logs in self._contested.values() for found in logs)
-
-    def _unlock(self) -> None:
-        for directory in self.directories:
-            self._release(directory)
 
     def _release(self, directory: LogDir) -> None:
         if directory.lock is not None:

@@ -1,6 +1,5 @@
 """`ottla cluster`: a local cluster in the foreground. Plans the nodes, formats them, hands them to the supervisor."""
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -8,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import uvloop
 
 from broker.cli.failure import CommandFailed
 from broker.cli.local_cluster import LocalCluster
@@ -65,7 +65,7 @@ def cluster(
             _wait_for_predecessor(fs, config)
         local = LocalCluster(fs, Path(directory), by_id)
         try:
-            asyncio.run(_supervise(members, local, restart=not no_restart))
+            uvloop.run(_supervise(members, local, restart=not no_restart))
         except NodeDidNotStart as failure:
             raise CommandFailed(str(failure)) from failure
 

@@ -123,7 +123,7 @@ class Server:
     async def drain(self, timeout_s: float) -> None:
         """Accept nobody, begin no request, answer those under way for up to `timeout_s`, and close everything."""
         self._is_draining = True
-        self._stop_listening()
+        self.stop_listening()
         for connection in list(self._idle):
             connection.finish()
         try:
@@ -212,7 +212,8 @@ class Server:
 
     # Ending.
 
-    def _stop_listening(self) -> None:
+    def stop_listening(self) -> None:
+        """Give the ports up; does nothing the second time. Connections that are open stay so."""
         for acceptor in self._acceptors:
             acceptor.close()
         for opened in self._sockets.values():

@@ -38,8 +38,9 @@ class NodeDirectories:
     metadata_lock: FileLock | None
     cluster_id: str
 
-    def unlock_metadata(self) -> None:
-        """Give up the metadata directory's own lock, if it has one."""
+    def unlock(self) -> None:
+        """Give all of them up, which comes last: another process may own them from now on."""
+        self.log_dirs.unlock()
         if self.metadata_lock is not None:
             self.metadata_lock.release()
             self.metadata_lock = None

@@ -2,13 +2,18 @@
 
 import asyncio
 import logging
+import socket
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from broker import app
 from broker.config.load import load_config
+from broker.runtime.io_thread import IoThread
 from broker.runtime.log_tasks import LogTasks
+from storage.log_dirs import LogDirs
+from tests.support.apache_kafka import free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -32,10 +37,9 @@ class Heard(logging.Handler):
             self._event.set()
 
 
-async def test_a_task_that_fails_ends_the_node_without_leave_of_anybody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The heartbeats end with the task, so that no controller would ever let go of the broker."""
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Every node fails as soon as it has started."""
     at_work = asyncio.Event()
     heard = Heard("] started", at_work)
 
@@ -47,15 +51,48 @@ async def test_a_task_that_fails_ends_the_node_without_leave_of_anybody(
     caplog.set_level("INFO")
     log = logging.getLogger("ottla")
     log.addHandler(heard)
-    listeners = "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
-    settings = [f"log.dirs={tmp_path / 'data'}", f"listeners={listeners}", "ottla.http.listener="]
+    yield
+    log.removeHandler(heard)
+
+
+async def run_until_it_fails(directory: Path, ports: Sequence[int] = (0, 0)) -> pytest.ExceptionInfo[BaseException]:
+    listeners = f"PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}"
+    settings = [f"log.dirs={directory / 'data'}", f"listeners={listeners}", "ottla.http.listener="]
     config, _ = load_config(None, settings, {})
-    try:
-        with pytest.raises(BaseExceptionGroup) as failure:
-            async with asyncio.timeout(LONGEST_S):
-                await app.run(config)
-    finally:
-        log.removeHandler(heard)
+    with pytest.raises(BaseExceptionGroup) as failure:
+        async with asyncio.timeout(LONGEST_S):
+            await app.run(config)
+    return failure
+
+
+@pytest.mark.usefixtures("failing")
+async def test_a_task_that_fails_ends_the_node_without_leave_of_anybody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The heartbeats end with the task, so that no controller would ever let go of the broker."""
+    failure = await run_until_it_fails(tmp_path)
     assert failure.group_contains(Planted)
     assert "a task in the background failed, and the node with it" in caplog.text
     assert "PENDING_CONTROLLED_SHUTDOWN" not in caplog.text
+
+
+@pytest.mark.usefixtures("failing")
+async def test_the_directories_are_given_up_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for them, to start another node on them, wants the ports and writes the files at once."""
+    ports = free_ports(2)
+    unlock, stop_io, ended = LogDirs.unlock, IoThread.stop, []
+
+    async def note_io(thread: IoThread) -> None:
+        await stop_io(thread)
+        ended.append("IO")
+
+    def note_unlocking(dirs: LogDirs) -> None:
+        for port in ports:
+            socket.create_server(("127.0.0.1", port)).close()
+        unlock(dirs)
+        ended.append("locks")
+
+    monkeypatch.setattr(IoThread, "stop", note_io)
+    monkeypatch.setattr(LogDirs, "unlock", note_unlocking)
+    await run_until_it_fails(tmp_path, ports)
+    assert ended == ["IO", "IO", "locks"]

@@ -58,6 +58,7 @@ class Node:
 
     def stop(self, broker_epoch: int = -1) -> None:
         self.dirs.close(broker_epoch=broker_epoch)
+        self.dirs.unlock()
 
     def crash(self) -> None:
         self.fs.faults.clear()
@@ -414,6 +415,7 @@ def test_logs_are_loaded_and_closed_in_threads_too(tmp_path: object) -> None:
         for number in range(10):
             append(dirs.create(TopicPartition("t", number), LogConfig(), now_ms=NOW_MS))
         dirs.close(threads_per_directory=4)
+        dirs.unlock()
     assert sorted(log.log_end_offset for log in dirs) == [2] * 10
 
 

@@ -41,6 +41,7 @@ class Node:
     def restart(self, *, clean: bool = True) -> Log:
         if clean:
             self.dirs.close()
+            self.dirs.unlock()
         else:
             self.fs.locked.clear()
         self.start()

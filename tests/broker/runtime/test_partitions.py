@@ -161,6 +161,7 @@ def test_a_restart_finds_the_logs_again(node: DataPlane) -> None:
     node.create_topic("t", 2)
     node.produce(b"a", b"b")
     node.log_dirs.close()
+    node.log_dirs.unlock()
     again = DataPlane(fs=node.memory)
     again.io.is_held = True  # nothing needs to be created
     again.create_topic("t", 2)
@@ -173,6 +174,7 @@ def test_a_log_of_an_earlier_topic_of_that_name_is_set_aside(node: DataPlane) ->
     node.create_topic("t")
     node.produce(b"a")
     node.log_dirs.close()
+    node.log_dirs.unlock()
     again = DataPlane(fs=node.memory)
     again.create_topic("t")  # with the id that "gone" had before
     assert again.partition().log.log_end_offset == 0
@@ -257,6 +259,7 @@ def test_leftovers_of_deletions_are_removed_after_a_restart(node: DataPlane) -> 
     identity = node.create_topic()
     node.delete_topic(identity)
     node.log_dirs.close()
+    node.log_dirs.unlock()
     again = DataPlane(fs=node.memory)
     again.store.discard_leftovers()
     assert again.removals.run_due(again.clock.now_ms()) == 1

@@ -243,6 +243,7 @@ class Broker:
         data.close_replication()
         await self.io.submit(_nothing)
         data.log_dirs.close(broker_epoch=lifecycle.epoch)
+        data.log_dirs.unlock()
         self.around.on_end(self.node, self, None)
 
     def _on_directory_failed(self, directory: LogDir, lost: Sequence[Log]) -> None:
