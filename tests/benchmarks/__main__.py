@@ -79,8 +79,9 @@ def rows_of(workload: Workload, both: Sequence[Side], runs: int) -> list[Row]:
     return rows
 
 
-def run(runs: int, only: str) -> list[Row]:
-    """Measure everything whose name contains `only`."""
+def run(asked: int | None, only: str) -> list[Row]:
+    """Measure everything whose name contains `only`, `asked` times, or as often as each of them needs."""
+    runs = RUNS if asked is None else asked
     reason = sides.kafka_unavailable()
     if reason is not None:
         print(f"Apache Kafka is left out: {reason}")
@@ -109,7 +110,12 @@ def run(runs: int, only: str) -> list[Row]:
                 row("anonymous memory after load", memory_busy["ottla"], memory_busy.get("kafka"), "MB", "lower")
             )
     return (
-        rows + metadata_rows(only) + replication_rows(only) + tiered_rows(only) + pipeline_rows(only) + spark_rows(only)
+        rows
+        + metadata_rows(only)
+        + replication_rows(only, asked)
+        + tiered_rows(only, asked)
+        + pipeline_rows(only)
+        + spark_rows(only)
     )
 
 
@@ -126,15 +132,15 @@ def metadata_rows(only: str) -> list[Row]:
     return rows
 
 
-def replication_rows(only: str) -> list[Row]:
+def replication_rows(only: str, runs: int | None) -> list[Row]:
     """Three nodes of each side: what replication costs, and for how long it stands still when a leader is killed."""
-    measured = replication.measure(only, None, replication.makes_here())
+    measured = replication.measure(only, runs, replication.makes_here())
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in measured]
 
 
-def tiered_rows(only: str) -> list[Row]:
+def tiered_rows(only: str, runs: int | None) -> list[Row]:
     """Remote storage: KIP-405's measurements beside Apache Kafka, the rest beside what the store itself can do."""
-    measured = tiered.measure(only, None, tiered.makes_here())
+    measured = tiered.measure(only, runs, tiered.makes_here())
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in measured]
 
 
@@ -163,7 +169,7 @@ def write_report(rows: Sequence[Row]) -> str:
 def main() -> int:
     """Parse the command line, measure, report; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=RUNS, help="counted runs per side")
+    parser.add_argument("--runs", type=int, help=f"counted runs per side ({RUNS}, fewer of what takes minutes)")
     parser.add_argument("--only", default="", help="only figures whose name contains this")
     options = parser.parse_args()
     print(write_report(run(options.runs, options.only)))
