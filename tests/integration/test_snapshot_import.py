@@ -17,7 +17,9 @@ from broker.metadata.snapshot_manifest import SnapshotManifest
 from protocol.records.batch import iter_headers
 from storage.log_snapshots import CheckpointId, parse_checkpoint_name
 from storage.tiered.s3 import S3Store
+from tests.support import joining_node
 from tests.support.broker_cluster import ClusterNode
+from tests.support.joining_node import line_with
 from tests.support.kraft_nodes import until
 from tests.support.ottla_cluster import OttlaCluster
 from tests.support.s3_server import BUCKET, REGION, S3Server, unavailable_reason
@@ -52,18 +54,13 @@ class Stage:
         for done in admin.create_topics([NewTopic(name, 2) for name in names]).values():
             done.result(PATIENCE_S)
 
-    @property
-    def cluster_id(self) -> str:
-        lines = (self.cluster.node_directory(0) / "data" / "meta.properties").read_text().splitlines()
-        return next(line for line in lines if line.startswith("cluster.id=")).partition("=")[2].replace("\\", "")
-
     def clear(self) -> None:
         for path in self.offers.iterdir():
             path.unlink()
 
     def offer(self, id: CheckpointId, content: bytes, *, cluster_id: str | None = None) -> str:
         """As the job leaves it; the file's name."""
-        manifest = manifest_of(id, content, cluster_id or self.cluster_id)
+        manifest = manifest_of(id, content, cluster_id or joining_node.cluster_id(self.cluster))
         for name, data in ((manifest.file, content), (manifest.name, manifest.to_json())):
             (self.offers / name).write_bytes(data)
         return manifest.file
@@ -72,16 +69,11 @@ class Stage:
         return (self.cluster.leader_index() + 1) % 3
 
     def node(self, node_id: int, uri: str, *, timeout_ms: int = 5_000) -> ClusterNode:
-        """A broker that joins the cluster with an empty disk."""
         settings = {
-            "process.roles": "broker",
-            "controller.quorum.bootstrap.servers": ",".join(self.cluster.controller_address(each) for each in range(3)),
             "ottla.metadata.snapshot.import.uri": uri,
             "ottla.metadata.snapshot.import.timeout.ms": str(timeout_ms),
         }
-        node = ClusterNode(self.directory / f"node-{node_id}", node_id, self.cluster_id, settings)
-        node.settings["listeners"] = f"PLAINTEXT://127.0.0.1:{node.port}"
-        return node
+        return joining_node.joining_node(self.cluster, self.directory, node_id, settings)
 
     def wait_for(self, index: int, *words: str) -> str:
         """A line of a node's log."""
@@ -99,10 +91,6 @@ def manifest_of(id: CheckpointId, content: bytes, cluster_id: str) -> SnapshotMa
         records=len(read.records),
         last_contained_log_timestamp=read.last_timestamp_ms,
     )
-
-
-def line_with(text: str, *words: str) -> str:
-    return next((line for line in text.splitlines() if all(word in line for word in words)), "")
 
 
 def id_of(path: Path) -> CheckpointId:
@@ -229,7 +217,7 @@ def test_a_node_that_is_one_more_starts_from_a_bucket(
     with S3Server(tmp_path) as server:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
-        manifest = manifest_of(id, content, stage.cluster_id)
+        manifest = manifest_of(id, content, joining_node.cluster_id(stage.cluster))
         store = S3Store(server.settings)
         store.put(f"meta/data/{manifest.file}", [content])
         store.put(f"meta/data/{manifest.name}", [manifest.to_json()])

@@ -1,4 +1,7 @@
-"""The snapshot job beside a real cluster of three: its file is a node's file, whatever happened meanwhile."""
+"""The snapshot job beside a real cluster of three: its file is a node's file, whatever happened meanwhile.
+
+And a node that is new takes it for one.
+"""
 
 import hashlib
 import json
@@ -13,7 +16,10 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ot
 
 from tests.support import apache_kafka, snapshot_job
 from tests.support.apache_kafka import run_tool
+from tests.support.broker_cluster import ClusterNode
+from tests.support.joining_node import joining_node, line_with
 from tests.support.ottla_cluster import OttlaCluster
+from tests.support.ottla_node import run_ottla
 from tests.support.partition_states import until
 from tests.support.snapshot_job import TailingJob
 from tests.support.spark_session import require_spark
@@ -22,14 +28,16 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
 PATIENCE_S = 60
 OFTEN = ("--interval", "0.5", "--trigger", "0.2")
+RECEIVED = "ottla_metadata_snapshots_received_total"
 
 
 class Outcome(NamedTuple):
-    """A file of the job and one of a node, of the same SnapshotId."""
+    """A file of the job and one of a node, of the same SnapshotId; where the job left all it wrote, and the cluster."""
 
     ours: Path
     theirs: Path
-    bootstrap: str
+    out: Path
+    cluster: OttlaCluster
 
 
 class Changes:
@@ -60,7 +68,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     require_spark()
     directory = tmp_path_factory.mktemp("spark")
     out = directory / "out"
-    with OttlaCluster(directory / "cluster") as cluster:
+    with OttlaCluster(directory / "cluster", settings={"metadata.max.idle.interval.ms": "0"}) as cluster:
         changes, source = Changes(cluster.bootstrap), ("--bootstrap-server", cluster.bootstrap)
         changes.create("stays", 4, retention_ms="1000")
         changes.create("again", 3, retention_ms="2000", cleanup_policy="compact")
@@ -82,9 +90,11 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
             asked = snapshot_job.run(*source, "--out", str(out), "--at", str(end), "--json")
             assert asked.returncode == 0, asked.stderr
             assert json.loads(asked.stdout)["file"] == theirs.name
-            job.until(lambda: job.folded_end() > end)
+            changes.create("after", 1)
+            at_rest = int(cluster.cut_equal_snapshots()[0].name[:20])
+            job.until(lambda: job.latest_end() >= at_rest)
             assert job.stop() == 0, job.told()
-        yield Outcome(out / theirs.name, theirs, cluster.bootstrap)
+        yield Outcome(out / theirs.name, theirs, out, cluster)
 
 
 def test_the_bytes_are_those_of_a_node(outcome: Outcome) -> None:
@@ -111,6 +121,29 @@ def test_apache_kafka_reads_it(outcome: Outcome) -> None:
             run_tool("org.apache.kafka.shell.MetadataShell", *asked).split() == ["0", "1", "2", "3", "4", "id", "name"]
         )
     )
+
+
+def test_a_node_that_is_new_starts_from_it(outcome: Outcome, tmp_path: Path) -> None:
+    """It asks the leader for nothing that the job has, and then has the image of the others, byte by byte."""
+    latest = json.loads((outcome.out / "latest.json").read_bytes())["file"]
+    uri = outcome.out.as_uri()
+    fresh = joining_node(outcome.cluster, tmp_path, 11, {"ottla.metadata.snapshot.import.uri": uri})
+    with fresh:
+        until(lambda: line_with(fresh.log_text, "A metadata snapshot was imported", latest, str(outcome.out)))
+        assert fresh.metric(RECEIVED, source="store") == 1
+        assert fresh.metric(RECEIVED, source="leader") == 0
+        taken = fresh.data / "__cluster_metadata-0" / latest
+        assert taken.read_bytes() == (outcome.out / latest).read_bytes()
+        cut = [*outcome.cluster.cut_equal_snapshots(), cut_snapshot(fresh)]
+        assert len({path.name for path in cut}) == 1
+        assert int(cut[0].name[:20]) > int(latest[:20]), "the new node's own registration came after"
+        assert len({hashlib.sha256(path.read_bytes()).hexdigest() for path in cut}) == 1
+
+
+def cut_snapshot(node: ClusterNode) -> Path:
+    """By `ottla metadata-quorum snapshot`, of what the node has now."""
+    done = run_ottla("metadata-quorum", "--bootstrap-server", node.bootstrap, "snapshot", "--json")
+    return node.data / "__cluster_metadata-0" / str(json.loads(done.stdout)["file"])
 
 
 def test_what_cannot_be_is_told_in_a_sentence(outcome: Outcome, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The snapshot job as a process of its own: run to its end, or left to tail until it is told, or killed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -63,15 +62,6 @@ class TailingJob:
         """Where the newest snapshot ends; 0 while there is none."""
         path = self.out / "latest.json"
         return int(json.loads(path.read_bytes())["endOffset"]) if path.exists() else 0
-
-    def folded_end(self) -> int:
-        """Up to where the state is folded."""
-        commits = self.out / "_state" / "commits"
-        return (
-            max((int(name[:20]) for name in os.listdir(commits) if name[0] == "0"), default=0)
-            if commits.exists()
-            else 0
-        )
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Fails the test if the job ends before, or it takes too long."""
