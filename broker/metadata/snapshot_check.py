@@ -8,10 +8,11 @@ from typing import Final
 
 from broker.metadata.features import UnsupportedFeatureLevel
 from broker.metadata.image import EMPTY_IMAGE
+from broker.metadata.partition import PartitionRegistration
 from broker.metadata.records import FRAME_VERSION, InvalidMetadata, decode_record
 from broker.metadata.snapshot_codec import InvalidSnapshot, SnapshotReading
 from broker.metadata.snapshot_fold import SnapshotFold
-from broker.metadata.topic_frames import PARTITION_KEY, PartitionFrameReader
+from broker.metadata.topic_frames import PARTITION_KEY, partition_topic_id
 from protocol.errors import DecodeError
 from protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from protocol.primitives import Buffer, Uuid
@@ -28,7 +29,6 @@ class SnapshotCheck:
         self._epoch = epoch
         self._reading = SnapshotReading()
         self._fold = SnapshotFold(EMPTY_IMAGE)
-        self._partitions = PartitionFrameReader()
         self._ids: set[Uuid] = set()
         self._names: set[str] = set()
         self.records = 0
@@ -55,25 +55,16 @@ class SnapshotCheck:
 
     def _take(self, frames: list[bytes]) -> None:
         others: list[bytes] = []
+        ids = self._ids
         for frame in frames:
             if frame.startswith(_PARTITION):
-                self._take_partition(frame)
+                if (partition_topic_id(frame) or _topic_of(frame)) not in ids:
+                    raise InvalidMetadata("a snapshot holds a partition of a topic that it does not hold")
             elif frame.startswith(_TOPIC):
                 self._take_topic(frame)
             else:
                 others.append(frame)
         self._fold.add(others)
-
-    def _take_partition(self, frame: bytes) -> None:
-        usual = self._partitions.read(frame)
-        topic_id = usual[0] if usual is not None else self._topic_of(frame)
-        if topic_id not in self._ids:
-            raise InvalidMetadata("a snapshot holds a partition of a topic that it does not hold")
-
-    def _topic_of(self, frame: bytes) -> Uuid:
-        record = decode_record(frame)
-        assert isinstance(record, PartitionRecord)
-        return record.topic_id
 
     def _take_topic(self, frame: bytes) -> None:
         record = decode_record(frame)
@@ -82,3 +73,14 @@ class SnapshotCheck:
             raise InvalidMetadata(f"a snapshot holds topic {record.name} twice")
         self._ids.add(record.topic_id)
         self._names.add(record.name)
+
+
+def _topic_of(frame: bytes) -> Uuid:
+    """The topic id in a partition's frame of any form, if the partition can be registered."""
+    record = decode_record(frame)
+    assert isinstance(record, PartitionRecord)
+    try:
+        PartitionRegistration.from_record(record)
+    except ValueError as error:
+        raise InvalidMetadata(f"a snapshot holds a partition that cannot be: {error}") from error
+    return record.topic_id

@@ -71,6 +71,8 @@ RECORDS_PER_BATCH: Final = 1_024
 # With 1,024 records of at most 20 bytes beside the frame, a batch stays below the 8 MiB that readers take.
 FRAME_BYTES_PER_BATCH: Final = 8_000_000
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+# Of a compressed batch that is read: no writer of metadata makes batches that are larger than 8 MiB when opened.
+MAX_OPENED_BYTES: Final = 2 * MAX_BATCH_BYTES
 # Sections of topics are told apart by so many leading bits of the topic id.
 TOPIC_BUCKET_BITS: Final = 5
 _CONTROL_VERSION: Final = 0
@@ -324,7 +326,7 @@ class SnapshotReading:
                 self.control = read_control_state(data, position, self.control)
                 self._ended = control_type(next(iter_records(data, position)).key) is ControlType.SNAPSHOT_FOOTER
                 return None
-            return [record.value or b"" for record in iter_records(data, position)]
+            return [record.value or b"" for record in iter_records(data, position, limit=MAX_OPENED_BYTES)]
         except (MalformedBatch, MalformedRecords, StopIteration) as error:
             raise InvalidSnapshot(f"the batch at byte {where} does not parse: {error}") from error
 

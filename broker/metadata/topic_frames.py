@@ -138,6 +138,32 @@ class PartitionFrameReader:
         return directories
 
 
+def partition_topic_id(frame: bytes) -> Uuid | None:
+    """The topic id in a PartitionRecord's frame, for whoever only has to know that the frame is sound; None if it is
+    not one of the usual form, as `PartitionFrameReader.read` says it.
+    """
+    if len(frame) <= _COUNT_POSITION:
+        return None
+    count = frame[_COUNT_POSITION]
+    skeleton = _skeleton(len(frame), count)
+    if skeleton is None:
+        return None
+    unpack, in_sync = skeleton
+    head, topic_id, isr_count, leaving, adding, directory_count, tags = unpack(frame)
+    is_usual = isr_count == in_sync and directory_count == count and leaving == adding == _EMPTY and not tags
+    return topic_id if is_usual and head in _HEADS else None
+
+
+@lru_cache(maxsize=_SHAPES)
+def _skeleton(size: int, count: int) -> tuple[Callable[[bytes], tuple[Any, ...]], int] | None:
+    """As `_shape`, for what makes a frame usual and the topic id alone."""
+    shape = _shape(size, count)
+    if shape is None:
+        return None
+    replicas, in_sync = count - 1, shape[1] - 1
+    return Struct(f">3s4x16sx{4 * replicas}xB{4 * in_sync}xBB12xB{16 * replicas}xB").unpack, shape[1]
+
+
 @lru_cache(maxsize=_SHAPES)
 def _shape(size: int, count: int) -> tuple[Callable[[bytes], tuple[Any, ...]], int] | None:
     """How to unpack a frame of the usual form, by its size and its count of replicas, and the count of its in-sync
