@@ -24,9 +24,9 @@ from broker.runtime.turns import Turns
 from protocol.errors import KafkaError
 from storage.tier_start import TierStart
 from storage.tiered.backoff import Failures
-from storage.tiered.bucket_inventory import IndexReader
+from storage.tiered.bucket_inventory import IndexReader, LatestHistory
 from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
-from storage.tiered.leader_start import EmptyStart, LeaderStart, is_ahead, leader_start
+from storage.tiered.leader_start import EmptyStart, LeaderStart, history_of, is_ahead, leader_start
 from storage.tiered.log_start_object import LogStart
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
@@ -86,14 +86,21 @@ class LeaderStarts:
         """It leads, or need not any more."""
         self._seeking.pop(partition, None)
 
-    async def find(self, partition: TopicIdPartition, segments: Sequence[RemoteSegment]) -> LeaderStart:
-        """Raises RemoteStorageError and its kinds, PoolFull."""
-        return await self._pool.submit(partial(self._find, partition, segments))
+    async def find(self, partition: TopicIdPartition) -> LeaderStart:
+        """Raises RemoteStorageError and its kinds, RemoteMetadataNotReady, PoolFull."""
+        while True:
+            newest = self.metadata.known(partition).newest()
+            latest, log_start = await self._pool.submit(partial(self._read, partition, newest))
+            known = self.metadata.known(partition)
+            if known.newest() == newest:  # or else a leader that is none any more has copied until now
+                return leader_start(known, latest, log_start)
 
-    def _find(self, partition: TopicIdPartition, segments: Sequence[RemoteSegment]) -> LeaderStart:
+    def _read(
+        self, partition: TopicIdPartition, newest: Sequence[RemoteSegment]
+    ) -> tuple[LatestHistory, LogStart | None]:
         """On the pool, where whatever a foreign implementation raises becomes an error of remote storage."""
         try:
-            return leader_start(partition, segments, self._indexes, self._read_log_start(partition))
+            return history_of(partition, newest, self._indexes), self._read_log_start(partition)
         except RemoteStorageError:
             raise
         except Exception as error:
@@ -141,7 +148,7 @@ class Seeking:
         """Raises PASSING_ERRORS, KafkaError."""
         partition, log = self._partition, self._partition.log
         if log.is_tiered:  # or else what was remote of it has been given up
-            start = await self._starts.find(self._id, self._starts.metadata.segments(self._id))
+            start = await self._starts.find(self._id)
             if partition.leader_epoch != leader_epoch or not partition.awaits_start:
                 return
             if start is not None and is_ahead(start, log.log_end_offset, log.epochs.latest_epoch):

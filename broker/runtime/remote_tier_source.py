@@ -20,7 +20,7 @@ from storage.tiered.lineage import Lineage, decode_epochs
 from storage.tiered.producers import producers_before
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
-from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
+from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 
 
 class RemoteTierSource:
@@ -66,12 +66,12 @@ class RemoteTierSource:
         return refused
 
     def _others(self, replica: Replica, load: Load[RemoteSegment]) -> Sequence[RemoteSegment]:
-        """Only needed where the leader does not agree with the whole segment, which is rare: for that, all are
-        looked through."""
+        """Those that end where the segment begins, or between that and the offset; only needed where the leader does
+        not agree with the whole segment."""
         if load.next_offset > load.segment.end_offset:
             return ()
-        known = self._metadata.segments(_partition(replica))
-        return [segment for segment in known if segment.state is SegmentState.COPY_FINISHED]
+        known = self._metadata.known(_partition(replica))
+        return known.ending_within(load.segment.start_offset - 1, load.next_offset - 1)
 
     def _load(self, load: Load[RemoteSegment], others: Sequence[RemoteSegment]) -> TierStart:
         """On a thread."""

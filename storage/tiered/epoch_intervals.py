@@ -82,6 +82,16 @@ class EpochIntervals:
         at = bisect_right(self._firsts, offset)
         return self._firsts[at] if at < len(self._firsts) else None
 
+    def first_within(self, first: int, last: int) -> int | None:
+        """Where that interval begins that begins first of those with an offset in [first, last]."""
+        at = bisect_left(self._lasts, first)
+        return self._firsts[at] if at < len(self._firsts) and self._firsts[at] <= last else None
+
+    def ending_within(self, first: int, last: int) -> Iterator[int]:
+        """The rows of all intervals whose last offset is in [first, last], covered ones last."""
+        yield from self._rows[bisect_left(self._lasts, first) : bisect_right(self._lasts, last)]
+        yield from (interval.row for interval in self._covered if first <= -interval.minus_last <= last)
+
     def covered_twins(self, first: int, last: int) -> Iterator[int]:
         """The rows of covered intervals that are exactly [first, last]."""
         for at in range(bisect_left(self._covered, (first, -last)), len(self._covered)):

@@ -212,11 +212,17 @@ class MetadataCache:
         """First and last, of a row that stands for a segment."""
         return self._table.offsets(row)
 
+    def max_timestamp_ms(self, row: int) -> int:
+        """Of a row that stands for a segment."""
+        return self._table.max_timestamp_ms(row)
+
+    def compacted_to(self, row: int) -> int | None:
+        """Of a row that stands for a segment."""
+        return self._table.compacted_to(row)
+
     def unfinished(self) -> list[RemoteSegment]:
         """Those that cannot be read, by start and end offset: not copied yet, or being deleted."""
-        return [
-            self._table.segment(row) for _, row in sorted((self._table.offsets(row), row) for row in self._unfinished)
-        ]
+        return self._in_order(self._unfinished)
 
     def segment_for(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The finished segment that holds `offset` as `epoch` wrote it: a compacted one if there is one, and of several
@@ -236,6 +242,26 @@ class MetadataCache:
         highest = (intervals.highest for intervals in self._layers(epoch))
         return max((offset for offset in highest if offset is not None), default=None)
 
+    def first_within(self, epoch: int, first: int, last: int) -> int | None:
+        """Of the finished segments with an offset in [first, last] as `epoch` wrote it, the first offset of `epoch`."""
+        found = (intervals.first_within(first, last) for intervals in self._layers(epoch))
+        return min((offset for offset in found if offset is not None), default=None)
+
+    def newest(self) -> list[RemoteSegment]:
+        """Of the latest leader that copied, the finished segments that end last."""
+        epoch = max((*self._epochs, *self._compacted), default=None)
+        end = None if epoch is None else self.highest_offset(epoch)
+        if epoch is None or end is None:
+            return []
+        rows = {row for intervals in self._layers(epoch) for row in intervals.ending_within(end, end)}
+        return self._in_order(rows)
+
+    def ending_within(self, first: int, last: int) -> list[RemoteSegment]:
+        """The finished segments whose last offset is in [first, last], by start and end offset."""
+        layers = (*self._epochs.values(), *self._compacted.values())
+        rows = {row for intervals in layers for row in intervals.ending_within(first, last)}
+        return self._in_order(row for row in rows if first <= self._table.offsets(row)[1] <= last)
+
     def next_with_aborted(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The first finished segment from `offset` of `epoch` on, in that epoch, that has a transaction index."""
         rows = (intervals.next_aborted(offset) for intervals in self._layers(epoch))
@@ -245,6 +271,9 @@ class MetadataCache:
     def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
         """In whatever state, by start and end offset; those that hold records of `epoch`, if it is given."""
         rows = self._table.rows() if epoch is None else self._rows_of(epoch)
+        return self._in_order(rows)
+
+    def _in_order(self, rows: Iterable[int]) -> list[RemoteSegment]:
         return [self._table.segment(row) for _, row in sorted((self._table.offsets(row), row) for row in rows)]
 
     def _rows_of(self, epoch: int) -> Iterable[int]:

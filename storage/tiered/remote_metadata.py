@@ -60,6 +60,27 @@ class KnownSegments(Protocol):
         """First and last, where there is a segment."""
         ...
 
+    def max_timestamp_ms(self, row: int) -> int:
+        """Of a segment, where there is one."""
+        ...
+
+    def compacted_to(self, row: int) -> int | None:
+        """Of a segment, where there is one."""
+        ...
+
+    def first_within(self, epoch: int, first: int, last: int) -> int | None:
+        """Of the finished segments with an offset in [first, last] as `epoch` wrote it, the first offset of `epoch`."""
+        ...
+
+    def newest(self) -> list[RemoteSegment]:
+        """Of the latest leader that copied, the finished segments that end last: one, or several that overlap."""
+        ...
+
+    def ending_within(self, first: int, last: int) -> list[RemoteSegment]:
+        """The finished segments whose last offset is in [first, last], by start and end offset: few, if that is a
+        narrow range."""
+        ...
+
     def unfinished(self) -> list[RemoteSegment]:
         """Those that are not copied yet, or are being deleted: few."""
         ...

@@ -23,6 +23,8 @@ _ROW: Final = struct.Struct("<16sqqqqiiiBB")
 """Id, start and end offset, highest timestamp, time of the last event, size, broker, first epoch, state, flags."""
 _ID: Final = struct.Struct("<16s")
 _OFFSETS: Final = struct.Struct("<16xqq")
+_MAX_TIMESTAMP: Final = struct.Struct("<q")
+_MAX_TIMESTAMP_AT: Final = 32
 _EVENT_TIME: Final = struct.Struct("<q")
 _EVENT_TIME_AT: Final = 40
 _BROKER: Final = struct.Struct("<i")
@@ -149,6 +151,13 @@ class SegmentTable:
 
     def is_compacted(self, row: int) -> bool:
         return bool(self._rows[row * _ROW.size + _FLAGS_AT] & _IS_COMPACTED)
+
+    def compacted_to(self, row: int) -> int | None:
+        return self._compacted[row] if self.is_compacted(row) else None
+
+    def max_timestamp_ms(self, row: int) -> int:
+        found: int = _MAX_TIMESTAMP.unpack_from(self._rows, row * _ROW.size + _MAX_TIMESTAMP_AT)[0]
+        return found
 
     def add(self, segment: RemoteSegment) -> int:
         """The row of a segment that is new. Raises struct.error where a number is beyond what a record can hold."""

@@ -61,6 +61,24 @@ class NaiveMetadata:
         ends = (reach(one, epoch, at) for one in self.finished() for at in range(one.end_offset + 1))
         return max((end for end in ends if end is not None), default=None)
 
+    def first_within(self, epoch: int, first: int, last: int) -> int | None:
+        """The first offset of `epoch` in any segment that has one between these two."""
+        parts = (
+            [at for at in range(one.start_offset, one.end_offset + 1) if reach(one, epoch, at) is not None]
+            for one in self.finished()
+        )
+        return min((part[0] for part in parts if any(first <= at <= last for at in part)), default=None)
+
+    def newest(self) -> set[bytes]:
+        """Segments that end where the last one of the highest epoch does."""
+        ends = {
+            one.id.id: (epoch, one.end_offset)
+            for one in self.finished()
+            for epoch, _ in one.leader_epochs
+            if reach(one, epoch, one.end_offset) is not None
+        }
+        return {id for id, end in ends.items() if end == max(ends.values())}
+
     def ids(self, epoch: int) -> set[bytes]:
         """Segments in whatever state with records of `epoch`."""
         return {

@@ -3,16 +3,22 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from storage.checkpoints import EpochStart
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tier_start import TierStart
+from storage.tiered.bucket_inventory import LatestHistory, inventory_of
 from storage.tiered.errors import RemoteStorageError
-from storage.tiered.leader_start import EmptyStart, LeaderStart, is_ahead, leader_start
+from storage.tiered.leader_start import EmptyStart, LeaderStart, first_offset, history_of, is_ahead, leader_start
 from storage.tiered.log_start_object import LogStart
+from storage.tiered.metadata_cache import MetadataCache
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from tests.storage.tiered.test_bucket_inventory import FOO, Bucket
+from tests.storage.tiered.test_live_chain import PARTITION, History
+from tests.support.scanned_expiry import learn
 
 
 @pytest.fixture
@@ -24,7 +30,10 @@ def start(bucket: Bucket, *segments: RemoteSegment, log_start: int | None = None
     said = None
     if log_start is not None:
         said = LogStart(log_start_offset=log_start, leader_epoch=1, cluster_id="c", broker_id=1, timestamp_ms=0)
-    return leader_start(FOO, segments, bucket, said)
+    cache = MetadataCache(FOO)
+    for segment in segments:
+        learn(cache, segment)
+    return leader_start(cache, history_of(FOO, cache.newest(), bucket), said)
 
 
 def test_a_new_log_begins_at_zero(bucket: Bucket) -> None:
@@ -95,3 +104,48 @@ def test_producers_that_cannot_be_told_cost_no_records(bucket: Bucket) -> None:
     found = start(bucket, segment)
     assert isinstance(found, TierStart)
     assert (found.next_offset, found.producers.entries) == (10, {})
+
+
+def test_of_segments_that_end_alike_one_that_can_be_read_tells(bucket: Bucket) -> None:
+    bucket.copy(0, 9, [(0, 0)])
+    damaged = bucket.copy(5, 19, [(0, 5), (1, 10)], [(0, 0), (1, 10)])
+    whole = bucket.copy(10, 19, [(1, 10)], [(0, 0), (1, 10)])
+    bucket.indexes[damaged.id, IndexKind.LEADER_EPOCH] = b"?"
+    found = start(bucket, damaged, whole)
+    assert isinstance(found, TierStart)
+    assert found.epochs == (EpochStart(0, 0), EpochStart(1, 10))
+
+
+def test_another_leaders_segment_that_ends_alike_tells_nothing(bucket: Bucket) -> None:
+    deposed, latest = bucket.copy(0, 9, [(0, 0)]), bucket.copy(0, 9, [(0, 0), (2, 5)])
+    bucket.indexes[latest.id, IndexKind.LEADER_EPOCH] = b"?"
+    with pytest.raises(RemoteStorageError):
+        start(bucket, deposed, latest)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_log_begins_where_a_look_at_every_segment_says(data: st.DataObject) -> None:
+    history = History(data)
+    for _ in range(12):
+        history.step()
+    finished = [one for one in history.cache.segments() if one.state is SegmentState.COPY_FINISHED]
+    last = {(one.leader_epochs[-1].epoch, one.end_offset): one for one in finished}
+    newest = history.cache.newest()
+    assert bool(newest) == bool(finished)
+    assert all((one.leader_epochs[-1].epoch, one.end_offset) == max(last) for one in newest)
+    lineage = history.lineage()
+    producers = ProducerState()
+    producers.end_offset = lineage.end_offset
+    latest = LatestHistory(lineage, producers, ())
+    known_from = lineage.start_offset or 0
+    agreeing = [max(one.start_offset, known_from) for one in finished if lineage.agreed_end(one) >= 0]
+    first = first_offset(history.cache, lineage)
+    assert (None if first is None else max(first, known_from)) == min(agreeing, default=None)
+    found = leader_start(history.cache, latest, None)
+    inventory = inventory_of(PARTITION, finished, latest, None)
+    if isinstance(found, TierStart):
+        assert max(found.log_start_offset, known_from) == max(inventory.log_start_offset, known_from)
+        assert found.next_offset == inventory.next_offset
+    else:
+        assert found == (None if inventory.next_offset == 0 else EmptyStart(inventory.next_offset))

@@ -234,7 +234,15 @@ def assert_alike(cache: MetadataCache, twin: NaiveMetadata) -> None:
     assert {one.id.id: one for one in cache.segments()} == twin.known
     assert len(cache) == len(twin.known)
     assert cache.deletion == twin.deletion
+    assert {one.id.id for one in cache.newest()} == twin.newest()
+    for bound in range(0, OFFSETS, 7):
+        ending = {one.id.id for one in twin.finished() if bound <= one.end_offset <= bound + 3}
+        assert {one.id.id for one in cache.ending_within(bound, bound + 3)} == ending
+    for row, one in cache.page(0, 1_000).segments:
+        assert (cache.max_timestamp_ms(row), cache.compacted_to(row)) == (one.max_timestamp_ms, one.compacted_to)
     for epoch in range(9):
+        for first in range(0, OFFSETS, 11):
+            assert cache.first_within(epoch, first, first + 5) == twin.first_within(epoch, first, first + 5)
         assert {one.id.id for one in cache.segments(epoch)} == twin.ids(epoch)
         furthest = [twin.furthest(epoch, offset) for offset in range(OFFSETS)]
         assert cache.highest_offset(epoch) == twin.highest(epoch)
