@@ -26,8 +26,10 @@ class ChangeSink(Protocol):
     behind as one: what it writes goes by the span's offsets and replaces what is there.
     """
 
-    def begin(self, end: int) -> None:
-        """In the driver, before the first step: the state ends at `end`, and what was written above it is void."""
+    def begin(self, end: int, cluster_id: str) -> None:
+        """In the driver, before the first step: the state of this cluster ends at `end`. What a step wrote beyond it
+        that did not come to its end is void.
+        """
         ...
 
     def section(self, span: Span, section: int, changes: pa.Table) -> None:
@@ -39,5 +41,5 @@ class ChangeSink(Protocol):
         ...
 
     def finish(self, span: Span) -> None:
-        """In the driver: all executors have given theirs; the commit of the step follows."""
+        """In the driver: all executors have given theirs; the commit of the step follows, and may fail."""
         ...

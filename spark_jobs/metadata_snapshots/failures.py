@@ -7,6 +7,9 @@ another; the last line of the innermost one that we know is what happened.
 import re
 from typing import Final, NamedTuple
 
+from broker.client import TRANSIENT
+from protocol.errors import ErrorCode
+
 _RETRIED: Final = ("ConnectionLost", "LogTrimmed", "StoreThrottled", "StoreUnavailable")
 _FINAL: Final = (
     "ClientError",
@@ -20,7 +23,7 @@ _FINAL: Final = (
     "ObjectStoreError",
     "SourceRefused",
     "StoreUriError",
-    "TablesBehind",
+    "TablesRefused",
     "UnknownRecord",
     "Unsupported",
     "WrongSnapshot",
@@ -28,9 +31,12 @@ _FINAL: Final = (
 _LINE: Final = re.compile(rf"^(?:[\w.]*\.)?({'|'.join(_RETRIED + _FINAL)}): (.+)$", re.MULTILINE)
 _CODE: Final = re.compile(r"^([A-Z_]+): (.+)$")
 _RETRIED_CODES: Final = frozenset(
-    {"BROKER_NOT_AVAILABLE", "SNAPSHOT_NOT_FOUND", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER"}
+    code.name for code in TRANSIENT | {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.SNAPSHOT_NOT_FOUND}
 )
-"""Of Kafka's errors: a broker that is away, and a snapshot that was replaced by a newer one while it was fetched."""
+"""Of Kafka's errors: what passes, though it took longer than a client waits for it; a broker that is away, and a
+snapshot that was replaced by a newer one while it was fetched.
+"""
+_FULL: Final = "No space left on device"
 _HINTS: Final = {
     "UnknownRecord": " A newer version of this program may know it; nothing was skipped, and it goes on from there.",
 }
@@ -44,11 +50,18 @@ class Failure(NamedTuple):
     is_retriable: bool
 
 
+_DISK_FULL: Final = Failure(
+    "DiskFull", "no space is left where Spark keeps its checkpoint or its own files (SPARK_LOCAL_DIRS).", True
+)
+"""Told by Java; a store that is full tells itself."""
+
+
 def failure_of(error: BaseException) -> Failure | None:
     """None for what is not expected, and therefore a fault of ours or of Spark's."""
-    found = _LINE.findall(f"{type(error).__name__}: {error}")
+    text = f"{type(error).__name__}: {error}"
+    found = _LINE.findall(text)
     if not found:
-        return None
+        return _DISK_FULL if _FULL in text else None
     kind, told = found[0]
     is_retriable = kind in _RETRIED
     coded = _CODE.match(told)

@@ -40,19 +40,25 @@ class GapInLog(Exception):
 ReadAgain = Callable[[int, int], DataFrame]
 """The PACKS of the log from an offset to before another one."""
 
+Guard = Callable[[], None]
+"""Raises if the state is no longer to be written here."""
+
 
 class MicroBatches:
     """Takes in micro-batches, one at a time; `commit` is the state as of the last one."""
 
-    def __init__(self, store: StateStore, begin: Commit, read_again: ReadAgain, sink: ChangeSink | None) -> None:
+    def __init__(
+        self, store: StateStore, begin: Commit, read_again: ReadAgain, sink: ChangeSink | None, guard: Guard
+    ) -> None:
         """`begin` may be a commit of another store, which is left alone."""
         self.commit = begin
         self._store = store
         self._read_again = read_again
         self._sink = sink
+        self._guard = guard
         self._own: deque[Commit] = deque(store.commits())
         if sink is not None:
-            sink.begin(begin.end)
+            sink.begin(begin.end, begin.cluster_id)
 
     def take(self, packs: DataFrame) -> Summary:
         """Fold PACKS and commit. Raises what the fold raises, as Spark tells it, and the store."""
@@ -77,9 +83,11 @@ class MicroBatches:
         context, transactions = context_of(summary, start=before.end, with_changes=self._sink is not None)
         if context.end <= before.end:
             return  # all of it belongs to a transaction that is still open
+        self._guard()
         span = Span(before.end, context.end, summary.epoch)
         fold = Fold(self._store, dict(before.files), context, span, self._sink)
         folded = self._folded(packs, summary, fold)
+        self._guard()
         if self._sink is not None:
             self._sink.finish(span)
         control = control_after(control_from_bytes(before.control), summary.control, start=before.end)
@@ -104,6 +112,7 @@ class MicroBatches:
 
     def put(self, commit: Commit) -> None:
         """Make a commit the newest one, and let go of what only old ones need."""
+        self._guard()
         self._store.write_commit(commit)
         self.commit = commit
         if self._own and self._own[-1].name == commit.name:

@@ -3,7 +3,8 @@
 Executors write what is large where it belongs, and stage what is small; the driver makes of all that is small one file
 a table before the step is committed. A step that comes again writes the same files again. When enough small spans have
 come together, they are merged into one: first the merged file is put, then the others go, and whoever lists both sees
-by their names what was merged (`spans.py`).
+by their names what was merged (`spans.py`). Only what is committed is merged, so that a step that is not can be taken
+back by deleting its files.
 """
 
 from collections import defaultdict
@@ -18,7 +19,7 @@ from spark_jobs.metadata_snapshots.changes import Span as Step
 from spark_jobs.metadata_tables.registry_tables import tables_of_registry
 from spark_jobs.metadata_tables.schemas import TABLES
 from spark_jobs.metadata_tables.section_tables import tables_of_section
-from spark_jobs.metadata_tables.spans import MERGED, SMALL, Span, TableFile, covered, file_name, to_be_merged
+from spark_jobs.metadata_tables.spans import MERGED, SMALL, Span, covered, file_name, to_be_merged
 from spark_jobs.metadata_tables.table_store import STAGED, TableStore
 
 STAGED_ROWS: Final = 20_000
@@ -28,8 +29,8 @@ MERGE_SPANS: Final = 16
 _REGISTRY_PART: Final = "registry"
 
 
-class TablesBehind(Exception):
-    """The tables do not reach to where the state is, so that changes would be missing in them. One sentence."""
+class TablesRefused(Exception):
+    """The tables do not go with the state, and to write into them would make them wrong or lose some. One sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,37 @@ class TablesSink:
 
     store: TableStore
 
-    def begin(self, end: int) -> None:
-        """Raises TablesBehind."""
+    def begin(self, end: int, cluster_id: str) -> None:
+        """Raises TablesRefused."""
+        self._require_cluster(cluster_id)
         reached = self.store.end() or 0
         if reached < end:
-            raise TablesBehind(
+            raise TablesRefused(
                 f"the tables in {self.store.uri} end at offset {reached} and the state at {end}:"
                 " begin both anew, with another --out or with other --tables and without the old _state."
             )
-        self.store.remove_from(end)
+        self._take_back(end, reached)
         for table in TABLES:
             self.store.delete(file.name for file in covered(self.store.files(table)))
+
+    def _require_cluster(self, cluster_id: str) -> None:
+        found = self.store.cluster_id()
+        if found is None:
+            self.store.set_cluster_id(cluster_id)
+        elif found != cluster_id:
+            raise TablesRefused(
+                f"the tables in {self.store.uri} are of cluster {found}, and the brokers are of {cluster_id}."
+            )
+
+    def _take_back(self, end: int, reached: int) -> None:
+        """Delete what a step left that was not committed; there is one at most, and it began where the state ends."""
+        beyond = [file for table in TABLES for file in self.store.files(table) if file.span.end > end]
+        if any(file.span.start != end or file.is_merged for file in beyond):
+            raise TablesRefused(
+                f"the tables in {self.store.uri} go on to offset {reached} and the state only to {end}, so that history"
+                " would be lost: use the --out that they were made with, or other --tables."
+            )
+        self.store.delete([*(file.name for file in beyond), *self.store.staged("")])
 
     def section(self, span: Step, section: int, changes: pa.Table) -> None:
         self._put(span, f"{section:02d}", tables_of_section(changes))
@@ -68,7 +89,7 @@ class TablesSink:
         self.store.set_end(span.end)
         self.store.delete(staged)
         for table in by_table:
-            self._merge(table)
+            self._merge(table, span.start)
 
     def _put(self, span: Step, part: str, tables: Mapping[str, pa.Table]) -> None:
         here = Span(span.start, span.end)
@@ -83,8 +104,9 @@ class TablesSink:
         for table in TABLES:
             self.store.delete(file.name for file in self.store.files(table, span.start) if file.span != span)
 
-    def _merge(self, table: str) -> None:
-        for run in to_be_merged(self.store.files(table), SMALL_BYTES, MERGE_SPANS):
+    def _merge(self, table: str, committed: int) -> None:
+        files = [file for file in self.store.files(table) if file.span.end <= committed]
+        for run in to_be_merged(files, SMALL_BYTES, MERGE_SPANS):
             whole = Span(run[0].span.start, max(file.span.end for file in run))
             self.store.write(file_name(table, whole, MERGED), self._joined(table, [file.name for file in run]))
             self.store.delete(file.name for file in run)
@@ -94,10 +116,3 @@ class TablesSink:
         tables = [self.store.read(name).cast(TABLES[table]) for name in sorted(names)]
         first = TABLES[table].names[0]
         return pa.concat_tables(tables).combine_chunks().sort_by(first)
-
-
-def live_files(store: TableStore, table: str) -> list[TableFile]:
-    """What makes up a table now."""
-    files = list(store.files(table))
-    merged = set(covered(files))
-    return [file for file in files if file not in merged]

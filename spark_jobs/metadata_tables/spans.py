@@ -1,7 +1,7 @@
 """The names of the tables' files, which say what offsets they cover. Names only.
 
-`<table>/<start %020d>-<end %020d>/part-<part>.parquet` holds what the records from `start` to before `end` did. A span
-that lies within another one was merged into that.
+`<table>/<start %020d>-<end %020d>/part-<part>.parquet` holds what the records from `start` to before `end` did: a row's
+offset lies in its file's span. A span that lies within another one was merged into that.
 """
 
 import re
@@ -32,6 +32,10 @@ class TableFile(NamedTuple):
     span: Span
     size: int = 0
 
+    @property
+    def is_merged(self) -> bool:
+        return self.name.endswith(f"/part-{MERGED}.parquet")
+
 
 def file_name(table: str, span: tuple[int, int], part: str) -> str:
     return f"{table}/{Span(*span)}/part-{part}.parquet"
@@ -60,15 +64,25 @@ def covered(files: Iterable[TableFile]) -> list[TableFile]:
 def to_be_merged(files: Iterable[TableFile], small_bytes: int, at_least: int) -> list[list[TableFile]]:
     """Runs of `at_least` small spans of one table with no large one in between."""
     runs: list[list[TableFile]] = [[]]
-    by_span: dict[Span, list[TableFile]] = {}
-    for file in files:
-        by_span.setdefault(file.span, []).append(file)
     lengths = [0]
-    for span in sorted(by_span):
-        if sum(file.size for file in by_span[span]) < small_bytes:
-            runs[-1] += by_span[span]
+    for of_span in by_span(files):
+        if is_small(of_span, small_bytes):
+            runs[-1] += of_span
             lengths[-1] += 1
         elif runs[-1]:
             runs.append([])
             lengths.append(0)
     return [run for run, length in zip(runs, lengths, strict=True) if length >= at_least]
+
+
+def by_span(files: Iterable[TableFile]) -> list[list[TableFile]]:
+    """Files of one table, those of a span together, in order."""
+    found: dict[Span, list[TableFile]] = {}
+    for file in files:
+        found.setdefault(file.span, []).append(file)
+    return [found[span] for span in sorted(found)]
+
+
+def is_small(of_span: Iterable[TableFile], small_bytes: int) -> bool:
+    """Whether all files of a span may be merged with others."""
+    return sum(file.size for file in of_span) < small_bytes

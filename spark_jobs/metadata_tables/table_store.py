@@ -1,23 +1,23 @@
 """The tables' place in a store: files written and read by executors and by the driver.
 
-A file is whole or not there. `_end.json` says up to which offset the tables are; what begins there or later is of a
-step that did not come to its end.
+A file is whole or not there. `_end.json` says up to which offset the tables are; what goes beyond it is of a step that
+did not come to its end. `_cluster.json` says whose history they are.
 """
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.metadata_tables.schemas import TABLES
 from spark_jobs.metadata_tables.spans import TableFile, parse_file
 from spark_jobs.store_directory import StoreDirectory
 from storage.tiered.errors import ObjectNotFound
 
 END: Final = "_end.json"
+CLUSTER: Final = "_cluster.json"
 STAGED: Final = "_steps/"
 _PIECE_BYTES: Final = 1024 * 1024
 
@@ -48,16 +48,24 @@ class TableStore(StoreDirectory):
 
     def end(self) -> int | None:
         """None where there are no tables yet."""
-        try:
-            return int(json.loads(b"".join(self.get(END)))["end"])
-        except ObjectNotFound:
-            return None
+        found = self._told(END)
+        return None if found is None else int(found["end"])
 
     def set_end(self, end: int) -> None:
         self.put(END, [json.dumps({"end": end}).encode()])
 
-    def remove_from(self, end: int) -> None:
-        """Forget everything that goes beyond `end`."""
-        self.delete(self.staged(""))
-        for table in TABLES:
-            self.delete(file.name for file in self.files(table) if file.span.end > end)
+    def cluster_id(self) -> str | None:
+        """None where there are no tables yet."""
+        found = self._told(CLUSTER)
+        return None if found is None else str(found["clusterId"])
+
+    def set_cluster_id(self, cluster_id: str) -> None:
+        self.put(CLUSTER, [json.dumps({"clusterId": cluster_id}).encode()])
+
+    def _told(self, name: str) -> dict[str, Any] | None:
+        try:
+            found = json.loads(b"".join(self.get(name)))
+        except ObjectNotFound:
+            return None
+        assert isinstance(found, dict)
+        return found

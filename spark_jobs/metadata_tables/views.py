@@ -11,8 +11,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_jobs.metadata_tables.reading import Share, read_share, shares
 from spark_jobs.metadata_tables.schemas import KEYS, TABLES
-from spark_jobs.metadata_tables.sink import live_files
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.store_uri import parse_store_uri
 
@@ -31,7 +31,7 @@ def register_tables(spark: SparkSession, uri: str) -> None:
 
 
 def read_table(spark: SparkSession, uri: str, table: str) -> DataFrame:
-    """The table as its files are listed when the query is planned."""
+    """The table as it is when the query is planned; the job may go on meanwhile."""
     return spark.read.format(NAME).option("uri", uri).option("table", table).load()
 
 
@@ -48,8 +48,8 @@ def _now(table: str, keys: Sequence[str]) -> str:
 
 
 @dataclass
-class Files(InputPartition):
-    names: tuple[str, ...]
+class Shares(InputPartition):
+    shares: tuple[Share, ...]
 
 
 class MetadataTable(DataSource):
@@ -83,16 +83,16 @@ class Reader(DataSourceReader):
         self._partitions = partitions
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Files dealt out by size, the largest first."""
-        shares: list[list[str]] = [[] for _ in range(self._partitions)]
+        """Dealt out by size, the largest first."""
+        dealt: list[list[Share]] = [[] for _ in range(self._partitions)]
         sizes = [0] * self._partitions
-        for file in sorted(live_files(self._store, self._table), key=lambda each: -each.size):
+        for share in sorted(shares(self._store, self._table), key=lambda each: -each.size):
             lightest = sizes.index(min(sizes))
-            shares[lightest].append(file.name)
-            sizes[lightest] += file.size
-        return [Files(tuple(share)) for share in shares if share] or [Files(())]
+            dealt[lightest].append(share)
+            sizes[lightest] += share.size
+        return [Shares(tuple(each)) for each in dealt if each] or [Shares(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Files)
-        for name in partition.names:
-            yield from self._store.read(name).cast(TABLES[self._table]).to_batches(max_chunksize=100_000)
+        assert isinstance(partition, Shares)
+        for share in partition.shares:
+            yield from read_share(self._store, self._table, share)

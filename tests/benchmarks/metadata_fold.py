@@ -39,7 +39,7 @@ class Folding:
         self._fold = SingleProcess(with_changes=tables is not None)
         self._sink = None if tables is None else TablesSink(TableStore(StoreUri(directory=str(tables))))
         if self._sink is not None:
-            self._sink.begin(0)
+            self._sink.begin(0, log.cluster_id)
 
     def fold_up_to(self, end: int) -> None:
         """In steps of some size, for each of them goes over the state."""

@@ -28,7 +28,8 @@ from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.report import Report
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
-from spark_jobs.metadata_tables.sink import TablesSink, live_files
+from spark_jobs.metadata_tables.reading import live_files
+from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.store_uri import StoreUri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log

@@ -54,7 +54,7 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[tuple[Span, int, int]] = []
 
-    def begin(self, end: int) -> None: ...
+    def begin(self, end: int, cluster_id: str) -> None: ...
 
     def section(self, span: Span, section: int, changes: pa.Table) -> None:
         self.calls.append((span, section, len(changes)))

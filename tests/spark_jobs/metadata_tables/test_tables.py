@@ -2,10 +2,10 @@
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -16,9 +16,11 @@ from spark_jobs.metadata.log_rows import TOPIC_SECTIONS
 from spark_jobs.metadata.registry import Entity, RegistryChange
 from spark_jobs.metadata.single_process import SingleProcess
 from spark_jobs.metadata_snapshots.changes import Span as Step
+from spark_jobs.metadata_tables import sink as sink_module
+from spark_jobs.metadata_tables.reading import live_files, load_table, read_share, shares
 from spark_jobs.metadata_tables.registry_tables import HIDDEN, tables_of_registry
 from spark_jobs.metadata_tables.schemas import KEYS, TABLES
-from spark_jobs.metadata_tables.sink import MERGE_SPANS, TablesBehind, TablesSink, live_files
+from spark_jobs.metadata_tables.sink import TablesRefused, TablesSink
 from spark_jobs.metadata_tables.spans import Span, TableFile, covered, file_name, parse_file, to_be_merged
 from spark_jobs.metadata_tables.table_store import TableStore
 from spark_jobs.metadata_tables.words import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, word
@@ -27,10 +29,19 @@ from tests.spark_jobs.metadata.logs import EveryHistory, Log
 
 Row = dict[str, Any]
 
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+MERGE_SPANS = 4
+"""In place of what the sink has, so that few steps show all: a step is a few synced files."""
+
 
 @lru_cache
 def log_of(seed: int) -> Log:
     return Log.of(EveryHistory(seed, steps=80).batches, seed)
+
+
+@pytest.fixture(autouse=True)
+def merges_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_module, "MERGE_SPANS", MERGE_SPANS)
 
 
 @pytest.fixture
@@ -44,7 +55,7 @@ class Writer:
     def __init__(self, store: TableStore) -> None:
         self.sink = TablesSink(store)
         self.job = SingleProcess(with_changes=True)
-        self.sink.begin(0)
+        self.sink.begin(0, CLUSTER)
 
     def take(self, rows: pa.Table, *, is_finished: bool = True) -> None:
         start = max(self.job.end, 0)
@@ -65,8 +76,8 @@ def _by_section(changes: pa.Table) -> Iterable[pa.Table]:
 
 
 def rows_of(store: TableStore, table: str) -> list[Row]:
-    found = [row for file in live_files(store, table) for row in store.read(file.name).to_pylist()]
-    return sorted(found, key=lambda row: next(iter(row.values())))
+    rows: list[Row] = load_table(str(store.uri), table).to_pylist()
+    return rows
 
 
 def existing(store: TableStore, table: str, before: int) -> dict[tuple[Any, ...], Row]:
@@ -158,7 +169,7 @@ def test_a_step_that_comes_again_leaves_the_same(store: TableStore) -> None:
     writer.take(log.rows(half, len(log.images)), is_finished=False)
     again = Writer.__new__(Writer)
     again.sink, again.job = TablesSink(store), SingleProcess(with_changes=True)
-    again.sink.begin(end)
+    again.sink.begin(end, CLUSTER)
     assert {table: rows_of(store, table) for table in TABLES} == before
     again.job.take(log.rows(0, half))
     for number in range(half, len(log.images), 8):
@@ -167,37 +178,111 @@ def test_a_step_that_comes_again_leaves_the_same(store: TableStore) -> None:
     check(store, images[-1])
 
 
+def take_steps(sink: TablesSink, ends: Iterable[int], start: int = 0) -> None:
+    """Steps up to each of the ends, in which each record changed a config."""
+    for end in ends:
+        step = Step(start, end, 0)
+        sink.registry(step, [_config_change(offset, "a", str(offset)) for offset in range(start, end)])
+        sink.finish(step)
+        start = end
+
+
+def offsets_of(store: TableStore) -> list[int]:
+    return [row["from_offset"] for row in rows_of(store, "configs")]
+
+
 def test_an_attempt_of_another_length_is_replaced(store: TableStore) -> None:
     sink = TablesSink(store)
-    sink.begin(0)
-    for end in (9, 5):
-        step = Step(0, end, 0)
-        sink.registry(step, [_config_change(offset, "a", str(offset)) for offset in range(end)])
-        sink.finish(step)
-    assert [row["from_offset"] for row in rows_of(store, "configs")] == [0, 1, 2, 3, 4]
+    sink.begin(0, CLUSTER)
+    take_steps(sink, [9])
+    take_steps(sink, [5])
+    assert offsets_of(store) == [0, 1, 2, 3, 4]
     assert store.end() == 5
 
 
-def test_tables_that_lack_something_are_refused(store: TableStore) -> None:
+def test_a_step_that_is_not_committed_is_taken_back_and_nothing_else(store: TableStore) -> None:
+    """A crash between the tables and the commit, at any step: also where spans are merged."""
     sink = TablesSink(store)
-    with pytest.raises(TablesBehind, match="end at offset 0 and the state at 7"):
-        sink.begin(7)
+    sink.begin(0, CLUSTER)
+    for end in range(1, 3 * MERGE_SPANS):
+        take_steps(sink, [end + 2], start=end - 1)
+        sink.begin(end - 1, CLUSTER)
+        assert offsets_of(store) == list(range(end - 1)), "what was not committed is gone"
+        take_steps(sink, [end + 1], start=end - 1)
+        take_steps(sink, [end], start=end - 1)
+        assert offsets_of(store) == list(range(end)), "an attempt of another length is replaced"
+
+
+def test_a_step_that_is_under_way_is_not_seen(store: TableStore) -> None:
+    sink = TablesSink(store)
+    sink.begin(0, CLUSTER)
+    take_steps(sink, [3])
+    store.write(file_name("configs", (3, 9), "registry"), store.read(live_files(store, "configs")[0].name))
+    assert offsets_of(store) == [0, 1, 2]
+
+
+def test_what_does_not_go_with_the_state_is_refused(store: TableStore) -> None:
+    """Rather than to leave something out, to tell it twice, or to lose it."""
+    sink = TablesSink(store)
+    with pytest.raises(TablesRefused, match="end at offset 0 and the state at 7"):
+        sink.begin(7, CLUSTER)
+    take_steps(sink, range(1, 2 * MERGE_SPANS))
+    for end in (0, 3, MERGE_SPANS):
+        with pytest.raises(TablesRefused, match=f"go on to offset {2 * MERGE_SPANS - 1} and the state only to {end}"):
+            sink.begin(end, CLUSTER)
+    with pytest.raises(TablesRefused, match="of cluster 4L6g3nShT-eMCtK--X86sw, and the brokers are of another"):
+        sink.begin(2 * MERGE_SPANS - 1, "another")
+    assert offsets_of(store) == list(range(2 * MERGE_SPANS - 1))
+    sink.begin(2 * MERGE_SPANS - 1, CLUSTER)
 
 
 def test_small_spans_are_merged_and_covered_ones_not_seen(store: TableStore) -> None:
     sink = TablesSink(store)
-    sink.begin(0)
-    for offset in range(3 * MERGE_SPANS + 1):
-        step = Step(offset, offset + 1, 0)
-        sink.registry(step, [_config_change(offset, "a", str(offset))])
-        sink.finish(step)
-    assert len(rows_of(store, "configs")) == 3 * MERGE_SPANS + 1
-    assert len(live_files(store, "configs")) <= MERGE_SPANS
+    sink.begin(0, CLUSTER)
+    take_steps(sink, range(1, 3 * MERGE_SPANS + 2))
+    assert offsets_of(store) == list(range(3 * MERGE_SPANS + 1))
+    assert len(live_files(store, "configs")) <= MERGE_SPANS + 1
     left_over = store.read(live_files(store, "configs")[0].name)
     store.write(file_name("configs", (0, 1), "small"), left_over.slice(0, 1))
-    assert len(rows_of(store, "configs")) == 3 * MERGE_SPANS + 1
-    sink.begin(3 * MERGE_SPANS + 1)
+    assert offsets_of(store) == list(range(3 * MERGE_SPANS + 1))
+    sink.begin(3 * MERGE_SPANS + 1, CLUSTER)
     assert [file for file in store.files("configs") if file.span == Span(0, 1)] == []
+
+
+def test_what_was_merged_since_it_was_listed_is_read_from_where_it_is_now(store: TableStore) -> None:
+    sink = TablesSink(store)
+    sink.begin(0, CLUSTER)
+    take_steps(sink, range(1, MERGE_SPANS // 2))
+    listed = shares(store, "configs")
+    take_steps(sink, range(MERGE_SPANS // 2, 3 * MERGE_SPANS), start=MERGE_SPANS // 2 - 1)
+    assert not {name for share in listed for name in share.names} & {file.name for file in live_files(store, "configs")}
+    batches = [batch for share in listed for batch in read_share(store, "configs", share)]
+    found = [row["from_offset"] for batch in batches for row in batch.to_pylist()]
+    assert found == list(range(MERGE_SPANS // 2 - 1))
+
+
+class Disturbed(TableStore):
+    """In the middle of the first listing a step merges what was listed already to be read."""
+
+    first: ClassVar[list[int]] = []
+
+    def files(self, table: str, start: int = 0) -> Iterator[TableFile]:
+        found = list(TableStore.files(self, table, start))
+        while self.first:
+            take_steps(TablesSink(TableStore(self.uri)), range(self.first.pop(), 2 * MERGE_SPANS), start=MERGE_SPANS)
+            left = set(TableStore.files(self, table, start))
+            found = [file for file in found if file in left]
+        yield from found
+
+
+def test_a_listing_that_was_disturbed_is_not_believed(store: TableStore) -> None:
+    sink = TablesSink(store)
+    sink.begin(0, CLUSTER)
+    take_steps(sink, range(1, MERGE_SPANS + 1))
+    Disturbed.first.append(MERGE_SPANS + 1)
+    listed = live_files(Disturbed(store.uri), "configs")
+    assert listed == live_files(store, "configs")
+    assert not Disturbed.first
 
 
 def test_of_a_change_what_differs_is_told(store: TableStore) -> None:
