@@ -25,6 +25,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.support.closed_port import closed_port
 from tests.support.fake_broker import NODE_ID, FakeBroker, HangUp
 
 
@@ -229,19 +230,16 @@ def test_a_lost_connection_is_opened_again(broker: FakeBroker, client: Client, c
 
 
 def test_a_cluster_that_was_never_reached_is_not_waited_for(clock: FakeTime) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-    config = ClientConfig.parse(f"127.0.0.1:{port}")
-    refused = pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused")
-    with Client(config, monotonic=clock.monotonic, sleep=clock.sleep) as client, refused:
-        client.retrying(client.any)
+    with closed_port() as port:
+        config = ClientConfig.parse(f"127.0.0.1:{port}")
+        refused = pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused")
+        with Client(config, monotonic=clock.monotonic, sleep=clock.sleep) as client, refused:
+            client.retrying(client.any)
     assert clock.slept == []
 
 
 def test_the_next_bootstrap_server_is_tried(broker: FakeBroker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-    with Client(ClientConfig.parse(f"127.0.0.1:{port},{broker.address}")) as client:
+    with closed_port() as port, Client(ClientConfig.parse(f"127.0.0.1:{port},{broker.address}")) as client:
         assert client.any().endpoint.port == broker.port
 
 
@@ -328,7 +326,5 @@ def test_a_slow_server_is_waited_for_if_it_is_the_only_one_left(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.client.IMPATIENT_MS", 0)
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
-    with Client(ClientConfig.parse(f"{nobody},{broker.address}")) as client:
+    with closed_port() as port, Client(ClientConfig.parse(f"127.0.0.1:{port},{broker.address}")) as client:
         assert client.any().endpoint == Endpoint.parse(broker.address)

@@ -78,7 +78,7 @@ class FakeBroker:
         """The requests of one kind so far."""
         return [request for _, request in self.requests if isinstance(request, message_class)]
 
-    def wait_for(self, message_class: type[M], count: int, timeout_s: float = 5) -> list[M]:
+    def wait_for(self, message_class: type[M], count: int, timeout_s: float = 60) -> list[M]:
         """The requests of one kind once there are `count` of them: for those that nobody waits to have answered."""
         with self._arrived:
             assert self._arrived.wait_for(lambda: len(self.received(message_class)) >= count, timeout_s)

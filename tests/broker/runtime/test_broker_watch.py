@@ -21,6 +21,7 @@ from protocol.messages.metadata_records import (
     UnfenceBrokerRecord,
 )
 from protocol.primitives import Uuid
+from tests.support.closed_port import closed_port
 
 HERE = Endpoint("broker-2", 9092, 0)
 EPOCH = 7
@@ -207,5 +208,6 @@ async def test_knocking() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = Endpoint("127.0.0.1", server.getsockname()[1], 0)
         assert await knock(place, timeout_s=60) is Answer.LISTENS
-    assert await knock(place, timeout_s=60) is Answer.REFUSED
+    with closed_port() as port:
+        assert await knock(place._replace(port=port), timeout_s=60) is Answer.REFUSED
     assert await knock(place._replace(port=99_999), timeout_s=5) is Answer.UNKNOWN

@@ -8,7 +8,7 @@ import pytest
 from broker.runtime.thread_pool import IDLE_WINDOW_MS, PoolFull, ThreadPool
 from tests.support.clock import ManualClock
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 class Gate:

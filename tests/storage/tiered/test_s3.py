@@ -20,6 +20,7 @@ from protocol.primitives import Buffer
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreThrottled, StoreUnavailable
 from storage.tiered.s3 import S3Settings, S3Store
 from storage.tiered.s3_errors import store_error
+from tests.support.closed_port import closed_port
 from tests.support.memory_files import MemoryFileSystem
 from tests.support.stub_s3_server import Answer, Request, StubS3Server, refusal
 
@@ -187,12 +188,11 @@ def test_a_store_that_is_closed_gives_up_waiting(server: StubS3Server, store: S3
 
 
 def test_nobody_there_is_unavailable(settings: S3Settings, waits: Waits) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    store = make(replace(settings, endpoint_url=f"http://127.0.0.1:{port}"), waits)
-    for attempt in (lambda: store.put("a", [b"x"]), lambda: store.get("a"), lambda: list(store.list("a"))):
-        with pytest.raises(StoreUnavailable, match="Could not connect"):
-            attempt()
+    with closed_port() as port:
+        store = make(replace(settings, endpoint_url=f"http://127.0.0.1:{port}"), waits)
+        for attempt in (lambda: store.put("a", [b"x"]), lambda: store.get("a"), lambda: list(store.list("a"))):
+            with pytest.raises(StoreUnavailable, match="Could not connect"):
+                attempt()
     assert len(waits.seconds) == 9
     store.close()
 
