@@ -33,6 +33,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.support.living_directory import total_bytes
 from tests.support.ottla_node import OttlaNode
 
 # kafka-python leaves sockets to the garbage collector.
@@ -265,7 +266,7 @@ def test_compaction_of_the_offsets_topic_loses_nothing(tmp_path: Path) -> None:
                     assert commit(coordinator, group, offset) == 0
             request = DeleteGroupsRequest(["deleted"])
             assert coordinator_of(client, "deleted").call(request, DeleteGroupsResponse).results[0].error_code == 0
-        until(lambda: sum(path.stat().st_size for path in log.glob("*.log")) < SEGMENT_BYTES, "the cleaner")
+        until(lambda: 0 < total_bytes(log.glob("*.log")) < SEGMENT_BYTES, "the cleaner")
         node.kill()
         node.start()
         found = committed(node, "kept")

@@ -19,6 +19,7 @@ from storage.tiered.materialized_metadata import MaterializedMetadata
 from storage.tiered.metadata_records import decode_event
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.apache_kafka import run_tool, unavailable_reason
+from tests.support.living_directory import files_below
 from tests.support.local_tier import SETTINGS, until
 from tests.support.ottla_node import OttlaNode, run_ottla
 
@@ -87,7 +88,7 @@ def is_settled(node: OttlaNode) -> bool:
 
 
 def manifests(node: OttlaNode) -> list[Path]:
-    return list((node.directory / "bucket").rglob("*.rsm-manifest"))
+    return [path for path in files_below(node.directory / "bucket") if path.suffix == ".rsm-manifest"]
 
 
 def bounds(node: OttlaNode) -> tuple[int, int]:

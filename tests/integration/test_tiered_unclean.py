@@ -176,6 +176,14 @@ class Story:
             )
         )
 
+    def wait_for_local_start_above(self, offset: int) -> int:
+        """The leader lets go of more a moment after it has settled; where its log starts then."""
+        try:
+            until(lambda: self.local_start > offset)
+        except AssertionError:
+            pytest.fail(f"what is local does not begin above {offset}\n{self.drawn()}")
+        return self.local_start
+
     def _wait(self, wanted: Callable[[PartitionState], bool]) -> None:
         wait_for_state(self.tier.bootstrap, self.topic, wanted)
 
@@ -251,8 +259,7 @@ def test_scenario_1_a_new_follower(story: Story) -> None:
     story.settle()
     story.check()
     story.lose_disk()
-    before = story.local_start
-    assert before > story.logs[story.leader][0].end, f"the new one begins above the first epoch\n{story.drawn()}"
+    before = story.wait_for_local_start_above(story.logs[story.leader][0].end)  # the new one begins above the epoch
     story.come_back()
     assert story.first_local(story.other) >= before > 0
     story.read()
@@ -267,7 +274,7 @@ def test_scenario_2_a_follower_behind(story: Story) -> None:
     story.produce(3, 4)
     story.settle()
     story.check()
-    assert story.local_start > end, f"what the follower lacks first is remote only\n{story.drawn()}"
+    story.wait_for_local_start_above(end)  # what the follower lacks first is remote only
     assert story.first_local(story.other) < end
     story.come_back()
     assert story.first_local(story.other) > end, f"its own log is of no use any more\n{story.drawn()}"
@@ -309,7 +316,7 @@ def test_scenario_4_an_unclean_leader_cuts_what_is_remote(story: Story) -> None:
     assert any(one.end_offset >= common for one in story.of_other_histories()), story.drawn()
     story.produce(3, 4)
     story.settle()
-    assert story.local_start > common, f"what is read is remote\n{story.drawn()}"
+    story.wait_for_local_start_above(common)  # what is read is remote
     story.read()
     story.come_back()
     story.read()
@@ -331,7 +338,7 @@ def test_scenario_5_histories_that_part_in_the_tier(story: Story) -> None:
     assert story.end > common, story.drawn()
     story.produce(2, 3)
     story.settle()
-    assert story.local_start > common
+    story.wait_for_local_start_above(common)
     story.read()
     assert any(one.end_offset > common for one in story.of_other_histories()), f"of {lost}\n{story.drawn()}"
     story.lose_disk()

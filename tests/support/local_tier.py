@@ -20,6 +20,7 @@ from protocol.errors import KafkaError
 from storage.tiered.metadata_snapshot import DIRECTORY as METADATA_SNAPSHOTS
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.living_directory import files_below
 from tests.support.ottla_node import run_ottla
 from tests.support.replicated_load import create_topic
 
@@ -129,7 +130,7 @@ class LocalTier:
 
     def objects(self, topic: str | None = None) -> list[str]:
         """What lies in the bucket, of one topic or of all."""
-        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
+        found = (path.relative_to(self.root).as_posix() for path in files_below(self.root))
         return sorted(key for key in found if topic is None or key.startswith(f"{topic}-"))
 
     # ---- topics and records

@@ -5,7 +5,6 @@ Whoever runs brokers and a store derives from `TierView` and says where they are
 
 import contextlib
 import json
-import os
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ from broker.cli.tiering.metadata_topic import MetadataTopic
 from broker.client import Client, ClientConfig
 from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+from tests.support.living_directory import files_below, total_bytes
 from tests.support.ottla_node import run_ottla
 
 KEY_PREFIX = "tier/"
@@ -88,12 +88,7 @@ class TierView(ABC):
     def bucket(self, topic: str | None = None) -> Bucket:
         """Read from the store's disk, whatever its way is like."""
         keys = ObjectKeys(KEY_PREFIX)
-        # What goes while one looks is no error.
-        found = (
-            Path(directory, name).relative_to(self.objects).as_posix()
-            for directory, _, names in os.walk(self.objects)
-            for name in names
-        )
+        found = (path.relative_to(self.objects).as_posix() for path in files_below(self.objects))
         mine = [key for key in found if key.startswith(KEY_PREFIX + ("" if topic is None else f"{topic}-"))]
         segments = frozenset(key for key in mine if keys.parse(key) is not None)
         return Bucket(segments, frozenset(mine) - segments)
@@ -124,11 +119,7 @@ class TierView(ABC):
 
     def local_bytes(self, broker_id: int, topic: str, partition: int = 0) -> int:
         """Of the segments of a replica; 0 for one that is deleted right now."""
-        size = 0
-        for path in self.partition_directory(broker_id, topic, partition).glob("*.log"):
-            with contextlib.suppress(FileNotFoundError):
-                size += path.stat().st_size
-        return size
+        return total_bytes(self.partition_directory(broker_id, topic, partition).glob("*.log"))
 
     def leader_epochs(self, broker_id: int, topic: str, partition: int = 0) -> list[tuple[int, int]]:
         """Epochs and where they begin, as the replica's checkpoint has them."""

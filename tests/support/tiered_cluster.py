@@ -27,6 +27,8 @@ SETTINGS = {
     "log.initial.task.delay.ms": "200",
     "log.segment.delete.delay.ms": "500",
     "unclean.leader.election.interval.ms": "300",
+    # Who is slow for a moment stays in sync: consumers are sent to replicas that are.
+    "replica.lag.time.max.ms": "30000",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 BUCKET_SETTINGS = {
