@@ -6,8 +6,8 @@ from collections.abc import Callable
 from storage.files import FileSystem
 from storage.log_dirs import LogDirLocked, lock_directory
 
-PATIENCE_S = 20.0
-"""Longer than a node takes to drain its requests and to close its logs."""
+PATIENCE_S = 40.0
+"""Longer than a node that lost its supervisor takes to stop, or to be ended by its lifeline, which gives it 30 s."""
 POLL_S = 0.05
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from broker.cli.lifeline import GRACE_S
 from broker.config.load import load_config
 from broker.supervisor.layout import place, start_command
 from broker.supervisor.predecessor import PATIENCE_S, POLL_S, wait_until_free
@@ -40,6 +41,7 @@ def test_a_predecessor_is_waited_for_but_not_for_ever() -> None:
     slept: list[float] = []
     assert not wait_until_free(fs, "/data", slept.append)
     assert sum(slept) >= PATIENCE_S - POLL_S
+    assert PATIENCE_S > GRACE_S, "so long may a node take to stop whose supervisor was killed"
 
     def free_it(_seconds: float) -> None:
         lock.release()
