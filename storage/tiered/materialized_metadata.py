@@ -5,6 +5,7 @@ once, what is left of a deleted topic can be removed by whoever is there, and th
 """
 
 from collections.abc import Iterable, Iterator
+from weakref import WeakValueDictionary
 
 from storage.tiered.metadata_cache import MetadataCache
 from storage.tiered.metadata_records import MetadataEvent, partition_of
@@ -19,20 +20,27 @@ from storage.tiered.segment_metadata import (
 
 
 class MaterializedMetadata:
-    """Caches by partition; one that knows nothing is dropped."""
+    """Caches by partition; one that knows nothing is dropped when nobody else holds it any more."""
 
-    __slots__ = ("_caches",)
+    __slots__ = ("_caches", "_empty")
 
     def __init__(self, caches: Iterable[MetadataCache] = ()) -> None:
         self._caches = {cache.partition: cache for cache in caches}
+        self._empty: WeakValueDictionary[TopicIdPartition, MetadataCache] = WeakValueDictionary()
 
     def __iter__(self) -> Iterator[MetadataCache]:
         return iter(self._caches.values())
 
     def cache(self, partition: TopicIdPartition) -> MetadataCache:
-        """What is known of a partition; an empty one if nothing is, which must not be changed."""
+        """What is known of a partition, which must not be changed. Whoever holds on to an empty one has the one that
+        will know of what comes.
+        """
         known = self._caches.get(partition)
-        return MetadataCache(partition) if known is None else known
+        if known is None:
+            known = self._empty.get(partition)
+        if known is None:
+            known = self._empty[partition] = MetadataCache(partition)
+        return known
 
     @property
     def segment_count(self) -> int:
@@ -51,8 +59,10 @@ class MaterializedMetadata:
                 cache.delete_partition(event)
         if cache.is_empty:
             self._caches.pop(partition, None)
-        else:
+            self._empty[partition] = cache
+        elif partition not in self._caches:
             self._caches[partition] = cache
+            self._empty.pop(partition, None)
 
     # ---- saying it again
 

@@ -44,7 +44,7 @@ class MetadataCache:
     has missed something.
     """
 
-    __slots__ = ("_compacted", "_epochs", "_table", "_unfinished", "deletion", "observer", "partition")
+    __slots__ = ("__weakref__", "_compacted", "_epochs", "_table", "_unfinished", "deletion", "observer", "partition")
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
