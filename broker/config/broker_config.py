@@ -287,7 +287,10 @@ class BrokerConfig:
     # Remote storage
     remote_log_storage_system_enable = boolean()
     remote_log_storage_manager_class_name = optional_text()
+    remote_log_storage_manager_class_path = optional_text()
     remote_log_storage_manager_impl_prefix = text()
+    remote_log_metadata_manager_class_name = text()
+    remote_log_metadata_manager_class_path = optional_text()
     remote_log_metadata_manager_impl_prefix = text()
     remote_log_metadata_manager_listener_name = optional_text()
     remote_log_metadata_custom_metadata_max_bytes = integer()

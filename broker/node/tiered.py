@@ -21,6 +21,7 @@ from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart, Spawn
 from broker.runtime.controller_driver import MetadataPublisher
 from broker.runtime.dynamic_config import DynamicConfig
+from broker.runtime.foreign_remote_metadata import ForeignRemoteMetadata
 from broker.runtime.io_thread import BlockingIo
 from broker.runtime.leader_starts import LeaderStarts, ReadLogStart
 from broker.runtime.log_starts import LogStarts, NoLogStarts
@@ -52,8 +53,10 @@ from storage.tiered.index_cache import DIRECTORY_NAME as INDEX_CACHE
 from storage.tiered.index_cache import IndexCache
 from storage.tiered.loading import is_object_store, load_remote_storage, open_object_store
 from storage.tiered.log_start_object import read_log_start
+from storage.tiered.metadata_loading import is_on_topic, load_remote_metadata
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.partition_objects import PartitionObjects
+from storage.tiered.remote_metadata import RemoteLogMetadataManager, RemoteMetadataContext
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segment_reading import SegmentReader
 from storage.tiered.segment_rewriting import DIRECTORY as COMPACTION_DIRECTORY
@@ -74,7 +77,7 @@ class RemotePart:
     storage: RemoteStorageManager
     objects: ObjectStore | None
     cache: IndexCache
-    metadata: TopicRemoteMetadata
+    metadata: RemoteLogMetadataManager
     manager: RemoteLogManager
     pools: RemotePools
     reader_pool: ThreadPool
@@ -86,11 +89,14 @@ class RemotePart:
 
     @property
     def publishers(self) -> tuple[MetadataPublisher, ...]:
-        first: tuple[MetadataPublisher, ...] = (self.metadata, self.manager, self)
-        return first if self.descriptions is None else (*first, self.descriptions)
+        on_topic = (self.metadata,) if isinstance(self.metadata, TopicRemoteMetadata) else ()
+        descriptions = () if self.descriptions is None else (self.descriptions,)
+        return (*on_topic, self.manager, self, *descriptions)
 
-    def topic_creator(self, others: TopicCreator | None) -> TopicCreator:
-        """For what clients ask for: the topic of metadata, too."""
+    def topic_creator(self, others: TopicCreator | None) -> TopicCreator | None:
+        """For what clients ask for: the topic of metadata, too, where there is one."""
+        if not isinstance(self.metadata, TopicRemoteMetadata):
+            return others
         return MetadataTopicOnRequest(self.metadata.ensure_topic, others)
 
     async def run(self) -> None:
@@ -173,7 +179,8 @@ def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDi
     )
     settings = config.settings_below(prefix)
     try:
-        loaded = load_remote_storage(name, settings, context, local_root="", prefix=prefix)
+        class_path = config.remote_log_storage_manager_class_path
+        loaded = load_remote_storage(name, settings, context, local_root="", prefix=prefix, class_path=class_path)
         for warning in loaded.warnings:
             _log.warning(warning)
         if not is_object_store(name):
@@ -214,7 +221,7 @@ def build_remote(
         clock=clock,
         io=io,
         loop=loop,
-        metadata=_build_metadata(fs, metadata, data, clock, io, loop, spawn),
+        metadata=_build_metadata(fs, stores.cluster_id, metadata, data, clock, io, loop, spawn),
         cache=IndexCache(fs, join(static.log_dirs[0], INDEX_CACHE), stores.storage, cache_bytes),
         metrics=RemoteStorageMetrics(),
         pools=RemotePools.open(log_settings(static)),
@@ -261,7 +268,7 @@ class _Joint:
     clock: Clock
     io: BlockingIo
     loop: asyncio.AbstractEventLoop
-    metadata: TopicRemoteMetadata
+    metadata: RemoteLogMetadataManager
     cache: IndexCache
     metrics: RemoteStorageMetrics
     pools: RemotePools
@@ -387,6 +394,50 @@ class _Joint:
 
 
 def _build_metadata(
+    fs: FileSystem,
+    cluster_id: str,
+    metadata: MetadataPart,
+    data: DataPart,
+    clock: Clock,
+    io: BlockingIo,
+    loop: asyncio.AbstractEventLoop,
+    spawn: Spawn,
+) -> RemoteLogMetadataManager:
+    """Raises ConfigError."""
+    if is_on_topic(metadata.config.current.remote_log_metadata_manager_class_name):
+        return _build_topic_metadata(fs, metadata, data, clock, io, loop, spawn)
+    return _load_metadata(cluster_id, metadata)
+
+
+def _load_metadata(cluster_id: str, metadata: MetadataPart) -> ForeignRemoteMetadata:
+    """Somebody's own. Raises ConfigError."""
+    config = metadata.config.current
+    listener = config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name
+
+    def bootstrap_server() -> str | None:
+        broker = metadata.cache.image.brokers.get(config.node_id)
+        found = None if broker is None else broker.endpoints.get(listener)
+        return None if found is None else f"{found.host}:{found.port}"
+
+    try:
+        return ForeignRemoteMetadata(
+            load_remote_metadata(
+                config.remote_log_metadata_manager_class_name,
+                config.settings_below(config.remote_log_metadata_manager_impl_prefix),
+                RemoteMetadataContext(
+                    broker_id=config.node_id,
+                    cluster_id=cluster_id,
+                    log_directory=config.log_dirs[0],
+                    bootstrap_server=bootstrap_server,
+                ),
+                config.remote_log_metadata_manager_class_path,
+            )
+        )
+    except ValueError as error:
+        raise ConfigError("remote.log.metadata.manager.class.name", str(error)) from error
+
+
+def _build_topic_metadata(
     fs: FileSystem,
     metadata: MetadataPart,
     data: DataPart,

@@ -5,7 +5,6 @@ RemoteStorageFactory. Where segments lie in a store of objects, that store can a
 look after it. This is the one place that knows all implementations, and it imports those that are wanted.
 """
 
-import importlib
 import time
 from collections.abc import Mapping
 from typing import NamedTuple, cast
@@ -16,6 +15,7 @@ from storage.tiered.chunk_cache import ChunkCache, ChunkReader, Uncached
 from storage.tiered.chunk_shelf import ChunkShelf, DiskShelf, MemoryShelf
 from storage.tiered.download_pool import DownloadPool
 from storage.tiered.errors import ObjectStoreError
+from storage.tiered.import_paths import imported, made
 from storage.tiered.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageFactory, RemoteStorageManager
@@ -68,13 +68,16 @@ def load_remote_storage(
     *,
     local_root: str,
     prefix: str = DEFAULT_PREFIX,
+    class_path: str | None = None,
 ) -> LoadedRemoteStorage:
-    """`settings` are without `prefix`; `local_root` is where `local` keeps objects if the settings do not say.
+    """`settings` are without `prefix`; `local_root` is where `local` keeps objects if the settings do not say;
+    `class_path` is where the module of an import path is looked for first.
 
     Raises ValueError with one sentence that names the key.
     """
     if not is_object_store(name):
-        return LoadedRemoteStorage(_imported(name)(settings, context), ())
+        factory = cast(RemoteStorageFactory, imported(CLASS_NAME_KEY, name, class_path, "s3, local"))
+        return LoadedRemoteStorage(made(CLASS_NAME_KEY, name, lambda: factory(settings, context)), ())
     parsed = parse_settings(settings, prefix)
     store, warnings = _open_store(name, parsed, context, local_root, prefix)
     manager = ObjectSegmentStore(
@@ -115,20 +118,6 @@ def _monotonic_ms() -> float:
 def is_object_store(name: str) -> bool:
     """Whether a storage of that name keeps segments in a store of objects (`open_object_store`)."""
     return name in ("s3", "local", _PLUGIN)
-
-
-def _imported(name: str) -> RemoteStorageFactory:
-    """`package.module:Name` or `package.module.Name`."""
-    module, separator, attribute = name.partition(":") if ":" in name else name.rpartition(".")
-    if not (module and separator and attribute):
-        raise ValueError(f"{CLASS_NAME_KEY} must be s3, local or an import path such as module:Name, not {name!r}.")
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{CLASS_NAME_KEY} names {name}, which cannot be imported: {error}.") from error
-    if not callable(factory):
-        raise ValueError(f"{CLASS_NAME_KEY} names {name}, which makes no remote storage.")
-    return cast(RemoteStorageFactory, factory)
 
 
 def _backend(name: str, reader: SettingsReader) -> str:

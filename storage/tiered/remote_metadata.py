@@ -1,13 +1,20 @@
 """The seam to what is known of remote segments (KIP-405, "RemoteLogMetadataManager").
 
-Implementations are loaded by name (`remote.log.metadata.manager.class.name`). Everything is called on the event loop;
-what waits returns an awaitable. Look-ups answer from memory.
+Implementations are loaded by name (`remote.log.metadata.manager.class.name`, see `metadata_loading.py`). Everything is
+called on the event loop; what waits returns an awaitable. Look-ups answer from memory: `MetadataCache` is there for it.
 """
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from storage.tiered.segment_metadata import PartitionDelete, RemoteSegment, SegmentUpdate, TopicIdPartition
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    SegmentUpdate,
+    TopicIdPartition,
+)
 
 
 class SegmentPage(NamedTuple):
@@ -120,7 +127,9 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     def known(self, partition: TopicIdPartition) -> KnownSegments:
-        """The same, to be looked at little by little. Another object when it was learnt anew."""
+        """The same, to be looked at little by little. The same object for as long as somebody holds it, though nothing
+        be known yet; another one when it was learnt anew, and only then: who looks would begin again and again.
+        """
         ...
 
     def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
@@ -136,3 +145,37 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     def unassign(self, partitions: Iterable[TopicIdPartition]) -> None: ...
+
+    def held(self) -> Iterable[tuple[TopicIdPartition, PartitionDeleteState | None]]:
+        """Every partition with anything left of which it is for this broker to remove what is remote, should its topic
+        be deleted, and how far that is. Nothing where somebody else removes what is marked as deleted.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Tell of nothing any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteMetadataContext:
+    """What an implementation is told beside its settings, `broker.id`, `cluster.id` and `log.dir` with Kafka.
+
+    `bootstrap_server` tells where this broker is reached itself, as `host:port` of the listener named by
+    `remote.log.metadata.manager.listener.name`; None for as long as the metadata do not have its registration.
+    """
+
+    broker_id: int
+    cluster_id: str
+    log_directory: str
+    bootstrap_server: Callable[[], str | None]
+
+
+class RemoteMetadataFactory(Protocol):
+    """What an import path must name: a class, or a function, that takes these two; called on the event loop.
+
+    Settings are those under `remote.log.metadata.manager.impl.prefix`, without it. Raises ValueError with one sentence
+    that names the key.
+    """
+
+    def __call__(self, settings: Mapping[str, str], context: RemoteMetadataContext) -> RemoteLogMetadataManager: ...

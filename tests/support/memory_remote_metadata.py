@@ -12,6 +12,7 @@ from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotRea
 from storage.tiered.metadata_cache import MetadataCache
 from storage.tiered.segment_metadata import (
     PartitionDelete,
+    PartitionDeleteState,
     RemoteSegment,
     SegmentState,
     SegmentUpdate,
@@ -175,8 +176,13 @@ class MemoryRemoteMetadata:
         self.leaders -= gone
         self.followers -= gone
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def held(self) -> list[tuple[TopicIdPartition, PartitionDeleteState | None]]:
+        """As if this broker had to see to all of them."""
+        caches = [cache for cache in self.log.caches.values() if len(cache)]
+        return [(one.partition, None if one.deletion is None else one.deletion.state) for one in caches]
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
 
     def _is_assigned(self, partition: TopicIdPartition) -> bool:
         return partition in self.leaders or partition in self.followers

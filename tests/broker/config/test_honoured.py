@@ -23,6 +23,7 @@ RESOLVED_WITH_OTHERS = {
     "ottla.http.listener",
     "ottla.remote.storage.compacted.enable",
     "process.roles",
+    "remote.log.manager.thread.pool.size",
     "security.inter.broker.protocol",
 }
 """Keys that code asks for under another name, which BrokerConfig makes of several of them."""

@@ -166,7 +166,7 @@ def test_every_setting_of_a_bucket_has_its_key() -> None:
         ("gcs", {}, "remote.log.storage.manager.class.name must be s3, local or an import path such as module:Name"),
         ("no.such.Thing", {}, "remote.log.storage.manager.class.name names no.such.Thing, which cannot be imported"),
         ("storage.tiered.loading:Nothing", {}, "names storage.tiered.loading:Nothing, which cannot be imported"),
-        ("tests.storage.tiered.test_loading:NOT_A_FACTORY", {}, "NOT_A_FACTORY, which makes no remote storage."),
+        ("tests.storage.tiered.test_loading:NOT_A_FACTORY", {}, "NOT_A_FACTORY, which makes nothing."),
         (PLUGIN, {}, "rsm.config.storage.backend.class must be set where"),
         (PLUGIN, {"storage.backend.class": f"{BACKENDS}.gcs.GcsStorage"}, "must be s3 or local: Ottla has no other"),
         ("s3", BUCKET | {"storage.backend.class": "local"}, "rsm.config.storage.backend.class must be left out where"),

@@ -1,0 +1,69 @@
+"""A node whose remote metadata are kept by somebody else's code, which it finds by name."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.cli.offset_reset import TopicPartition
+from broker.cli.offsets import list_offsets
+from broker.client import Client, ClientConfig
+from tests.support.checkable_records import Recipe, read_back, write
+from tests.support.local_tier import SETTINGS, TIERED, until
+from tests.support.ottla_node import OttlaNode, clean_environment
+from tests.support.replicated_load import admin_of, create_topic
+
+pytestmark = pytest.mark.integration
+
+EARLIEST_LOCAL, LATEST_TIERED = -4, -5
+COUNT = 4000
+RECIPE = Recipe(1000, 1_700_000_000_000)
+THEIRS = "tests.support.shelf_remote_metadata:ShelfRemoteMetadata"
+
+
+def settings(directory: Path) -> dict[str, str]:
+    kept = {key: value for key, value in SETTINGS.items() if not key.startswith("rlmm.config.")}
+    return {
+        **kept,
+        "rsm.config.storage.root": str(directory / "remote"),
+        "remote.log.metadata.manager.class.name": THEIRS,
+        "remote.log.metadata.manager.class.path": str(Path(__file__).parents[2]),
+        "rlmm.config.shelf.path": str(directory / "shelf"),
+    }
+
+
+def offset(node: OttlaNode, which: int) -> int:
+    with Client(ClientConfig.parse(node.bootstrap)) as client:
+        return list_offsets(client, {TopicPartition("theirs", 0): which})[TopicPartition("theirs", 0)]
+
+
+def test_segments_are_copied_read_and_removed_by_what_it_tells(tmp_path: Path) -> None:
+    def objects() -> list[Path]:
+        return [path for path in (tmp_path / "remote").rglob("*") if path.is_file()]
+
+    def told(condition: Callable[[], bool], what: str) -> None:
+        until(lambda: condition() or None, what)
+
+    with OttlaNode(tmp_path / "node", settings(tmp_path)) as node:
+        create_topic(node.bootstrap, "theirs", 1, 1, (), **TIERED)
+        write(node.bootstrap, "theirs", RECIPE, 0, range(COUNT))
+        told(lambda: offset(node, EARLIEST_LOCAL) > 0 and offset(node, LATEST_TIERED) > COUNT // 2, "a tiered log")
+        assert node.terminate() == 0
+        node.start()
+        found = read_back(node.bootstrap, "theirs", RECIPE, {0: COUNT})
+        assert (found.faults, found.count) == ([], COUNT)
+        admin = admin_of(node.bootstrap)
+        assert [name for name in admin.list_topics(timeout=10).topics if name.startswith("__remote")] == []
+        admin.delete_topics(["theirs"])["theirs"].result(30)
+        told(lambda: not objects(), "an empty store")
+
+
+def test_one_that_cannot_be_used_is_refused_with_one_sentence(tmp_path: Path) -> None:
+    node = OttlaNode(tmp_path / "node", settings(tmp_path))
+    del node.settings["rlmm.config.shelf.path"]
+    node.directory.mkdir()
+    ended = subprocess.run(node.command(), capture_output=True, text=True, timeout=60, env=clean_environment())
+    assert ended.returncode == 1
+    assert "rlmm.config.shelf.path must name a file." in ended.stderr
+    assert "Traceback" not in ended.stderr
