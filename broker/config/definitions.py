@@ -46,7 +46,19 @@ DYNAMIC_ONLY: frozenset[str] = frozenset(
 ALIASES: Mapping[str, str] = {
     # KIP-630's name; Kafka shipped the setting under another.
     "metadata.snapshot.min.new_records.size": "metadata.log.max.record.bytes.between.snapshots",
+    # KIP-405's: Kafka renamed one and left the other out.
+    "remote.log.manager.task.retry.interval.ms": "remote.log.manager.task.retry.backoff.ms",
+    "remote.partition.remover.task.interval.ms": "ottla.remote.partition.remover.task.interval.ms",
+    "remote.log.index.file.cache.total.size.mb": "remote.log.index.file.cache.total.size.bytes",
 }
+
+ALIAS_UNITS: Mapping[str, int] = {"remote.log.index.file.cache.total.size.mb": 1024 * 1024}
+"""What one of an alias is, in the unit of the key that it stands for, where these differ."""
+
+REPLACED: Mapping[str, str] = {
+    "remote.log.manager.thread.pool.size": "remote.log.manager.follower.thread.pool.size",
+}
+"""Keys that are deprecated, and those that win over them."""
 
 OWN_PREFIX = "ottla."
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.cross_checks import check_together
-from broker.config.definitions import ALIASES, BROKER_KEYS, DYNAMIC_ONLY, broker_key, is_plugin_setting, nearest
+from broker.config.definitions import (
+    ALIAS_UNITS,
+    ALIASES,
+    BROKER_KEYS,
+    DYNAMIC_ONLY,
+    REPLACED,
+    broker_key,
+    is_plugin_setting,
+    nearest,
+)
 from broker.config.environment import CLUSTER_ID, settings_from_environment
 from broker.config.errors import ConfigError
 from broker.config.honoured import AS_IF, HONOURED
@@ -56,7 +65,7 @@ def _as_spelled(error: ConfigError, given: Mapping[str, str]) -> ConfigError:
 
 def parse_config(static: Mapping[str, str], *, cluster_id: str | None = None, lone: bool = False) -> BrokerConfig:
     """A checked configuration from settings by key. Raises ConfigError."""
-    config = BrokerConfig(_with_both_ids(static), cluster_id=cluster_id, lone=lone)
+    config = BrokerConfig(_with_older_spellings(_with_both_ids(static)), cluster_id=cluster_id, lone=lone)
     check_together(config)
     return config
 
@@ -87,13 +96,19 @@ def _known_names(given: Mapping[str, str], warnings: list[str]) -> dict[str, str
     known: dict[str, str] = {}
     for name, value in given.items():
         if name in ALIASES:
-            known.setdefault(ALIASES[name], value)
+            known.setdefault(ALIASES[name], _in_units(name, value))
         elif name in DYNAMIC_ONLY:
             warnings.append(f"{name} has no effect here: it can only be set dynamically, with AlterConfigs.")
         else:
             known[name] = value
             warnings.extend(_doubts(name, value))
     return known
+
+
+def _in_units(alias: str, value: str) -> str:
+    """In those of the key that the alias stands for; what is no number is for its check to refuse."""
+    unit = ALIAS_UNITS.get(alias, 1)
+    return str(int(value) * unit) if unit > 1 and value.strip().isdecimal() else value
 
 
 def _doubts(name: str, value: str) -> Iterable[str]:
@@ -118,6 +133,12 @@ def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
     if node_id is None:
         return dict(static)
     return {"broker.id": node_id, "node.id": node_id, **static}
+
+
+def _with_older_spellings(static: Mapping[str, str]) -> Mapping[str, str]:
+    """Keys that Kafka replaced by others and still reads where these are not given."""
+    stand_in = {new: static[old] for old, new in REPLACED.items() if old in static and new not in static}
+    return {**static, **stand_in} if stand_in else static
 
 
 def _as_lone_node(static: Mapping[str, str]) -> dict[str, str]:

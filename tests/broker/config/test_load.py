@@ -89,6 +89,24 @@ def test_the_name_a_kip_gave_a_key_is_an_alias() -> None:
         load_config(None, ["metadata.snapshot.min.new_records.size=x"], {})
 
 
+def test_an_alias_may_count_in_another_unit() -> None:
+    name = "remote.log.index.file.cache.total.size.mb"
+    config, warnings = load_config(None, [f"{name}=64"], {})
+    assert config.remote_log_index_file_cache_total_size_bytes == 64 * 1024 * 1024
+    assert warnings == []
+    with pytest.raises(ConfigError, match=r"^remote\.log\.index\.file\.cache\.total\.size\.mb is '1g' but"):
+        load_config(None, [f"{name}=1g"], {})
+
+
+def test_a_deprecated_key_counts_where_its_successor_is_not_given() -> None:
+    old, new = "remote.log.manager.thread.pool.size", "remote.log.manager.follower.thread.pool.size"
+    config, warnings = load_config(None, [f"{old}=7"], {})
+    assert config.remote_log_manager_follower_thread_pool_size == 7
+    assert warnings == []
+    config, _ = load_config(None, [f"{old}=7", f"{new}=3"], {})
+    assert config.remote_log_manager_follower_thread_pool_size == 3
+
+
 def test_the_old_spelling_of_the_node_id(tmp_path: Path) -> None:
     config, _ = load_config(properties(tmp_path, COMBINED.replace("node.id", "broker.id")), [], {})
     assert config.node_id == 7
