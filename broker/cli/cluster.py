@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,7 +35,7 @@ LAST_PORT = 65535
     type=click.IntRange(0, 65535),
     default=9644,
     show_default=True,
-    help="Of the first node's health and metrics; 0 picks free ones.",
+    help="Of the first node's health and metrics; with 0 each node picks a free one.",
 )
 @click.option("--no-restart", is_flag=True, help="Leave a node that exits alone.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
@@ -48,7 +47,7 @@ def cluster(
     Node N lives in DIR/node-N: its data, its process id (ottla.pid), and what it prints (ottla.log).
     """
     _check_ports(nodes, port, http_port)
-    http_ports = _free_ports(nodes) if http_port == 0 else [http_port + index for index in range(nodes)]
+    http_ports = [http_port + index if http_port else 0 for index in range(nodes)]
     places = [place(index, Path(directory), port, dict(enumerate(http_ports))) for index in range(nodes)]
     settings = [each.settings(overrides) for each in places]
     configs = _load(settings)
@@ -116,18 +115,9 @@ def _member(directory: Path, config: BrokerConfig, command: tuple[str, ...]) -> 
         id=config.node_id,
         directory=directory,
         address=f"{listener.host or HOST}:{listener.port}",
-        http_url=None if http is None else f"http://{http.host or HOST}:{http.port}",
+        http_url=None if http is None or not http.port else f"http://{http.host or HOST}:{http.port}",
         command=command,
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now, all held until the last one is found, so that they differ."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class _Claim:

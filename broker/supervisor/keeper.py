@@ -117,7 +117,7 @@ class Keeper:
             was_serving, was_leading = output.is_serving, output.is_active_controller
             output.feed(data)
             if output.is_serving and not was_serving:
-                self._report.ready(self._node, process.pid, _now_s() - started_s)
+                self._report.ready(self._node, process.pid, _now_s() - started_s, output.http_url)
             if output.is_active_controller and not was_leading:
                 self._report.leads(self._node)
         return output

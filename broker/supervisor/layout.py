@@ -16,7 +16,7 @@ REMOTE = "remote"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What sets one node apart. `index` counts from 0, ids from 1; `http_port` is the node's own.
+    """What sets one node apart. `index` counts from 0, ids from 1; `http_port` is the node's own, 0 if it picks one.
 
     `controllers` are the controller listeners of all nodes, host:port.
     """
@@ -54,7 +54,8 @@ def place(index: int, root: Path, first_port: int, http_ports: Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One node as its keeper sees it. Addresses are what the configuration came to in the end; no HTTP is None."""
+    """One node as its keeper sees it. Addresses are what the configuration came to in the end; `http_url` is None
+    without HTTP, and where the node picks a port in each of its lives."""
 
     id: int
     directory: Path

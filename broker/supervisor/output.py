@@ -1,4 +1,6 @@
-"""What a node prints, read as it comes: it goes to its log, and says whether the node serves and why it ended."""
+"""What a node prints, read as it comes: it goes to its log, and says where it is, whether it serves, why it ended."""
+
+import re
 
 from broker.supervisor.bounded_log import BoundedLog
 
@@ -7,6 +9,7 @@ MAX_LINE_BYTES = 64 * 1024
 
 _LEADS = b"This node is the active controller"
 _LEADS_NO_LONGER = b"This node is not the active controller any more"
+_HTTP = re.compile(rb"HTTP is served url=(\S+)")
 _FAILURE_PREFIX = "Error: "
 """What a command puts before the sentence it fails with."""
 
@@ -19,6 +22,8 @@ class NodeOutput:
         self._log = log
         self._line = b""
         self._last_words = b""
+        self.http_url: str | None = None
+        """Where the node has said that its HTTP is."""
         self.is_serving = False
         """Whether the node has said that clients are served."""
         self.is_active_controller = False
@@ -42,6 +47,8 @@ class NodeOutput:
         if line.strip():
             self._last_words = line[-MAX_LINE_BYTES:]
         self.is_serving = self.is_serving or self._marker in line
+        if (found := _HTTP.search(line)) is not None:
+            self.http_url = found[1].decode()
         if _LEADS in line:
             self.is_active_controller = True
         elif _LEADS_NO_LONGER in line:

@@ -17,10 +17,10 @@ class Report:
         self._seen_ready: set[int] = set()
         self._active_controller: int | None = None
 
-    def ready(self, node: LocalNode, pid: int, took_s: float) -> None:
-        """The node serves clients; the first time that all do, the cluster is ready."""
+    def ready(self, node: LocalNode, pid: int, took_s: float, http_url: str | None = None) -> None:
+        """The node serves clients; the first time that all do, the cluster is ready. `http_url` is what it said."""
         again = "again " if node.id in self._seen_ready else ""
-        http = node.http_url or "no http"
+        http = node.http_url or http_url or "no http"
         self._say(f"node {node.id}  {node.address}  {http}  pid {pid}  ready {again}in {took_s:.2f} s")
         if node.id in self._seen_ready:
             return

@@ -1,6 +1,7 @@
 """One node's keeper, with processes and time that the tests make."""
 
 import asyncio
+import dataclasses
 import itertools
 import signal
 from collections.abc import Awaitable, Callable
@@ -58,6 +59,29 @@ def test_a_node_that_serves_is_reported_and_stopped_politely(tmp_path: Path) -> 
         "bootstrap server: 127.0.0.1:9092",
     ]
     assert stage.processes[0].signals == ["TERM"]
+
+
+def test_a_node_that_picks_a_port_for_http_is_where_it_says_in_each_of_its_lives(tmp_path: Path) -> None:
+    said: list[str] = []
+    plays: list[dict[str, object]] = [
+        {"output": b"HTTP is served url=http://127.0.0.1:%d\n[KafkaServer id=1] started\n" % port, "exit_code": code}
+        for port, code in ((40_001, -9), (40_002, None))
+    ]
+    stage = Stage(*plays)
+
+    async def main() -> None:
+        node = dataclasses.replace(a_node(tmp_path), http_url=None)
+        keeper = Keeper(node, stage.spawn, Report([node], said.append), nothing_to_prepare, restart=True)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(keeper.run())
+            await asyncio.sleep(2 * FIRST_PAUSE_S)
+            keeper.stop()
+
+    run_fast(main())
+    assert [line.split()[3] for line in said if " ready " in line] == [
+        "http://127.0.0.1:40001",
+        "http://127.0.0.1:40002",
+    ]
 
 
 def test_the_pid_file_is_there_as_long_as_the_process(tmp_path: Path) -> None:

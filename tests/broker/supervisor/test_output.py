@@ -28,6 +28,12 @@ def test_another_nodes_word_does_not_count(output: NodeOutput) -> None:
     assert not output.is_serving
 
 
+def test_a_node_says_where_its_http_is(output: NodeOutput) -> None:
+    assert output.http_url is None
+    output.feed(b"INFO ottla HTTP is served url=http://127.0.0.1:40961\n")
+    assert output.http_url == "http://127.0.0.1:40961"
+
+
 def test_a_node_says_when_it_leads_and_when_no_longer(output: NodeOutput) -> None:
     output.feed(b"INFO This node is the active controller epoch=3\n")
     assert output.is_active_controller
