@@ -47,6 +47,19 @@ READ_CHUNK_BYTES = 1 << 20
 GROUP_COORDINATOR = 0
 TRANSACTION_COORDINATOR = 1
 
+CLIENT_PROPERTIES: frozenset[str] = frozenset(
+    {
+        "client.id",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+    }
+)
+"""Those that `ClientConfig.parse` honours."""
+
 TRANSIENT: frozenset[ErrorCode] = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,

@@ -13,8 +13,10 @@ import click
 from broker.cli.failure import CommandFailed
 from broker.cli.session import read_properties
 from spark_jobs.metadata_snapshots.schedule import MIN_BYTES, MIN_CHANGED_RATIO, Schedule
+from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES
 from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
 
+MAX_OFFSET = (1 << 63) - 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
@@ -24,7 +26,9 @@ EXIT_INTERRUPTED = 130
 @click.option("--out", required=True, metavar="URI", help="Where snapshots go: a directory, file://, s3:// or s3a://.")
 @click.option("--checkpoint", metavar="URI", help="Where Spark keeps its offsets, any path that Spark can write to.")
 @click.option("--once", is_flag=True, help="Write one snapshot, at the high watermark as it is now, and end.")
-@click.option("--at", type=click.IntRange(1), metavar="OFFSET", help="Write the snapshot that ends there, and end.")
+@click.option(
+    "--at", type=click.IntRange(1, MAX_OFFSET), metavar="OFFSET", help="Write the snapshot that ends there, and end."
+)
 @click.option(
     "--interval",
     type=click.FloatRange(0, min_open=True),
@@ -77,7 +81,7 @@ def metadata_snapshots(
     """Fold the metadata log of a cluster into snapshots, byte for byte those that its nodes write (KIP-630).
 
     Without --once or --at it goes on until it is told to stop (SIGTERM, Ctrl-C), and when started again goes on from
-    there. One such job for one --out; --at may run beside it.
+    there. One such job for one --out: of two, the one that began first ends. --at may run beside it.
     """
     if once + (at is not None) + (interval is not None) > 1:
         raise click.UsageError("--once, --at and --interval exclude each other.")
@@ -86,6 +90,8 @@ def metadata_snapshots(
     place = _place(out, "--out")
     history = None if tables is None else _place(tables, "--tables")
     properties = read_properties(client_config)
+    if unknown := sorted(properties.keys() - CLIENT_PROPERTIES):
+        click.echo(f"Warning: {client_config}: without effect here: {', '.join(unknown)}.", err=True)
     if (reason := _without_spark()) is not None:
         raise CommandFailed(reason)
 

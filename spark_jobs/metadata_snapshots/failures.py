@@ -24,6 +24,7 @@ _FINAL: Final = (
     "SourceRefused",
     "StoreUriError",
     "TablesRefused",
+    "TakenOver",
     "UnknownRecord",
     "Unsupported",
     "WrongSnapshot",

@@ -6,9 +6,13 @@ moment and started again.
 
 import contextlib
 import json
+import os
+import shutil
+import socket
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,9 +35,13 @@ from spark_jobs.metadata_snapshots.commits import Commit, Since, empty
 from spark_jobs.metadata_snapshots.encoding import Encoding
 from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.micro_batch import MicroBatches
+from spark_jobs.metadata_snapshots.out_check import check_out
+from spark_jobs.metadata_snapshots.ownership import Ownership
 from spark_jobs.metadata_snapshots.report import Report
+from spark_jobs.metadata_snapshots.retrying import Retrying
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import BRANCHES, STATE, StateStore
+from spark_jobs.metadata_snapshots.stop_sign import StopSign
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, MetadataLog, SourceRefused
 from spark_jobs.metadata_source.packed import NAME, PACKS, PackedMetadata, packs
 from spark_jobs.metadata_source.reading import snapshot_rows
@@ -45,8 +53,6 @@ _FAILURES: Final = (PySparkException, Py4JJavaError, ObjectStoreError)
 """What comes out of a query, out of a job of executors, and out of the store."""
 POLL_S: Final = 1
 """How often a tail looks whether it is to end, or a snapshot is due by time."""
-ATTEMPTS: Final = 4
-RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 OPEN_PATIENCE_S: Final = 60
 """How long `once` waits for a metadata transaction to end: the controller ends them at once."""
 
@@ -99,21 +105,26 @@ class Job:
         self._report = report
         self._snapshots = SnapshotStore(settings.out)
         self._trunk = StateStore(settings.out)
+        self._owner = Ownership(self._trunk, uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}")
         self._log = log
         self._cluster_id = log.cluster_id
         self._turn = threading.Lock()
-        self._stop = threading.Event()
+        self._stop = StopSign()
+        self._retrying = Retrying(_FAILURES, self._stop, report.waits)
         self.is_tailing = False
         spark.dataSource.register(PackedMetadata)
-        self._trunk.remove_left_branches(time.time_ns() // 1_000_000)
+        check_out(settings.out, self._cluster_id)
+        now_ms = time.time_ns() // 1_000_000
+        self._trunk.remove_left_branches(now_ms)
+        self._snapshots.remove_left(now_ms)
 
     def stop(self) -> None:
         """Let `tail` return soon. May be called from a signal's handler."""
-        self._stop.set()
+        self._stop.put_up()
 
     @property
     def is_stopping(self) -> bool:
-        return self._stop.is_set()
+        return self._stop.is_up()
 
     # Three ways to run
 
@@ -124,7 +135,9 @@ class Job:
         self._fold_up_to(batches, end)
         while batches.commit.is_open or not batches.commit.end:
             if time.monotonic() >= deadline:
-                raise SourceRefused(f"a metadata transaction is open since offset {batches.commit.open_since}.")
+                since = batches.commit.open_since
+                is_open = f"a metadata transaction is open since offset {since}."
+                raise SourceRefused(is_open if since >= 0 else "nothing is committed in the metadata log.")
             self._stop.wait(POLL_S)
             self._fold_up_to(batches, self._log.bounds().end)
         return self._cut(batches)
@@ -174,7 +187,7 @@ class Job:
 
         def take(rows: DataFrame, _batch_id: int) -> None:
             with self._turn:
-                if self._stop.is_set():
+                if self._stop.is_up():
                     raise Stopping
                 self._take(batches, rows)
                 cut_if_due()
@@ -182,39 +195,22 @@ class Job:
         self._report.begins("folded up to offset", batches.commit.end, None)
 
         def tail() -> None:
-            with self._checkpoint(beside=True) as checkpoint:
-                self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
-
-        while not self._stop.is_set():
-            self._again(tail, batches, is_patient=True)
-
-    def _again(self, attempt: Callable[[], None], batches: MicroBatches, *, is_patient: bool = False) -> None:
-        """Do it until it works, as far as there is hope: nothing is lost by a failure, and nothing is done twice.
-
-        What is known to pass is waited for as long as it takes if this `is_patient`. Of all else a few failures in a
-        row, without a step forward between them, are enough.
-        """
-        failures, before = 0, batches.commit
-        while not self._stop.is_set():
+            self._owner.check()
             try:
-                attempt()
-                return
+                with self._checkpoint(beside=True) as checkpoint:
+                    self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
             except _FAILURES as error:
-                if self._stop.is_set():
-                    break
-                failures, before = 0 if batches.commit is not before else failures + 1, batches.commit
-                failure = failure_of(error)
-                is_hopeless = failure is not None and not failure.is_retriable
-                is_patience_over = failures == ATTEMPTS and not (is_patient and failure is not None)
-                if is_hopeless or is_patience_over:
-                    raise
-                self._report.waits(failure.sentence if failure else f"{type(error).__name__}.")
-                self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
+                if failure_of(error) is None:
+                    self._forget_checkpoint()
+                raise
+
+        while not self._stop.is_up():
+            self._retrying.until_done(tail, lambda: batches.commit, is_patient=True)
 
     def _run(self, query: StreamingQuery, cut_if_due: Callable[[], None]) -> None:
         """Until it fails, or this is told to stop; then the step that is under way comes to its end."""
         try:
-            while not self._stop.is_set() and not query.awaitTermination(POLL_S):
+            while not self._stop.is_up() and not query.awaitTermination(POLL_S):
                 if self._turn.acquire(blocking=False):
                     try:
                         cut_if_due()
@@ -228,27 +224,22 @@ class Job:
     # The state that a run begins with
 
     def _begin(self) -> MicroBatches:
-        self._trunk.remove_orphans()
-        return self._batches(self._trunk, self._trunk.newest_commit())
+        self._owner.take()
+        begin = self._trunk.settle() or empty(self._cluster_id)
+        return MicroBatches(self._trunk, begin, self._read, self._settings.sink, self._owner.check)
 
-    def _batches(self, store: StateStore, begin: Commit | None) -> MicroBatches:
-        if begin is not None and begin.cluster_id != self._cluster_id:
-            raise SourceRefused(
-                f"{self._settings.out} holds what was read from cluster {begin.cluster_id}, and the brokers are of"
-                f" {self._cluster_id}."
-            )
-        sink = self._settings.sink if store == self._trunk else None
-        return MicroBatches(store, begin or empty(self._cluster_id), self._read, sink)
+    def _branched(self, branch: StateStore, begin: Commit | None) -> MicroBatches:
+        return MicroBatches(branch, begin or empty(self._cluster_id), self._read, None, lambda: None)
 
     def _before(self, branch: StateStore, offset: int, commit: Commit | None) -> MicroBatches:
         """The latest state at or before an offset that can be had: a commit, a snapshot of ours, or none at all."""
         if commit is not None and commit.end == offset and not commit.is_open:
-            return self._batches(branch, commit)
+            return self._branched(branch, commit)
         self._check_boundary(offset)
         start = self._log.bounds().start
         if commit is not None and commit.end >= start:
-            return self._batches(branch, commit)
-        batches = self._batches(branch, None)
+            return self._branched(branch, commit)
+        batches = self._branched(branch, None)
         manifest = self._snapshots.newest_at_most(offset)
         if start > 0 and manifest is not None and manifest.cluster_id == self._cluster_id:
             batches.take(self._packs_of(manifest))
@@ -293,7 +284,7 @@ class Job:
                 query = self._stream(batches.commit, lambda rows, _: self._take(batches, rows), checkpoint, end)
                 query.awaitTermination()
 
-        self._again(fold, batches)
+        self._retrying.until_done(fold, lambda: batches.commit)
         if batches.commit.end < end and not batches.commit.is_open:  # a checkpoint that is ahead of the state
             self._take(batches, self._read(batches.commit.end, end))
 
@@ -316,10 +307,19 @@ class Job:
         if self._settings.checkpoint is not None:
             yield self._settings.checkpoint
         elif beside and self._settings.out.directory:
-            yield str(Path(self._settings.out.directory, STATE, "checkpoint"))
+            yield self._own_checkpoint
         else:
             with tempfile.TemporaryDirectory(prefix="ottla-checkpoint-", ignore_cleanup_errors=True) as directory:
                 yield directory
+
+    @property
+    def _own_checkpoint(self) -> str:
+        return str(Path(self._settings.out.directory, STATE, "checkpoint"))
+
+    def _forget_checkpoint(self) -> None:
+        """Spark may have failed because of it, as a crash of the machine left it; the state knows where to go on."""
+        if self._settings.checkpoint is None and self._settings.out.directory:
+            shutil.rmtree(self._own_checkpoint, ignore_errors=True)
 
     # Snapshots
 
@@ -347,6 +347,11 @@ class Job:
         try:
             executors.parallelize(encoding.sections, slices).map(encoding.encode).collect()
             return self._snapshots.write(commit.cluster_id, commit.end, commit.epoch, encoding.pieces())
+        except ObjectNotFound:
+            found = self._snapshots.manifest(commit.end, commit.epoch)
+            if found is None or found.cluster_id != self._cluster_id:
+                raise
+            return found  # another run wrote the same one meanwhile, and cleaned up
         finally:
             encoding.remove()
 

@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NamedTuple
 
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
 from broker.cli.failure import CommandFailed
 from broker.client import ClientError
 from protocol.errors import KafkaError
 from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.job import Job, JobSettings
+from spark_jobs.metadata_snapshots.out_check import check_out
 from spark_jobs.metadata_snapshots.report import Report
 from spark_jobs.metadata_snapshots.schedule import Schedule
+from spark_jobs.metadata_source.settings import SourceSettings
 from spark_jobs.session import open_session
 
 _TRACEBACK = "OTTLA_TRACEBACK"
@@ -22,6 +27,9 @@ _SPARK = {
     "spark.sql.shuffle.partitions": "16",
     # Offsets of a few micro-batches are enough to go on: the state has its own.
     "spark.sql.streaming.minBatchesToRetain": "10",
+    # As where rows are read and where sections are encoded, which never simplify: or Spark would keep two sets of
+    # Python workers, each with a daemon of its own. What failed is found in any traceback.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
 
 
@@ -36,14 +44,24 @@ class Mode(NamedTuple):
 def run_job(settings: JobSettings, mode: Mode, *, as_json: bool = False) -> None:
     """Raises CommandFailed."""
     with _plain_failures(), contextlib.closing(settings.open_log()) as log:
-        log.bounds()  # whoever is not there is told of before the seconds that Spark takes to start
-        spark = open_session("ottla-metadata-snapshots", _SPARK, is_light=True)
-        try:
-            with Report(as_json=as_json) as report:
-                job = Job(spark, settings, log, report)
-                with _stopped_by_signals(job):
-                    _run(job, mode)
-        finally:
+        # What is wrong is told before the seconds that Spark takes to start, where it can be.
+        SourceSettings.of(settings.options())
+        log.bounds()
+        check_out(settings.out, log.cluster_id)
+        with _session() as spark, Report(as_json=as_json) as report:
+            job = Job(spark, settings, log, report)
+            with _stopped_by_signals(job):
+                _run(job, mode)
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[SparkSession]:
+    """Stopped at the end, unless Spark has ended by itself."""
+    spark = open_session("ottla-metadata-snapshots", _SPARK, is_light=True)
+    try:
+        yield spark
+    finally:
+        with contextlib.suppress(Py4JError, ConnectionError):
             spark.stop()
 
 
@@ -85,6 +103,8 @@ def _plain_failures() -> Iterator[None]:
         raise CommandFailed(error.message) from error
     except ClientError as error:
         raise CommandFailed(str(error)) from error
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise CommandFailed("the JVM of Spark has ended; it may have had too little memory.") from error
     except Exception as error:
         failure = failure_of(error)
         if failure is not None:

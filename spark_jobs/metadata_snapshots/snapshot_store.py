@@ -11,12 +11,13 @@ from typing import Final
 from broker.metadata.snapshot_manifest import LATEST, InvalidManifest, SnapshotManifest, parse_manifest_name
 from protocol.primitives import Buffer
 from spark_jobs.metadata.snapshot_file import read_back
-from spark_jobs.metadata_snapshots.state_store import STATE, StateStore
+from spark_jobs.metadata_snapshots.state_store import LEFT_MS, STATE, StateStore
 from storage.tiered.errors import ObjectNotFound
 from storage.tiered.store_uri import StoreUri
 
 ASIDE: Final = f"{STATE}aside/"
 PIECE_BYTES: Final = 1024 * 1024
+_SUFFIX: Final = ".checkpoint"
 _ANY: Final = "0"
 """What all names of manifests begin with, for 20 digits are more than an offset has."""
 
@@ -81,10 +82,21 @@ class SnapshotStore:
         return self._checked(manifest.file, manifest)
 
     def remove_old(self, keep: int) -> None:
-        """All but the newest so many, manifests first."""
-        names = sorted(self._names(_ANY))[:-keep]
-        self._files.delete(names)
-        self._files.delete([name.removesuffix("json") + "checkpoint" for name in names])
+        """All but the newest so many, manifests first, and older files whose manifests are gone."""
+        names = sorted(self._names(_ANY))
+        self._files.delete(names[:-keep])
+        oldest = names[-keep:][0] if names else ""
+        files = [_manifest_of(each.key) for each in self._files.listed(_ANY)]
+        self._files.delete([_file_of(name) for name in files if name is not None and name < oldest])
+
+    def remove_left(self, now_ms: int) -> None:
+        """What writers left that did not come to their end, once they cannot be at it any more."""
+        for found in list(self._files.listed(ASIDE)):
+            name = _manifest_of(found.key.removeprefix(ASIDE))
+            if name is not None and now_ms - found.modified_ms > LEFT_MS:
+                if self._read(name) is None:
+                    self._files.delete([_file_of(name)])
+                self._files.delete([found.key])
 
     def _names(self, prefix: str) -> list[str]:
         return [each.key for each in self._files.listed(prefix) if parse_manifest_name(each.key) is not None]
@@ -120,6 +132,16 @@ class SnapshotStore:
             yield piece
         if (digest.hexdigest(), size) != (manifest.sha256, manifest.size):
             raise WrongSnapshot(f"{manifest.file} is not what its manifest says")
+
+
+def _manifest_of(file: str) -> str | None:
+    """What the manifest of a snapshot's file is called; None for another file."""
+    name = file.removesuffix(_SUFFIX) + ".json"
+    return name if file.endswith(_SUFFIX) and parse_manifest_name(name) is not None else None
+
+
+def _file_of(manifest: str) -> str:
+    return manifest.removesuffix(".json") + _SUFFIX
 
 
 def _gathered(pieces: Iterable[Buffer]) -> Iterator[bytes]:

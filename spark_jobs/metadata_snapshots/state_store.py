@@ -88,11 +88,16 @@ class StateStore(StoreDirectory):
         self.delete([self.branch + commit.name for commit in old])
         self.delete(sorted(named - needed))
 
-    def remove_orphans(self) -> None:
-        """Files that no commit names: of a step that did not come to its end. For when nobody folds."""
-        named = {file for commit in self.commits() for file in commit.files.values()}
-        found = [file.key for prefix in (SECTIONS, REGISTRIES) for file in self.listed(self.branch + prefix)]
-        self.delete([name for name in found if name not in named])
+    def settle(self) -> Commit | None:
+        """Remove the files that no commit names, which a step left that did not come to its end, and commits whose
+        files are not all there. Returns the newest of the rest. For the one who folds, before the first step.
+        """
+        found = {file.key for prefix in (SECTIONS, REGISTRIES) for file in self.listed(self.branch + prefix)}
+        commits = self.commits()
+        whole = [commit for commit in commits if found.issuperset(commit.files.values())]
+        self.delete([self.branch + commit.name for commit in commits if commit not in whole])
+        self.delete(sorted(found - {file for commit in whole for file in commit.files.values()}))
+        return whole[-1] if whole else None
 
     def remove_branch(self) -> None:
         """All that was written below the branch."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.client import CLIENT_PROPERTIES as HONOURED
 from broker.client import ClientConfig, ClientError
 from spark_jobs.metadata_source.metadata_log import SourceRefused
 from spark_jobs.metadata_source.position import InvalidPosition, Position
@@ -22,6 +23,10 @@ ENDING_OFFSET: Final = "endingOffset"
 MAX_ROWS: Final = "maxRowsPerTrigger"
 MAX_BYTES: Final = "maxBytesPerTrigger"
 MAX_PARTITIONS: Final = "maxPartitions"
+
+MAX_WAIT: Final = "fetch.max.wait.ms"
+CLIENT_PROPERTIES: Final = HONOURED | {"bootstrap.servers", MAX_WAIT}
+"""What of a client's properties has an effect, or is said by an option of its own."""
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -63,7 +68,7 @@ class SourceSettings:
             max_rows=_positive(given, MAX_ROWS, DEFAULT_MAX_ROWS if max_bytes is None else None),
             max_bytes=max_bytes,
             max_partitions=_positive(given, MAX_PARTITIONS, None) or DEFAULT_MAX_PARTITIONS,
-            max_wait_ms=_positive(given, "kafka.fetch.max.wait.ms", None) or DEFAULT_MAX_WAIT_MS,
+            max_wait_ms=_positive(given, CLIENT_PREFIX + MAX_WAIT, None) or DEFAULT_MAX_WAIT_MS,
         )
 
 

@@ -152,7 +152,7 @@ def test_it_may_fail_at_every_stage_and_goes_on(spark: SparkSession, log: Log, s
         assert (manifest is not None) == (obstacle == "latest.json"), obstacle
     assert once(spark, settings) == digest(by_a_node(log, -1))
     left = {path.relative_to(out).parts[1] for path in (out / "_state").rglob("*") if path.is_file()}
-    assert left == {"commits", "registry", "sections"}, "nothing of the attempts is left"
+    assert left == {"commits", "owner.json", "registry", "sections"}, "nothing of the attempts is left"
 
 
 def test_it_goes_on_where_the_log_was_trimmed(spark: SparkSession, log: Log, settings: JobSettings) -> None:

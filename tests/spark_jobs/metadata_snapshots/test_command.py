@@ -52,6 +52,7 @@ pyspark.errors.exceptions.base.PySparkException: Traceback (most recent call las
         ("spark_jobs.a.LogTrimmed: it is gone", "LogTrimmed", "it is gone.", True),
         ("broker.client.ConnectionLost: h:1 is away.", "ConnectionLost", "h:1 is away.", True),
         ("protocol.errors.KafkaError: BROKER_NOT_AVAILABLE: none.", "KafkaError", "none.", True),
+        ("protocol.errors.KafkaError: NOT_CONTROLLER: not yet.", "KafkaError", "not yet.", True),
         ("protocol.errors.KafkaError: TOPIC_AUTHORIZATION_FAILED: no.", "KafkaError", "no.", False),
         ("spark_jobs.b.SourceRefused: never.", "SourceRefused", "never.", False),
     ],
@@ -68,6 +69,13 @@ def test_an_unknown_record_comes_with_advice() -> None:
     assert failure.sentence.startswith("offset 5 has key 99. A newer version of this program")
 
 
+def test_a_disk_that_is_full_for_spark_is_told_and_waited_for() -> None:
+    failure = failure_of(RuntimeError("[STREAM_FAILED] Query terminated: java.io.IOException: No space left on device"))
+    assert failure is not None
+    assert failure.is_retriable
+    assert "SPARK_LOCAL_DIRS" in failure.sentence
+
+
 def test_what_nobody_expects_is_not_explained() -> None:
     assert failure_of(ValueError("x")) is None
 
@@ -79,6 +87,7 @@ def test_what_nobody_expects_is_not_explained() -> None:
         ["--bootstrap-server", "h:1"],
         ["--bootstrap-server", "h:1", "--out", "x", "--once", "--at", "5"],
         ["--bootstrap-server", "h:1", "--out", "x", "--at", "0"],
+        ["--bootstrap-server", "h:1", "--out", "x", "--at", str(1 << 63)],
         ["--bootstrap-server", "h:1", "--out", "x", "--at", "5", "--tables", "y"],
         ["--bootstrap-server", "h:1", "--out", "x", "--interval", "0"],
     ],
@@ -102,3 +111,22 @@ def test_mistakes_are_told_in_a_sentence_before_spark_starts(
     given = {"--bootstrap-server": "h:1", "--out": str(tmp_path), option: value}
     assert run([part for pair in given.items() for part in pair]) == 1
     assert f"Error: {sentence}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("security.protocol=SASL_SSL", "security.protocol=SASL_SSL has not landed yet: only PLAINTEXT has."),
+        ("request.timeout.ms=soon", "request.timeout.ms=soon is not a positive number."),
+        ("fetch.max.wait.ms=0", "kafka.fetch.max.wait.ms must be a positive number, not '0'."),
+    ],
+)
+def test_client_properties_that_cannot_be_are_told(
+    line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"{line}\nacks=all\nclient.id=job\nssl.key.password=sesame\n")
+    given = ["--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path), "--client-config", str(file)]
+    assert run(given) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"Warning: {file}: without effect here: acks, ssl.key.password.", f"Error: {sentence}"]

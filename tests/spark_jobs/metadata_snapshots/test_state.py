@@ -21,7 +21,7 @@ from spark_jobs.metadata_snapshots.changes import Span
 from spark_jobs.metadata_snapshots.commits import Commit, InvalidCommit, Since, commit_end, empty
 from spark_jobs.metadata_snapshots.encoding import ENCODED, Encoding
 from spark_jobs.metadata_snapshots.folding import FOLDED, Fold, Folded
-from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore, WrongSnapshot
+from spark_jobs.metadata_snapshots.snapshot_store import ASIDE, SnapshotStore, WrongSnapshot
 from spark_jobs.metadata_snapshots.state_store import LEFT_MS, StateStore
 from spark_jobs.metadata_source.packed import packs
 from spark_jobs.metadata_source.position import NO_EPOCH, Position
@@ -169,8 +169,19 @@ def test_what_only_old_commits_name_goes_with_them(store: StateStore) -> None:
         store.write_commit(each)
     store.remove_commits([old], [kept])
     assert [found.key for found in store.listed()] == [kept.name, files[1], files[2]]
-    store.remove_orphans()
+    assert store.settle() == kept
     assert [found.key for found in store.listed()] == [kept.name, files[1]]
+
+
+def test_a_commit_whose_files_are_gone_is_passed_over(store: StateStore) -> None:
+    """Of a job that did not know yet that another one had taken over."""
+    whole = commit(20, files={1: store.write_section(1, 20, LOG_ROWS.empty_table())})
+    later = store.write_section(2, 30, LOG_ROWS.empty_table())
+    for each in (whole, commit(30, files={**whole.files, 2: later, 3: "sections/03/gone.arrow"})):
+        store.write_commit(each)
+    assert store.settle() == whole
+    assert [found.key for found in store.listed()] == [whole.name, whole.files[1]]
+    assert store.newest_commit() == whole
 
 
 def test_a_branch_reads_the_trunk_and_leaves_it(store: StateStore) -> None:
@@ -225,6 +236,31 @@ def test_an_older_snapshot_is_not_the_latest(uri: StoreUri, log: Log) -> None:
     assert [snapshots.newest_at_most(end) for end in (2, 3, newest.end_offset)] == [None, older, newest]
     snapshots.remove_old(1)
     assert snapshots.manifest_at(3) is None
+
+
+def test_with_the_old_ones_go_files_whose_manifests_are_gone(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+    """As a crash leaves them. What is newer may be about to get its manifest."""
+    older, newest = written(uri, log, 3), written(uri, log)
+    ahead = older.file.replace("3-", "9" * 9 + "-")
+    for file in (older.file.replace("3-", "2-"), ahead, "0-notes.checkpoint"):
+        (tmp_path / file).write_bytes(b"x")
+    SnapshotStore(uri).remove_old(1)
+    left = {newest.file, newest.name, ahead, "0-notes.checkpoint", "latest.json"}
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == left
+
+
+def test_what_dead_writers_left_goes_after_a_day(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+    manifest, snapshots, files = written(uri, log), SnapshotStore(uri), StateStore(uri, "")
+    unfinished = manifest.file.replace(manifest.file[:20], f"{3:020d}")
+    for name in (unfinished, ASIDE + unfinished, ASIDE + manifest.file):
+        files.put(name, [b"x"])
+    before = {path.name for path in tmp_path.iterdir()}
+    (first, _) = files.listed(ASIDE)
+    snapshots.remove_left(first.modified_ms + LEFT_MS - 1000)
+    assert {path.name for path in tmp_path.iterdir()} == before
+    snapshots.remove_left(first.modified_ms + LEFT_MS + 1000)
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == before - {unfinished, "_state"}
+    assert not list(files.listed(ASIDE))
 
 
 def test_what_is_no_snapshot_never_gets_its_name(uri: StoreUri, log: Log, tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Two jobs in one place: the later one has it, whatever the earlier one still tries; and places of another cluster."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.snapshot_manifest import LATEST, SnapshotManifest
+from spark_jobs.metadata_snapshots.commits import empty
+from spark_jobs.metadata_snapshots.failures import failure_of
+from spark_jobs.metadata_snapshots.out_check import check_out
+from spark_jobs.metadata_snapshots.ownership import OWNER, Ownership, TakenOver
+from spark_jobs.metadata_snapshots.state_store import StateStore
+from spark_jobs.metadata_source.metadata_log import SourceRefused
+from storage.tiered.store_uri import StoreUri
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StateStore:
+    return StateStore(StoreUri(directory=str(tmp_path)))
+
+
+def test_the_one_that_began_last_has_the_state(store: StateStore) -> None:
+    first, second = Ownership(store, "a", "process 1 on x"), Ownership(store, "b", "process 2 on y")
+    first.take()
+    first.check()
+    second.take()
+    second.check()
+    with pytest.raises(
+        TakenOver, match=r"^another job, process 2 on y, folds into .* now, so this one ends\.$"
+    ) as told:
+        first.check()
+    failure = failure_of(told.value)
+    assert failure is not None
+    assert not failure.is_retriable
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff"])
+def test_a_token_that_cannot_be_read_is_not_ours(store: StateStore, content: bytes) -> None:
+    store.put(OWNER, [content])
+    with pytest.raises(TakenOver, match=r"^another job folds"):
+        Ownership(store, "a", "x").check()
+
+
+def test_a_state_that_was_removed_is_not_written_on(store: StateStore) -> None:
+    owner = Ownership(store, "a", "x")
+    owner.take()
+    store.delete([OWNER])
+    with pytest.raises(TakenOver, match="was removed"):
+        owner.check()
+
+
+def test_a_place_is_for_one_cluster(store: StateStore) -> None:
+    check_out(store.uri, "mine")
+    store.write_commit(replace(empty("mine"), end=5))
+    check_out(store.uri, "mine")
+    with pytest.raises(SourceRefused, match=r"holds what was read from cluster mine, and the brokers are of theirs\.$"):
+        check_out(store.uri, "theirs")
+
+
+def test_a_place_that_has_snapshots_alone_is_for_one_cluster_too(store: StateStore) -> None:
+    manifest = SnapshotManifest(
+        cluster_id="mine", end_offset=5, epoch=1, size=9, sha256="0" * 64, records=2, last_contained_log_timestamp=3
+    )
+    StateStore(store.uri, "").put(LATEST, [manifest.to_json()])
+    check_out(store.uri, "mine")
+    with pytest.raises(SourceRefused):
+        check_out(store.uri, "theirs")
