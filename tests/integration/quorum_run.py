@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.ottla_cluster import OttlaCluster
 
 TRY_TIMEOUT_S = 1.0
+NEWS_TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -66,10 +67,12 @@ class QuorumRun:
         return gap_s
 
     def check_everything_is_there(self) -> None:
-        """Every acknowledged topic, as every single node tells it."""
+        """Every acknowledged topic, as every single node tells it; those not asked hear of the last a moment later."""
+        deadline = time.monotonic() + NEWS_TIMEOUT_S
         for index in range(self.cluster.nodes):
-            found = set(self.client(index).list_topics(timeout=20).topics)
-            assert self.topics <= found, f"node {index + 1} lacks {sorted(self.topics - found)}"
+            admin = self.client(index)
+            while missing := self.topics - set(admin.list_topics(timeout=20).topics):
+                assert time.monotonic() < deadline, f"node {index + 1} lacks {sorted(missing)}"
 
     def kill_all(self) -> None:
         """All at once; wait until all are back."""

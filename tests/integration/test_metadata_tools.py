@@ -1,10 +1,8 @@
 """The metadata log of a cluster of three, seen from outside: by consumers, by the shell and by its own tools."""
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -86,12 +84,7 @@ def test_the_shell_sees_a_live_cluster(cluster: OttlaCluster) -> None:
 
 
 def test_replicas_write_the_same_snapshot_and_the_shell_reads_it(cluster: OttlaCluster) -> None:
-    taken = [
-        json.loads(cluster.ottla("metadata-quorum", "--bootstrap-server", cluster.address(index), "snapshot", "--json"))
-        for index in range(3)
-    ]
-    assert taken[0] == taken[1] == taken[2]
-    files = [_metadata_log(cluster, index) / taken[0]["file"] for index in range(3)]
+    files = cluster.cut_equal_snapshots()
     assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in files}) == 1
     listed = cluster.ottla("metadata-shell", "--snapshot", str(files[0]), "ls", "/image/cluster/controllers")
     assert listed.split() == ["1", "2", "3"]
@@ -107,10 +100,6 @@ def test_a_wiped_node_joins_again_under_another_directory_id(cluster: OttlaClust
         time.sleep(0.2)
     assert set(after) == {1, 2, 3}
     cluster.ottla("topics", "--bootstrap-server", cluster.address(index), "--create", "--topic", f"after-{index}")
-
-
-def _metadata_log(cluster: OttlaCluster, index: int) -> Path:
-    return cluster.node_directory(index) / "data" / f"{TOPIC}-0"
 
 
 def _directory_ids(cluster: OttlaCluster) -> dict[int, str]:

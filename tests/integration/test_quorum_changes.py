@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_voters_are_added_and_the_first_removed_under_load(tool: Tool, tmp_path:
                     node.write_properties({"controller.quorum.bootstrap.servers": servers})
                     node.format(cluster_id, "--no-initial-controllers")
                     node.start()
-                    assert node.id in ids(cluster.quorum()["currentObservers"])
+                    until(partial(is_among, cluster, node.id, "currentObservers"), PATIENCE_S)
                     add(tool, cluster.bootstrap, node)
                     assert node.id in ids(cluster.quorum()["currentVoters"])
                 voters = cluster.quorum()["currentVoters"]
@@ -75,6 +76,11 @@ def test_voters_are_added_and_the_first_removed_under_load(tool: Tool, tmp_path:
 
 def add(tool: Tool, bootstrap: str, node: KraftNode) -> None:
     tool("--bootstrap-server", bootstrap, "--command-config", str(node.properties), "add-controller")
+
+
+def is_among(cluster: OttlaCluster, node_id: int, whom: str) -> bool:
+    """As the leader tells it; a new one has yet to hear of observers."""
+    return node_id in ids(cluster.quorum()[whom])
 
 
 def ids(voters: list[dict[str, Any]]) -> set[int]:

@@ -246,11 +246,15 @@ def test_replicas_and_an_observer_write_the_same_snapshot(cluster: OttlaCluster,
     observer.format(str(cluster.quorum()["clusterId"]))
     try:
         observer.start()
-        ours = cluster.cut_equal_snapshots()
-        told = cluster.ottla("metadata-quorum", "--bootstrap-server", observer.address, "snapshot")
-        theirs = observer.metadata / f"{told.split()[-1]}.checkpoint"
-        assert {theirs.name} == {file.name for file in ours}
-        assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in (theirs, *ours)}) == 1
+        files = until(lambda: equal_snapshots(cluster, observer))
+        assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in files}) == 1
         assert observer.terminate() == 0
     finally:
         observer.end()
+
+
+def equal_snapshots(cluster: OttlaCluster, observer: KraftNode) -> list[Path]:
+    """Of all nodes, once they have come to the same end."""
+    told = cluster.ottla("metadata-quorum", "--bootstrap-server", observer.address, "snapshot")
+    files = [observer.metadata / f"{told.split()[-1]}.checkpoint", *cluster.cut_equal_snapshots()]
+    return files if len({file.name for file in files}) == 1 else []

@@ -121,6 +121,7 @@ def test_what_a_broker_missed_while_it_was_down_is_set_aside(cluster: BrokerClus
     for topic in ("deleted", "renewed"):
         cluster.ottla("topics", "--delete", "--topic", topic)
     create_topic(cluster.bootstrap, "renewed", 0, assignment=[[2, 1]])
+    wait_for_state(cluster[2].bootstrap, "renewed", lambda state: state.replicas == [2, 1])  # or it goes to the old one
     produce(cluster.bootstrap, "renewed", [b"new"])
     plan = tmp_path / "plan.json"
     plan.write_text('{"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [2, 3]}]}')

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.ottla_cluster import OttlaCluster
-from tests.support.partition_states import partition_states, until, wait_until_whole
-from tests.support.replicated_load import ReplicatedLoad, admin_of, create_topic
+from tests.support.partition_states import until, wait_for_state, wait_until_whole
+from tests.support.replicated_load import ReplicatedLoad, create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -47,6 +47,6 @@ def test_nobody_notices_a_rolling_restart(tmp_path: Path) -> None:
             print(f"exited {took.exited:.2f} s, serves {took.serves:.2f} s, whole {took.whole:.2f} s")
         print(f"{load.books.acknowledged_count} records, slowest {load.books.longest_wait_s:.3f} s")
         load.books.check()
-        offsets = partition_states(admin_of(cluster.bootstrap), "__consumer_offsets")
+        offsets = wait_for_state(cluster.bootstrap, "__consumer_offsets", lambda state: state.is_whole)
         assert [len(state.isr) for state in offsets.values()] == [3] * 50
         assert "proposing a smaller in-sync set" not in "".join(map(cluster.log_text, range(cluster.nodes)))

@@ -167,7 +167,11 @@ class OttlaCluster:
             resume(pid)
 
     def wipe(self, index: int) -> int:
-        """Take a node's disk away and kill it: its next life finds nothing."""
+        """Take a node's disk away and kill it: its next life finds nothing. In between it must not notice, and end by
+        itself."""
+        pid = self.pid(index)
+        assert pid is not None, f"node {index + 1} is not running"
+        suspend(pid)
         data = self.node_directory(index) / "data"
         gone = self.node_directory(index) / f"wiped-{time.monotonic_ns()}"
         data.rename(gone)
