@@ -22,6 +22,7 @@ from tests.support.ottla_node import clean_environment
 
 pytestmark = pytest.mark.integration
 
+PATIENCE_S = 60
 STATUS = re.compile(r"node 1  (?P<address>\S+)  (?P<http>\S+)  pid (?P<pid>\d+)  ready (again )?in [\d.]+ s")
 
 TAKE_TERMINAL = """
@@ -62,7 +63,7 @@ class RunningCluster:
     def line(self) -> str:
         """The next line it prints; a line that does not come in time fails the test."""
         while "\r\n" not in self._rest:
-            ready, _, _ = select.select([self._terminal], [], [], 30)
+            ready, _, _ = select.select([self._terminal], [], [], PATIENCE_S)
             assert ready, f"no further line; so far: {self._rest}"
             self._rest += os.read(self._terminal, 4096).decode()
         line, _, self._rest = self._rest.partition("\r\n")
@@ -79,7 +80,7 @@ class RunningCluster:
         os.write(self._terminal, b"\x03")
 
     def wait(self) -> int:
-        return self.process.wait(timeout=40)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -110,7 +111,7 @@ def wait_until_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        assert select.select([descriptor], [], [], 30)[0], f"{pid} still runs"
+        assert select.select([descriptor], [], [], PATIENCE_S)[0], f"{pid} still runs"
     finally:
         os.close(descriptor)
 

@@ -17,9 +17,9 @@ def test_java_groups_see_of_us_what_they_see_of_apache_kafka(tmp_path: Path) -> 
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     with apache_kafka(tmp_path / "kafka", SETTINGS, heap="512m") as bootstrap:
-        expected = run_tool(PROGRAM, bootstrap, timeout_s=180).splitlines()
+        expected = run_tool(PROGRAM, bootstrap).splitlines()
     with OttlaNode(tmp_path / "ottla", SETTINGS) as node:
-        seen = run_tool(PROGRAM, node.bootstrap, timeout_s=180).splitlines()
+        seen = run_tool(PROGRAM, node.bootstrap).splitlines()
     assert len(expected) > 30
     assert not [line for line in expected if line.endswith("false")]
     assert seen == expected

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apache_kafka import unavailable_reason
-from tests.support.kraft_nodes import KraftNode, KraftNodes, Make, until
+from tests.support.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
 from tests.support.ottla_node import run_ottla
 
 pytestmark = pytest.mark.interop
@@ -58,7 +58,7 @@ def test_what_a_deposed_leader_wrote_alone_is_truncated(voters: KraftNodes, depo
     for node in followers:
         node.kill()
     replicated = max(quorum[deposed].batches())
-    written = until(lambda: [at for at in quorum[deposed].batches() if at > replicated], 20, quorum)
+    written = until(lambda: [at for at in quorum[deposed].batches() if at > replicated], PATIENCE_S, quorum)
     alone = quorum[deposed].batches()[written[-1]]
     quorum[deposed].kill()
     for node in followers:
@@ -101,4 +101,4 @@ def cut_snapshot(quorum: KraftNodes, node: KraftNode) -> Path:
     else:
         for number in range(12):
             quorum.change(str(7000 + number))
-    return until(lambda: [path for path in node.snapshots if path not in before], 20, quorum)[-1]
+    return until(lambda: [path for path in node.snapshots if path not in before], PATIENCE_S, quorum)[-1]

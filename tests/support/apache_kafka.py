@@ -79,7 +79,7 @@ def free_ports(count: int) -> list[int]:
     """
     ports: list[int] = []
     while len(ports) < count:
-        port = _draw_port()
+        port = random.SystemRandom().choice(_share())
         if claim_ports(port):
             ports.append(port)
     return ports
@@ -90,7 +90,8 @@ def claim_ports(*ports: int) -> bool:
 
     Between that and the start of the program that is to listen, others look for ports, too.
     """
-    if not _given.isdisjoint(ports) or max(ports) >= PORTS[1]:
+    share = _share()
+    if not _given.isdisjoint(ports) or not all(port in share for port in ports):
         return False
     with contextlib.ExitStack() as held:
         try:
@@ -105,11 +106,11 @@ def claim_ports(*ports: int) -> bool:
 _given: set[int] = set()
 
 
-def _draw_port() -> int:
-    """One of this process's share: test processes that run side by side know nothing of each other's ports."""
+def _share() -> range:
+    """The ports of this process: test processes that run side by side know nothing of each other's."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PORT_SHARES
-    share = (PORTS[1] - PORTS[0]) // PORT_SHARES
-    return PORTS[0] + worker * share + random.SystemRandom().randrange(share)
+    size = (PORTS[1] - PORTS[0]) // PORT_SHARES
+    return range(PORTS[0] + worker * size, PORTS[0] + (worker + 1) * size)
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> None:

@@ -29,7 +29,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public class GroupStories {
     private static final String RANGE = "org.apache.kafka.clients.consumer.RangeAssignor";
     private static final String COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor";
-    private static final long PATIENCE_MS = 20_000;
+    private static final long PATIENCE_MS = 60_000;
 
     private static String bootstrap;
     private static Admin admin;
@@ -115,6 +115,7 @@ public class GroupStories {
         failing("offsets: group deleted under a member", () -> admin.deleteConsumerGroups(
             List.of("offsets")).all().get());
         member.close();
+        tell("offsets: nobody is left", () -> state("offsets").equals("Empty"));
         failing("offsets: altered", () -> admin.alterConsumerGroupOffsets(
             "offsets", Map.of(partition, new OffsetAndMetadata(3))).all().get());
         System.out.println("offsets: " + admin.listConsumerGroupOffsets("offsets")
@@ -221,7 +222,7 @@ public class GroupStories {
         settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("session.timeout.ms", "6000");
+        settings.put("session.timeout.ms", "120000");  // nobody is put out of a group here, however slow the machine
         settings.put("heartbeat.interval.ms", "300");
         settings.put("metadata.max.age.ms", "500");
         for (int at = 0; at < more.length; at += 2) {
