@@ -1,4 +1,4 @@
-"""Which part of a topic is wanted: by partition, offset and time, from options and from filters of a query.
+"""Which part of a topic is wanted: by topic, partition, offset and time, from options and from filters of a query.
 
 Bounds only ever leave out what cannot be wanted; a row that they let through may still fail the query's filter.
 """
@@ -10,26 +10,38 @@ from typing import Final
 EVERYTHING: Final = 2**63 - 1
 
 
+ANY_TOPIC: Final = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`partitions` is None for all. Offsets from `first` to before `end`, those by partition taking the place of the
-    common one; records with `from_ms` <= timestamp < `to_ms`.
+    """`topics` and `partitions` are None for all. Offsets from `first` to before `end`; where they are told by topic
+    and partition, these take the place of those told by partition alone, ANY_TOPIC, and these of the common one.
+    Records with `from_ms` <= timestamp < `to_ms`.
     """
 
+    topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     first: int = 0
     end: int = EVERYTHING
-    firsts: Mapping[int, int] = field(default_factory=dict)
-    ends: Mapping[int, int] = field(default_factory=dict)
+    firsts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
     from_ms: int = -1
     to_ms: int = EVERYTHING
 
-    def wants(self, partition: int) -> bool:
-        return self.partitions is None or partition in self.partitions
+    def wants(self, topic: str, partition: int) -> bool:
+        is_wanted = self.partitions is None or partition in self.partitions
+        return is_wanted and (self.topics is None or topic in self.topics)
 
-    def offsets_of(self, partition: int) -> tuple[int, int]:
+    def offsets_of(self, topic: str, partition: int) -> tuple[int, int]:
         """(first, end)."""
-        return max(self.firsts.get(partition, 0), self.first), min(self.ends.get(partition, EVERYTHING), self.end)
+        first = _told(self.firsts, topic, partition, 0)
+        end = _told(self.ends, topic, partition, EVERYTHING)
+        return max(first, self.first), min(end, self.end)
+
+    def among_topics(self, topics: Iterable[str]) -> "Bounds":
+        wanted = frozenset(topics)
+        return replace(self, topics=wanted if self.topics is None else self.topics & wanted)
 
     def among(self, partitions: Iterable[int]) -> "Bounds":
         wanted = frozenset(partitions)
@@ -42,3 +54,7 @@ class Bounds:
     def during(self, from_ms: int, to_ms: int) -> "Bounds":
         """Also within this time."""
         return replace(self, from_ms=max(self.from_ms, from_ms), to_ms=min(self.to_ms, to_ms))
+
+
+def _told(offsets: Mapping[tuple[str, int], int], topic: str, partition: int, default: int) -> int:
+    return offsets.get((topic, partition), offsets.get((ANY_TOPIC, partition), default))

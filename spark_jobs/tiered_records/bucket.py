@@ -2,27 +2,24 @@
 partitions it asks in a few threads.
 """
 
-import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from protocol.primitives import uuid_to_text
 from spark_jobs.tiered_records.bounds import EVERYTHING
 from spark_jobs.tiered_records.options import InvalidOption, Options
-from spark_jobs.tiered_records.planning import Slice, Transactions, links_of, slices_of
+from spark_jobs.tiered_records.planning import Slice, Transactions, chain_in, deciding, links_of, slices_of, told_of
+from spark_jobs.tiered_records.segment_indexes import aborted_in, offset_entries
+from spark_jobs.tiered_records.topics import chosen
 from storage.files import OsFileSystem
-from storage.index import offset as offset_index
-from storage.index import time as time_index
-from storage.index import transaction as transaction_index
 from storage.index.transaction import AbortedTxn
 from storage.producer_state import ProducerState
 from storage.tiered.bucket_inventory import BucketReader, PartitionInventory, recency
 from storage.tiered.bucket_listing import StoredPartition, walk
 from storage.tiered.errors import RemoteResourceNotFound
-from storage.tiered.loading import load_remote_storage, open_object_store
+from storage.tiered.loading import OpenedStore, load_remote_storage, open_object_store
 from storage.tiered.remote_storage import IndexKind, RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segment_chain import Link
 from storage.tiered.segment_metadata import RemoteSegment
@@ -36,6 +33,8 @@ _NOBODY: Final = -1
 @contextmanager
 def storage_of(options: Options) -> Iterator[RemoteStorageManager]:
     """Raises InvalidOption for settings that name no storage."""
+    if options.directory and not OsFileSystem().is_directory(options.directory):
+        raise InvalidOption(f"uri: there is no directory {options.directory}.")
     try:
         loaded = load_remote_storage(options.storage_name, dict(options.storage_settings), _context(), local_root="")
     except ValueError as error:
@@ -52,18 +51,23 @@ def plan(options: Options) -> list[Slice]:
         opened = open_object_store(options.storage_name, dict(options.storage_settings), _context(), local_root="")
         try:
             reader = BucketReader(opened.store, opened.keys, storage, threads.map)
-            stored = [
-                each for each in walk(opened.store, opened.keys, options.topic) if isinstance(each, StoredPartition)
-            ]
             planning = _Planning(options, storage, threads)
             return [
                 part
-                for each in sorted(_of_one_topic(stored, options), key=lambda found: found.partition.partition)
-                if options.bounds.wants(each.partition.partition)
+                for each in chosen(_stored(opened, options), options)
+                if options.bounds.wants(each.partition.topic, each.partition.partition)
                 for part in planning.slices(reader.inventory(each))
             ]
         finally:
             opened.store.close()
+
+
+def _stored(opened: OpenedStore, options: Options) -> Iterator[StoredPartition]:
+    """Of the topics that may be meant."""
+    for name in options.topics or [None]:
+        for each in walk(opened.store, opened.keys, name):
+            if isinstance(each, StoredPartition) and options.names(each.partition.topic):
+                yield each
 
 
 class _Planning:
@@ -74,37 +78,25 @@ class _Planning:
 
     def slices(self, inventory: PartitionInventory) -> list[Slice]:
         options = self._options
-        links = links_of(inventory, options.bounds, may_miss=options.may_miss)
-        transactions = self._transactions(inventory, links) if options.is_committed_only and links else Transactions()
+        chain = chain_in(inventory)
+        links = links_of(inventory, chain, options.bounds, may_miss=options.may_miss)
+        transactions = Transactions()
+        if options.is_committed_only and links:
+            last = max(inventory.needed, key=recency)
+            transactions = Transactions(self._aborted(chain, links), _undecided_from(self._storage, last))
         splits = self._threads.map(partial(_splits, self._storage, options.max_partition_bytes), links)
         return list(slices_of(links, options.bounds, transactions, splits))
 
-    def _transactions(self, inventory: PartitionInventory, links: Sequence[Link]) -> Transactions:
-        """Markers come after the records they decide: those of all later segments are looked at too."""
-        first = min(link.first for link in links)
-        later = [each for each in inventory.needed if each.end_offset >= first and not each.txn_index_empty]
-        aborted = {txn for found in self._threads.map(partial(_aborted, self._storage), later) for txn in found}
-        ordered = sorted(aborted, key=lambda txn: txn.last_offset)
-        return Transactions(ordered, _undecided_from(self._storage, max(inventory.needed, key=recency)))
-
-
-def first_position(storage: RemoteStorageManager, part: Slice) -> int:
-    """Where in the segment to start looking for the first record of a slice."""
-    segment, first = part.segment, part.first
-    if part.from_ms > 0:
-        first = max(first, _offset_before(storage, segment, part.from_ms))
-    if first <= segment.start_offset:
-        return 0
-    relative = first - segment.start_offset
-    entries = offset_index.ENTRY.iter_unpack(_whole(storage.read_index(segment, IndexKind.OFFSET), offset_index.ENTRY))
-    return max((position for offset, position in entries if offset <= relative), default=0)
-
-
-def _offset_before(storage: RemoteStorageManager, segment: RemoteSegment, timestamp_ms: int) -> int:
-    """No record before this offset has that timestamp or a later one: entries hold the highest so far."""
-    content = _whole(storage.read_index(segment, IndexKind.TIME), time_index.ENTRY)
-    before = [relative for highest, relative in time_index.ENTRY.iter_unpack(content) if highest < timestamp_ms]
-    return segment.start_offset + max(before, default=0)
+    def _aborted(self, chain: Sequence[Link], links: Sequence[Link]) -> list[AbortedTxn]:
+        """As many indexes are asked for as are needed: once everything wanted was decided, later ones tell nothing."""
+        found: list[AbortedTxn] = []
+        left = deciding(chain, links)
+        while left and all(txn.last_stable_offset <= links[-1].last for txn in found):
+            some, left = left[:READERS], left[READERS:]
+            told = self._threads.map(partial(aborted_in, self._storage), [link.segment for link in some])
+            for link, aborted in zip(some, told, strict=True):
+                found += told_of(link, aborted)
+        return found
 
 
 def _splits(storage: RemoteStorageManager, max_bytes: int, link: Link) -> list[int]:
@@ -112,22 +104,12 @@ def _splits(storage: RemoteStorageManager, max_bytes: int, link: Link) -> list[i
     segment = link.segment
     if segment.size_bytes <= max_bytes:
         return []
-    content = _whole(storage.read_index(segment, IndexKind.OFFSET), offset_index.ENTRY)
     splits, following = [], max_bytes
-    for relative, position in offset_index.ENTRY.iter_unpack(content):
-        if position >= following:
-            splits.append(segment.start_offset + relative)
-            following = position + max_bytes
+    for entry in offset_entries(storage, segment):
+        if entry.position >= following:
+            splits.append(entry.offset)
+            following = entry.position + max_bytes
     return splits
-
-
-def _aborted(storage: RemoteStorageManager, segment: RemoteSegment) -> list[AbortedTxn]:
-    try:
-        content = storage.read_index(segment, IndexKind.TRANSACTION)
-    except RemoteResourceNotFound:
-        return []
-    entries = transaction_index.ENTRY.iter_unpack(_whole(content, transaction_index.ENTRY))
-    return [AbortedTxn(*fields[1:]) for fields in entries]
 
 
 def _undecided_from(storage: RemoteStorageManager, last: RemoteSegment) -> int:
@@ -138,22 +120,6 @@ def _undecided_from(storage: RemoteStorageManager, last: RemoteSegment) -> int:
         return EVERYTHING
     state = ProducerState.decode("the producers of a segment", content, last.end_offset + 1)
     return min(state.open_transactions, default=EVERYTHING)
-
-
-def _whole(content: bytes, entry: struct.Struct) -> bytes:
-    return content[: len(content) - len(content) % entry.size]
-
-
-def _of_one_topic(stored: Sequence[StoredPartition], options: Options) -> Sequence[StoredPartition]:
-    """Raises InvalidOption where there is none, or where several have the name and no id says which is meant."""
-    ids = sorted({uuid_to_text(each.partition.topic_id) for each in stored})
-    if options.topic_id is None and len(ids) > 1:
-        raise InvalidOption(f"The store has several topics called {options.topic}: topicId must be {' or '.join(ids)}.")
-    wanted = [each for each in stored if options.topic_id in (None, each.partition.topic_id)]
-    if not wanted:
-        which = options.topic if options.topic_id is None else f"{options.topic}-{uuid_to_text(options.topic_id)}"
-        raise InvalidOption(f"The store has nothing of topic {which}.")
-    return wanted
 
 
 def _context() -> RemoteStorageContext:

@@ -1,7 +1,8 @@
 """`ottla_tiered`: the data source as Spark meets it. What it reads: `spark_jobs.tiered_records`.
 
-Filters on `partition`, `offset` and `timestamp` leave out segments, and parts of them, where
-`spark.sql.python.filterPushdown.enabled` is on; Spark applies them to rows as well.
+Filters on `topic`, `partition`, `offset` and `timestamp` leave out segments, and parts of them, where
+`spark.sql.python.filterPushdown.enabled` is on; Spark applies them to rows as well. Which columns a query needs is not
+told to data sources in Python: who wants few gives a schema of these alone, and the others are not made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.tiered_records.bucket import first_position, plan, storage_of
+from spark_jobs.tiered_records.bucket import plan, storage_of
 from spark_jobs.tiered_records.filters import narrowed
-from spark_jobs.tiered_records.options import Options
+from spark_jobs.tiered_records.options import InvalidOption, Options
 from spark_jobs.tiered_records.planning import Slice
-from spark_jobs.tiered_records.rows import rows_of
+from spark_jobs.tiered_records.reading import read
 from spark_jobs.tiered_records.schema import RECORDS
 
 NAME = "ottla_tiered"
@@ -28,7 +29,7 @@ class Task(InputPartition):
 
 
 class OttlaTiered(DataSource):
-    """Records of one topic, from remote storage alone."""
+    """Records of topics, from remote storage alone."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,12 +39,24 @@ class OttlaTiered(DataSource):
         return from_arrow_schema(RECORDS)
 
     def reader(self, schema: StructType) -> "Reader":
-        return Reader(Options.of(self.options))
+        return Reader(Options.of(self.options), columns_of(schema))
+
+
+def columns_of(schema: StructType) -> pa.Schema:
+    """Those of RECORDS that a schema asks for, as nullable as it says. Raises InvalidOption."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    for column in wanted:
+        if column.name not in RECORDS.names:
+            raise InvalidOption(f"There is no column {column.name}, but {', '.join(RECORDS.names)}.")
+        if column.type != RECORDS.field(column.name).type:
+            raise InvalidOption(f"Column {column.name} is {RECORDS.field(column.name).type}, not {column.type}.")
+    return wanted
 
 
 class Reader(DataSourceReader):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, columns: pa.Schema) -> None:
         self._options = options
+        self._columns = columns
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._options = replace(self._options, bounds=narrowed(self._options.bounds, filters))
@@ -53,8 +66,7 @@ class Reader(DataSourceReader):
         return [Task(part) for part in plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Task)
-        part = partition.part
-        with storage_of(self._options) as storage:
-            position = first_position(storage, part)
-            yield from rows_of(part, storage.read_segment(part.segment, position), position)
+        """Where nothing is to be read, Spark asks for a partition all the same, which is none of ours."""
+        if isinstance(partition, Task):
+            with storage_of(self._options) as storage:
+                yield from read(storage, partition.part, schema=self._columns, may_miss=self._options.may_miss)

@@ -1,12 +1,14 @@
-"""What filters of a query say of partition, offset and time."""
+"""What filters of a query say of topic, partition, offset and time."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from spark_jobs.tiered_records.bounds import EVERYTHING, Bounds
+
+T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
@@ -17,8 +19,12 @@ def narrowed(bounds: Bounds, filters: Iterable[Filter]) -> Bounds:
     """Bounds that let through whatever all the filters let through; what means nothing here is not looked at."""
     for each in filters:
         match getattr(each, "attribute", None):
+            case ("topic",):
+                wanted = _one_of(each, str)
+                bounds = bounds if wanted is None else bounds.among_topics(wanted)
             case ("partition",):
-                bounds = _by_partition(bounds, each)
+                numbers = _one_of(each, int)
+                bounds = bounds if numbers is None else bounds.among(numbers)
             case ("offset",):
                 bounds = bounds.between(*_between(each, _offset))
             case ("timestamp",):
@@ -26,13 +32,14 @@ def narrowed(bounds: Bounds, filters: Iterable[Filter]) -> Bounds:
     return bounds
 
 
-def _by_partition(bounds: Bounds, filter: Filter) -> Bounds:
+def _one_of(filter: Filter, kind: type[T]) -> list[T] | None:
+    """The values that a filter lets through; None if it is of another kind."""
     match filter:
-        case EqualTo(value=int(wanted)):
-            return bounds.among([wanted])
-        case In(value=wanted) if all(isinstance(each, int) for each in wanted):
-            return bounds.among(wanted)
-    return bounds
+        case EqualTo(value=wanted) if isinstance(wanted, kind):
+            return [wanted]
+        case In(value=wanted) if all(isinstance(each, kind) for each in wanted):
+            return list(wanted)
+    return None
 
 
 def _between(filter: Filter, number: Callable[[Any], int | None]) -> tuple[int, int]:

@@ -3,32 +3,41 @@
 | option | meaning |
 |---|---|
 | `uri` | where segments are: a directory or `s3://bucket/key.prefix?endpoint=…&region=…&path-style=true` |
-| `topic` | its name; `topicId` as well, if the store has several topics of that name |
+| `topic` | its name, or several with commas between them |
+| `topicPattern` | instead: a regular expression that whole names match |
+| `topicId` | which, if the store has several topics of one name; with several names, ids with commas between them |
 | `partitions` | `0,3`; all, if absent |
-| `startingOffsets`, `endingOffsets` | a number for all partitions, or JSON such as `{"0": 17}`; the end is excluded |
+| `startingOffsets`, `endingOffsets` | a number or JSON, `{"0": 17}` or `{"orders": {"0": 17}}`; the end is excluded |
 | `startingTimestamp`, `endingTimestamp` | in ms since 1970; the end is excluded |
 | `isolationLevel` | `read_committed` (the default) or `read_uncommitted` |
 | `failOnDataLoss` | whether a hole in what is wanted is an error (the default), or is passed over |
-| `maxPartitionBytes` | what a task reads, more or less; larger segments are cut (128 MiB) |
-| `rsm.*` | any other setting of remote storage without its prefix, such as `rsm.encryption.enabled` |
+| `maxPartitionBytes` | what a task reads, more or less (128 MiB): a segment is a task, larger ones are cut |
+| `rsm.*` | any other setting of remote storage without its prefix, such as `rsm.encryption.key.pairs` |
+
+Manifests say which segments are compressed or encrypted. For encrypted ones, `rsm.encryption.key.pairs` and the two key
+files of each pair are needed, on every executor; credentials other than boto3 finds are `rsm.storage.aws.*`; a prefix
+that does not end in a slash is `rsm.key.prefix`.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from protocol.primitives import Uuid, uuid_from_text
-from spark_jobs.tiered_records.bounds import EVERYTHING, Bounds
+from spark_jobs.tiered_records.bounds import ANY_TOPIC, EVERYTHING, Bounds
 from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 DEFAULT_MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _SETTING: Final = "rsm."
+_KEY_PAIRS: Final = "encryption.key.pairs"
 _ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
 _FLAGS: Final = {"true": True, "false": False}
 _NAMES: Final = (
     "uri",
     "topic",
+    "topicPattern",
     "topicId",
     "partitions",
     "startingOffsets",
@@ -47,12 +56,16 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """May be pickled. `storage_name` and `storage_settings` are those of `storage.tiered.loading`."""
+    """May be pickled. `storage_name` and `storage_settings` are those of `storage.tiered.loading`; `directory` is where
+    objects are files, empty for a bucket. `topics` is empty where there is a `pattern`.
+    """
 
     storage_name: str
     storage_settings: tuple[tuple[str, str], ...]
-    topic: str
-    topic_id: Uuid | None
+    directory: str
+    topics: tuple[str, ...]
+    pattern: str
+    topic_ids: frozenset[Uuid]
     bounds: Bounds
     is_committed_only: bool
     may_miss: bool
@@ -68,19 +81,31 @@ class Options:
         firsts, first = reader.offsets("startingOffsets", 0)
         ends, end = reader.offsets("endingOffsets", EVERYTHING)
         bounds = Bounds(
-            reader.partitions(), first, end, firsts, ends,
-            reader.number("startingTimestamp", -1), reader.number("endingTimestamp", EVERYTHING),
-        )  # fmt: skip
+            partitions=reader.partitions(),
+            first=first,
+            end=end,
+            firsts=firsts,
+            ends=ends,
+            from_ms=reader.number("startingTimestamp", -1),
+            to_ms=reader.number("endingTimestamp", EVERYTHING),
+        )
+        pattern = reader.pattern()
         return cls(
             storage_name=name,
             storage_settings=tuple(sorted((settings | reader.storage_settings()).items())),
-            topic=reader.required("topic"),
-            topic_id=reader.topic_id(),
+            directory=place.directory,
+            topics=() if pattern else reader.topics(),
+            pattern=pattern,
+            topic_ids=reader.topic_ids(),
             bounds=bounds,
             is_committed_only=reader.one_of("isolationLevel", "read_committed", _ISOLATION),
             may_miss=not reader.one_of("failOnDataLoss", "true", _FLAGS),
             max_partition_bytes=max(1, reader.number("maxPartitionBytes", DEFAULT_MAX_PARTITION_BYTES)),
         )
+
+    def names(self, topic: str) -> bool:
+        """Whether a topic of that name is meant."""
+        return re.fullmatch(self.pattern, topic) is not None if self.pattern else topic in self.topics
 
 
 class _Reader:
@@ -106,12 +131,27 @@ class _Reader:
         except StoreUriError as error:
             raise InvalidOption(f"uri: {error}.") from error
 
-    def topic_id(self) -> Uuid | None:
-        text = self._given.get("topicid")
+    def topics(self) -> tuple[str, ...]:
+        """A name has no comma in it."""
+        names = tuple(dict.fromkeys(name.strip() for name in self.required("topic").split(",")))
+        if not all(names):
+            raise InvalidOption("topic must be names with commas between them.")
+        return names
+
+    def pattern(self) -> str:
+        """Empty if there is none."""
+        text = self._given.get("topicpattern", "")
+        if text and "topic" in self._given:
+            raise InvalidOption("topic and topicPattern are not both given.")
         try:
-            return None if text is None else uuid_from_text(text)
-        except ValueError as error:
-            raise InvalidOption(f"topicId={text} is no id.") from error
+            re.compile(text)
+        except re.error as error:
+            raise InvalidOption(f"topicPattern={text} is no regular expression: {error}.") from error
+        return text
+
+    def topic_ids(self) -> frozenset[Uuid]:
+        texts = self._given.get("topicid")
+        return frozenset() if texts is None else frozenset(_topic_id(text.strip()) for text in texts.split(","))
 
     def number(self, name: str, default: int) -> int:
         text = self._given.get(name.lower())
@@ -136,20 +176,47 @@ class _Reader:
             raise InvalidOption(f"partitions must be numbers with commas between them, not {text!r}.")
         return frozenset(map(int, numbers))
 
-    def offsets(self, name: str, default: int) -> tuple[Mapping[int, int], int]:
-        """(by partition, for all)."""
+    def offsets(self, name: str, default: int) -> tuple[Mapping[tuple[str, int], int], int]:
+        """(by topic and partition, for all)."""
         text = self._given.get(name.lower(), "").strip()
         if not text.startswith("{"):
             return {}, self.number(name, default)
         try:
-            found = {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+            return dict(_told_offsets(json.loads(text))), default
         except (ValueError, TypeError, AttributeError) as error:
-            raise InvalidOption(f'{name} must be a number, or JSON such as {{"0": 17}}, not {text!r}.') from error
-        return found, default
+            example = 'JSON such as {"0": 17} or {"orders": {"0": 17}}'
+            raise InvalidOption(f"{name} must be a number, or {example}, not {text!r}.") from error
 
     def storage_settings(self) -> dict[str, str]:
+        """Spark hands over names in lower case, but those of key pairs are of any."""
         begin = len(_SETTING)
-        return {name[begin:]: value for name, value in self._given.items() if name.startswith(_SETTING)}
+        found = {name[begin:]: value for name, value in self._given.items() if name.startswith(_SETTING)}
+        named = {pair.strip().lower(): pair.strip() for pair in found.get(_KEY_PAIRS, "").split(",")}
+        return {_with_pair(name, named): value for name, value in found.items()}
+
+
+def _topic_id(text: str) -> Uuid:
+    try:
+        return uuid_from_text(text)
+    except ValueError as error:
+        raise InvalidOption(f"topicId={text} is no id.") from error
+
+
+def _told_offsets(told: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
+    """Raises ValueError, TypeError, AttributeError."""
+    for name, value in told.items():
+        if isinstance(value, dict):
+            yield from (((name, int(partition)), int(offset)) for partition, offset in value.items())
+        else:
+            yield (ANY_TOPIC, int(name)), int(value)
+
+
+def _with_pair(name: str, pairs: Mapping[str, str]) -> str:
+    """The name of a setting with that of a key pair in it as it is written where pairs are listed."""
+    if not name.startswith(f"{_KEY_PAIRS}."):
+        return name
+    pair, dot, rest = name.removeprefix(f"{_KEY_PAIRS}.").partition(".")
+    return f"{_KEY_PAIRS}.{pairs.get(pair, pair)}{dot}{rest}"
 
 
 def _storage_settings(place: StoreUri) -> tuple[str, dict[str, str]]:

@@ -42,15 +42,34 @@ class Transactions(NamedTuple):
     undecided_from: int = EVERYTHING
 
 
-def links_of(inventory: PartitionInventory, bounds: Bounds, *, may_miss: bool = False) -> list[Link]:
+def chain_in(inventory: PartitionInventory) -> list[Link]:
+    """All that the store has of the log, each offset once."""
+    history = Lineage(inventory.history, inventory.next_offset)
+    return chain_of(inventory.needed, history, inventory.log_start_offset)
+
+
+def links_of(
+    inventory: PartitionInventory, chain: Iterable[Link], bounds: Bounds, *, may_miss: bool = False
+) -> list[Link]:
     """The segments to be read, and which offsets of each. Raises RecordsMissing for a hole in what is wanted."""
-    first, end = bounds.offsets_of(inventory.partition.partition)
+    first, end = bounds.offsets_of(inventory.partition.topic, inventory.partition.partition)
     if not may_miss:
         _check_whole(inventory, first, end)
-    history = Lineage(inventory.history, inventory.next_offset)
-    chain = chain_of(inventory.needed, history, inventory.log_start_offset)
     clipped = (link._replace(first=max(link.first, first), last=min(link.last, end - 1)) for link in chain)
     return [link for link in clipped if link.first <= link.last and link.segment.max_timestamp_ms >= bounds.from_ms]
+
+
+def deciding(chain: Iterable[Link], links: Sequence[Link]) -> list[Link]:
+    """Where markers may be told of that decide what is in `links`: they come after the records they decide."""
+    first = min((link.first for link in links), default=EVERYTHING)
+    return [link for link in chain if link.last >= first and not link.segment.txn_index_empty]
+
+
+def told_of(link: Link, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
+    """Of the transactions whose markers are in a segment, those that were aborted in this log: what the segment has
+    outside of its link is of another history, or told of by another segment.
+    """
+    return [txn for txn in found if link.first <= txn.last_offset <= link.last]
 
 
 def slices_of(

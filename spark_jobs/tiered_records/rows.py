@@ -1,120 +1,192 @@
-"""The records of a slice as Arrow batches, of bounded size, from the bytes of a segment."""
+"""The records of a slice as Arrow batches, of bounded size, from the bytes of a segment.
 
-from bisect import bisect_right
-from collections import defaultdict
+Batches are opened as many at a time as make some megabytes, and their records read column by column.
+"""
+
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from protocol.records.batch import BatchHeader
-from protocol.records.compiled import CompiledRecord
-from protocol.records.errors import MalformedBatch, MalformedRecords
-from protocol.records.reader import iter_records
+from protocol.records.batch import CODEC_MASK, CONTROL_FLAG, HEADER_SIZE, LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG
+from protocol.records.compression import Codec, decompress
+from protocol.records.errors import MalformedRecords
+from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints
+from spark_jobs.metadata.record_frames import LEAST_RECORD, LEAST_TOGETHER, VARINT_BYTES, frames_of
+from spark_jobs.tiered_records.columns import Columns, Found
 from spark_jobs.tiered_records.planning import Slice
+from spark_jobs.tiered_records.record_fields import fields_of, places_of
 from spark_jobs.tiered_records.schema import RECORDS
+from spark_jobs.tiered_records.windows import Window, windows
 from storage.index.transaction import AbortedTxn
-from storage.tiered.batch_stream import BatchStream
-from storage.tiered.errors import CorruptRemoteData
 
-MAX_ROWS: Final = 10_000
-MAX_BYTES: Final = 8 * 1024 * 1024
-"""A batch of rows ends with the record that reaches either; a record may be larger."""
+_MIB: Final = 1024 * 1024
+_LEAST_LENGTH: Final = 1
 
 
-def rows_of(part: Slice, pieces: Iterator[memoryview], position: int) -> Iterator[pa.RecordBatch]:
-    """`pieces` are the segment's bytes from `position` on, where a batch begins. Raises CorruptRemoteData."""
+class Limits(NamedTuple):
+    """What is held at a time: `window_bytes` of a segment, or one batch of it that is larger; of these, `opened_bytes`
+    decompressed, and the rest of a batch; of these, rows in Arrow batches of `rows` and `bytes`, or one record.
+    """
+
+    window_bytes: int = 8 * _MIB
+    opened_bytes: int = 8 * _MIB
+    rows: int = 32 * 1024
+    bytes: int = 8 * _MIB
+
+
+class Rows(NamedTuple):
+    """Some rows, and the first offset that they and those before leave to be read."""
+
+    batch: pa.RecordBatch
+    next_offset: int
+
+
+_LIMITS: Final = Limits()
+
+
+class _Opened(NamedTuple):
+    """Batches of a window, by their numbers there; their records lie in `pool` from `bodies` to `ends`."""
+
+    pool: Bytes
+    batches: Ints
+    bodies: Ints
+    ends: Ints
+
+
+def rows_of(
+    part: Slice,
+    pieces: Iterator[memoryview],
+    position: int,
+    end: int,
+    schema: pa.Schema = RECORDS,
+    limits: Limits = _LIMITS,
+) -> Iterator[Rows]:
+    """The columns of `schema`, which are among RECORDS, of a slice. `pieces` are the segment's bytes from `position` to
+    before `end`, where batches begin or the segment ends.
+
+    Raises CorruptRemoteData, whose message does not say of which segment.
+    """
     aborted = _Aborted(part.aborted)
-    stream = BatchStream(part.segment, position, pieces)
-    rows = _Rows(part)
-    for header in stream:
-        if header.base_offset > part.last:
-            break
-        if _is_passed_over(header, part) or aborted.has(header):
-            continue
-        for record in _records(part, stream):
-            if part.first <= record.offset <= part.last and part.from_ms <= record.timestamp < part.to_ms:
-                rows.add(header, record)
-                if rows.is_full:
-                    yield rows.take()
-    stream.close()
-    if rows.offsets:
-        yield rows.take()
+    columns = Columns(part.segment.id.partition, schema)
+    for window in windows(part.segment, pieces, position, end, limits.window_bytes):
+        for opened in _opened(window, _wanted(window, part, aborted), limits.opened_bytes):
+            yield from _rows(part, columns, window, opened, limits)
+        if window.last_offset >= part.last:
+            return
 
 
-def _is_passed_over(header: BatchHeader, part: Slice) -> bool:
-    return header.is_control or header.last_offset < part.first or header.max_timestamp < part.from_ms
-
-
-def _records(part: Slice, stream: BatchStream) -> Iterator[CompiledRecord]:
-    try:
-        yield from iter_records(stream.batch())
-    except (MalformedBatch, MalformedRecords) as error:
-        raise CorruptRemoteData(f"{part.segment.id}: {error}") from error
+def _wanted(window: Window, part: Slice, aborted: "_Aborted") -> Ints:
+    """The batches that may hold what is wanted."""
+    bases, attributes = window.column("base_offset"), window.column("attributes")
+    wanted = (bases <= part.last) & (bases + window.column("last_offset_delta") >= part.first)
+    wanted &= (attributes & CONTROL_FLAG == 0) & (window.column("record_count") != 0)
+    wanted &= window.column("max_timestamp") >= part.from_ms
+    in_transaction = np.flatnonzero(wanted & (attributes & TRANSACTIONAL_FLAG != 0))
+    wanted[in_transaction] = ~aborted.among(window.column("producer_id")[in_transaction], bases[in_transaction])
+    return np.flatnonzero(wanted)
 
 
 class _Aborted:
     """Which batches belong to transactions that were aborted: a producer's transactions follow one another."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        self._firsts: dict[int, list[int]] = defaultdict(list)
-        self._lasts: dict[int, list[int]] = defaultdict(list)
-        for txn in sorted(aborted, key=lambda each: each.first_offset):
-            self._firsts[txn.producer_id].append(txn.first_offset)
-            self._lasts[txn.producer_id].append(txn.last_offset)
+        ordered = sorted(aborted, key=lambda txn: (txn.producer_id, txn.first_offset))
+        self._producers = np.array([txn.producer_id for txn in ordered], np.int64)
+        self._firsts = np.array([txn.first_offset for txn in ordered], np.int64)
+        self._lasts = np.array([txn.last_offset for txn in ordered], np.int64)
 
-    def has(self, header: BatchHeader) -> bool:
-        if not header.is_transactional or header.producer_id not in self._firsts:
-            return False
-        at = bisect_right(self._firsts[header.producer_id], header.base_offset) - 1
-        return at >= 0 and header.base_offset <= self._lasts[header.producer_id][at]
-
-
-class _Rows:
-    def __init__(self, part: Slice) -> None:
-        self._partition = part.segment.id.partition
-        self._clear()
-
-    def _clear(self) -> None:
-        self.offsets: list[int] = []
-        self._timestamps: list[int] = []
-        self._types: list[int] = []
-        self._epochs: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: list[list[tuple[str, bytes | None]]] = []
-        self._bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.offsets) >= MAX_ROWS or self._bytes >= MAX_BYTES
-
-    def add(self, header: BatchHeader, record: CompiledRecord) -> None:
-        self.offsets.append(record.offset)
-        self._timestamps.append(record.timestamp * 1000)
-        self._types.append(header.timestamp_type)
-        self._epochs.append(header.leader_epoch)
-        self._keys.append(record.key)
-        self._values.append(record.value)
-        self._headers.append(record.headers)
-        self._bytes += len(record.key or b"") + len(record.value or b"")
-
-    def take(self) -> pa.RecordBatch:
-        """What has gathered; then there is nothing."""
-        count = len(self.offsets)
-        columns = [
-            pa.array([self._partition.topic] * count, pa.string()),
-            pa.array([self._partition.partition] * count, pa.int32()),
-            pa.array(self.offsets, pa.int64()),
-            pa.array(self._timestamps, RECORDS.field("timestamp").type),
-            pa.array(self._types, pa.int32()),
-            pa.array(self._epochs, pa.int32()),
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
-            pa.array([[{"key": key, "value": value} for key, value in each] for each in self._headers], _HEADERS),
-        ]
-        self._clear()
-        return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
+    def among(self, producers: Ints, offsets: Ints) -> Bools:
+        """Whether batches of transactions, of these producers and at these offsets, are."""
+        found = np.zeros(len(producers), np.bool_)
+        for producer in np.intersect1d(producers, self._producers).tolist():
+            mine = slice(*np.searchsorted(self._producers, [producer, producer + 1]).tolist())
+            rows = np.flatnonzero(producers == producer)
+            at = np.searchsorted(self._firsts[mine], offsets[rows], side="right") - 1
+            found[rows] = (at >= 0) & (offsets[rows] <= self._lasts[mine][at])
+        return found
 
 
-_HEADERS: Final = RECORDS.field("headers").type
+def _opened(window: Window, wanted: Ints, least_bytes: int) -> Iterator[_Opened]:
+    """The wanted batches, some at a time. Raises CorruptRemoteData."""
+    if not len(wanted):
+        return
+    window.check(wanted)
+    bodies, ends = window.places[wanted] + HEADER_SIZE, window.ends[wanted]
+    codecs = window.column("attributes")[wanted] & CODEC_MASK
+    if not codecs.any():
+        yield _Opened(np.frombuffer(window.data, np.uint8), wanted, bodies, ends)
+        return
+    parts: list[bytes | memoryview] = []
+    first = size = 0
+    for number, (begin, end, codec) in enumerate(zip(bodies.tolist(), ends.tolist(), codecs.tolist(), strict=True)):
+        body = memoryview(window.data)[begin:end]
+        try:
+            parts.append(memoryview(body if codec == Codec.NONE else decompress(codec, body)))
+        except MalformedRecords as error:
+            raise window.corrupt(int(wanted[number]), str(error)) from error
+        size += len(parts[-1])
+        if size >= least_bytes or number + 1 == len(wanted):
+            yield _joined(wanted[first : number + 1], parts)
+            parts.clear()
+            first, size = number + 1, 0
+
+
+def _joined(batches: Ints, parts: list[bytes | memoryview]) -> _Opened:
+    ends = np.cumsum(np.array([len(part) for part in parts], np.int64))
+    pool = np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8)
+    return _Opened(pool, batches, np.append(0, ends[:-1]), ends)
+
+
+def _rows(part: Slice, columns: Columns, window: Window, opened: _Opened, limits: Limits) -> Iterator[Rows]:
+    pool = opened.pool
+    counts = window.column("record_count")[opened.batches]
+    _refuse(window, opened.batches[counts * (LEAST_RECORD + _LEAST_LENGTH) > opened.ends - opened.bodies])
+    _refuse(window, opened.batches[counts < 0])
+    frames = frames_of(
+        pool, opened.bodies, opened.ends, counts, least_together=LEAST_TOGETHER, length_bytes=VARINT_BYTES
+    )
+    _refuse(window, opened.batches[~frames.taken])
+    batches = np.repeat(opened.batches, counts)
+    for rows in _cuts(frames.contents, frames.stops, limits):
+        found, next_offset = _found(part, window, pool, batches[rows], frames.contents[rows], frames.stops[rows])
+        if len(found.offsets):
+            yield Rows(_batch(columns, window, pool, found), next_offset)
+
+
+def _cuts(contents: Ints, stops: Ints, limits: Limits) -> Iterator[slice]:
+    """Records by as many as one Arrow batch may have."""
+    first = 0
+    while first < len(stops):
+        last = int(np.searchsorted(stops, contents[first] + limits.bytes, side="right"))
+        end = min(max(last, first + 1), first + limits.rows)
+        yield slice(first, end)
+        first = end
+
+
+def _found(part: Slice, window: Window, pool: Bytes, batches: Ints, contents: Ints, stops: Ints) -> tuple[Found, int]:
+    """(those of some records that are wanted, the offset after all of them)."""
+    places = places_of(pool, contents)
+    _refuse(window, batches[~places.sound])
+    offsets = window.column("base_offset")[batches] + places.offset_deltas
+    is_appended = (window.column("attributes") & LOG_APPEND_TIME_FLAG != 0)[batches]
+    times = window.column("base_timestamp")[batches] + places.timestamp_deltas
+    if is_appended.any():
+        times = np.where(is_appended, window.column("max_timestamp")[batches], times)
+    found = Found(batches, offsets, times, is_appended, window.column("leader_epoch")[batches], places.keys_at, stops)
+    wanted = (offsets >= part.first) & (offsets <= part.last) & (times >= part.from_ms) & (times < part.to_ms)
+    next_offset = int(offsets[-1]) + 1
+    return (found if wanted.all() else found.where(wanted)), next_offset
+
+
+def _batch(columns: Columns, window: Window, pool: Bytes, found: Found) -> pa.RecordBatch:
+    fields = fields_of(pool, found.keys_at, found.stops)
+    _refuse(window, found.batches[~fields.sound])
+    return columns.batch(pool, found, fields)
+
+
+def _refuse(window: Window, batches: Ints) -> None:
+    """Raises CorruptRemoteData for the first of these."""
+    if len(batches):
+        raise window.corrupt(int(batches[0]), "its records do not parse")

@@ -19,4 +19,8 @@ RECORDS: Final = pa.schema(
         pa.field("headers", pa.list_(HEADER), nullable=False),
     ]
 )
-"""`timestampType`: 0 what the producer said, 1 when the leader appended. `value` is null for a tombstone."""
+"""`timestamp`: of the record, or of its batch where the leader's time counts, to the millisecond; what a producer made
+up beyond the year 294000 is cut down to that. `timestampType`: 0 what the producer said, 1 when the leader appended.
+`leaderEpoch` is that of the batch. `key` is null where there is none, `value` for a tombstone, a header's `value` where
+it has none; `headers` is empty, never null, and has what the record has in its order, duplicates too.
+"""

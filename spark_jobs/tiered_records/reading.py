@@ -1,0 +1,90 @@
+"""One slice, from its store to rows. Blocks.
+
+What is asked of the store is the part of the segment in which the slice lies, by one request whose body is taken in
+pieces as rows are wanted; a body that breaks goes on where it broke, and a store that throttles is asked again, as
+everywhere (`storage.tiered.retries`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spark_jobs.tiered_records.planning import RecordsMissing, Slice
+from spark_jobs.tiered_records.rows import Rows, rows_of
+from spark_jobs.tiered_records.schema import RECORDS
+from spark_jobs.tiered_records.segment_indexes import offset_before, offset_entries
+from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound
+from storage.tiered.remote_storage import RemoteStorageManager
+
+
+class Stretch(NamedTuple):
+    """Bytes of a segment from `begin` to before `end`, where batches begin or the segment ends."""
+
+    begin: int
+    end: int
+
+
+def read(
+    storage: RemoteStorageManager, part: Slice, *, schema: pa.Schema = RECORDS, may_miss: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The columns of `schema`, which are among RECORDS. What is damaged is asked for once more, for it may have been
+    damaged on its way. With `may_miss`, a segment that is gone has no more rows.
+
+    Raises CorruptRemoteData, which names the object and the batch, RecordsMissing, RemoteStorageError.
+    """
+    try:
+        yield from _read(storage, part, schema)
+    except RemoteResourceNotFound as error:
+        if not may_miss:
+            raise RecordsMissing(
+                f"offsets {part.first} to {part.last} of {part.segment.id.partition} were removed from the store after"
+                f" it was planned to read them: {error}; failOnDataLoss=false passes them over."
+            ) from error
+
+
+def _read(storage: RemoteStorageManager, part: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    try:
+        for rows in _rows(storage, part, schema):
+            part = replace(part, first=rows.next_offset)
+            yield rows.batch
+        return
+    except CorruptRemoteData:
+        storage.discard(part.segment)
+    try:
+        for rows in _rows(storage, part, schema):
+            yield rows.batch
+    except CorruptRemoteData as error:
+        raise CorruptRemoteData(f"{storage.location(part.segment)} is damaged: {error}") from error
+
+
+def _rows(storage: RemoteStorageManager, part: Slice, schema: pa.Schema) -> Iterator[Rows]:
+    if part.first > part.last:
+        return
+    begin, end = stretch_of(storage, part)
+    pieces = storage.read_segment(part.segment, begin, end - 1)
+    close = getattr(pieces, "close", None)
+    try:
+        yield from rows_of(part, pieces, begin, end, schema)
+    finally:
+        if close is not None:
+            close()
+
+
+def stretch_of(storage: RemoteStorageManager, part: Slice) -> Stretch:
+    """Where a slice lies in its segment, as far as indexes tell; they are not asked for a slice that is all of it."""
+    segment, first, last = part.segment, part.first, part.last
+    if part.from_ms > 0:
+        first = max(first, offset_before(storage, segment, part.from_ms))
+    begin, end = 0, segment.size_bytes
+    if first <= segment.start_offset and last >= segment.end_offset:
+        return Stretch(begin, end)
+    is_behind = False
+    for entry in offset_entries(storage, segment):
+        if entry.offset <= first:
+            begin = entry.position
+        elif is_behind:
+            return Stretch(begin, entry.position)
+        is_behind = entry.offset > last
+    return Stretch(begin, end)
