@@ -23,7 +23,7 @@ def validate_topic_configs(
 ) -> LogConfig:
     """Checks the whole set of overrides a topic would have, and returns what would apply.
 
-    ``existing`` are the overrides before a change of configs, None or empty for a new topic. Raises ConfigError.
+    ``existing`` are the overrides before a change of configs, None for a new topic. Raises ConfigError.
     """
     for name in configs:
         if name not in TOPIC_KEYS:
@@ -32,7 +32,7 @@ def validate_topic_configs(
     _check_compaction_lag(config)
     if config.remote_storage_enable:
         _check_remote_storage(config, broker)
-    elif (existing or {}).get(_REMOTE, "").lower() == "true":
+    elif existing is not None and _was_remote(existing, broker):
         _check_disabling(config)
     return config
 
@@ -182,6 +182,12 @@ def _check_read_only(unit: str, local: int, total: int) -> None:
             f"{name} is {local} but must be retention.{unit}, {total}, under remote.log.copy.disable: "
             "what leaves the local disk would not be copied any more.",
         )
+
+
+def _was_remote(existing: Mapping[str, str], broker: BrokerConfig) -> bool:
+    """By the two keys that it depends on: others that no longer parse are there to be changed."""
+    of_interest = {name: value for name, value in existing.items() if name in (_REMOTE, "cleanup.policy")}
+    return log_config(of_interest, broker).remote_storage_enable
 
 
 def _check_disabling(config: LogConfig) -> None:

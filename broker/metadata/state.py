@@ -44,9 +44,13 @@ class ConfigSchema(Protocol):
     """What the configuration package knows about keys; the controller only stores values."""
 
     def validate(
-        self, resource: ConfigResource, configs: Mapping[str, str], existing: Mapping[str, str], layers: ConfigLayers
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        existing: Mapping[str, str] | None,
+        layers: ConfigLayers,
     ) -> None:
-        """Check the whole set that a resource would have instead of `existing`.
+        """Check the whole set that a resource would have instead of `existing`, None for one that is to be.
 
         The lower `layers` are in force; their topic part does not count. Raises KafkaError, mostly INVALID_CONFIG.
         """

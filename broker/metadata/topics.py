@@ -211,7 +211,7 @@ class Topics:
             overrides[config.name] = config.value
         if overrides:
             resource = ConfigResource(ResourceType.TOPIC, topic.name)
-            self._state.schema.validate(resource, overrides, {}, self._state.layers(topic.name))
+            self._state.schema.validate(resource, overrides, None, self._state.layers(topic.name))
         return overrides
 
     def _assigned(self, topic: CreatableTopic, circumstances: _Circumstances) -> list[PartitionRegistration]:

@@ -19,6 +19,7 @@ from broker.metadata.config_image import ConfigResource, ResourceType
 from broker.metadata.state import ConfigLayers, EffectiveConfig
 from broker.metadata.topic_names import name_fault
 from protocol.errors import ErrorCode, KafkaError
+from storage.log import NEVER_TIERED
 
 _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
     ResourceType.TOPIC: TOPIC_KEYS,
@@ -45,7 +46,11 @@ class KafkaConfigSchema:
         self._topic_defaults = self._rendered_defaults()
 
     def validate(
-        self, resource: ConfigResource, configs: Mapping[str, str], existing: Mapping[str, str], layers: ConfigLayers
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        existing: Mapping[str, str] | None,
+        layers: ConfigLayers,
     ) -> None:
         """Broker resources pass: the broker concerned has checked them before they came here."""
         self._check_name(resource)
@@ -53,7 +58,8 @@ class KafkaConfigSchema:
         try:
             match resource.type:
                 case ResourceType.TOPIC:
-                    validate_topic_configs(configs, self._broker, existing=existing)
+                    had = None if resource.name in NEVER_TIERED else existing
+                    validate_topic_configs(configs, self._broker, existing=had)
                 case ResourceType.GROUP:
                     validate_group_configs(configs, self._broker)
                 case ResourceType.CLIENT_METRICS:

@@ -158,3 +158,15 @@ def test_what_topics_get_unless_they_say_otherwise() -> None:
     assert not validate_topic_configs({"cleanup.policy": "compact"}, on).remote_storage_enable
     with pytest.raises(ConfigError):
         validate_topic_configs({"retention.ms": "5", "local.retention.ms": "6"}, on)
+
+
+@pytest.mark.parametrize(
+    "configs", [{"remote.storage.enable": "false"}, {"cleanup.policy": "compact"}, {"cleanup.policy": "compact,delete"}]
+)
+def test_what_a_topic_has_by_default_is_turned_off_as_what_it_asked_for(configs: dict[str, str]) -> None:
+    on = broker(**SYSTEM_ON, ottla_log_remote_storage_enable="true")
+    with pytest.raises(ConfigError, match=r"only with remote\.log\.delete\.on\.disable=true"):
+        validate_topic_configs(configs, on, existing={"retention.ms": "5"})
+    validate_topic_configs(configs | {"remote.log.delete.on.disable": "true"}, on, existing={})
+    validate_topic_configs(configs, on, existing=None)
+    validate_topic_configs(configs, on, existing=configs)

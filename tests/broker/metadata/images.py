@@ -114,7 +114,11 @@ class PlainSchema:
     }
 
     def validate(
-        self, resource: ConfigResource, configs: Mapping[str, str], existing: Mapping[str, str], layers: ConfigLayers
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        existing: Mapping[str, str] | None,
+        layers: ConfigLayers,
     ) -> None:
         for key, value in configs.items():
             if value == "bad":
