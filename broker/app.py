@@ -44,6 +44,7 @@ from broker.runtime.io_thread import IoThread
 from broker.runtime.log_store import DirectoryFailures
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.thread_pool import ThreadPool
+from broker.runtime.tier_switch import check_nothing_is_remote
 from protocol.primitives import Uuid
 from storage.checkpoints import TopicPartition
 from storage.files import OsFileSystem
@@ -289,6 +290,7 @@ class Node:
         self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart
     ) -> "RemotePart | None":
         if not self._config.remote_log_storage_system_enable:
+            check_nothing_is_remote(metadata.cache.image)
             return None
         # Here, because whoever has no remote storage need not load it.
         from broker.node.tiered import build_remote, open_remote_stores
