@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.cross_checks import check_local_retention
 from broker.config.dynamic import check_thread_counts, validate_dynamic_change
 from broker.config.errors import ConfigError
 from broker.metadata.config_image import CLUSTER_DEFAULT, ConfigResource, ConfigsImage, ResourceType
@@ -59,5 +60,7 @@ class OwnConfigCheck:
             layers["broker" if per_broker else "cluster"] = after
             proposed, _ = present.with_dynamic(cluster=layers["cluster"], broker=layers["broker"])
             check_thread_counts(present, proposed)
+            if any("retention" in key for key in changed):
+                check_local_retention(proposed)
         except ConfigError as error:  # Kafka answers so for brokers, where a topic's bad value is INVALID_CONFIG
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.sentence) from None

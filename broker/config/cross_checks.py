@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
+from broker.config.topic_config import log_config
 
+_AS_THE_WHOLE = -2
 _MIB = 1024 * 1024
 _HIGHEST_CODEC = 4
 _REPLICA_SELECTORS = (
@@ -195,12 +197,26 @@ def _check_remote_storage(config: BrokerConfig) -> None:
             "remote.log.storage.manager.class.name must be s3, local or an import path, "
             "since remote.log.storage.system.enable is on.",
         )
+    if is_on:
+        check_local_retention(config)
     listener = config.remote_log_metadata_manager_listener_name
     if is_on and listener is not None and listener not in {each.name for each in config.client_listeners}:
         raise ConfigError(
             "remote.log.metadata.manager.listener.name",
             f"remote.log.metadata.manager.listener.name is {listener}, which is none of the broker's listeners.",
         )
+
+
+def check_local_retention(config: BrokerConfig) -> None:
+    """What topics get that do not say otherwise: the part on the disk may not be kept longer than the whole."""
+    defaults = log_config({}, config)
+    for unit, local, total in (
+        ("ms", defaults.local_retention_ms, defaults.retention_ms),
+        ("bytes", defaults.local_retention_bytes, defaults.retention_bytes),
+    ):
+        if total >= 0 and local != _AS_THE_WHOLE and not 0 <= local <= total:
+            name = f"log.local.retention.{unit}"
+            raise ConfigError(name, f"{name} is {local} but must be at most log.retention.{unit}, {total}.")
 
 
 def _check_snapshot_import(config: BrokerConfig) -> None:

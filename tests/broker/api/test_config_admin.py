@@ -199,6 +199,8 @@ class TestIncrementalAlter:
             (BROKER, ("log.cleaner.threads", APPEND, "1"), ErrorCode.INVALID_CONFIG),
             (BROKER, ("log.cleanup.policy", APPEND, "nonsense"), ErrorCode.INVALID_REQUEST),
             (BROKER, ("log.cleaner.threads", SET, "50"), ErrorCode.INVALID_REQUEST),
+            (BROKER, ("log.local.retention.ms", SET, "604800001"), ErrorCode.INVALID_REQUEST),
+            (BROKER, ("log.local.retention.ms", SET, "604800000"), ErrorCode.NONE),
             (BROKER, ("process.roles", SET, "broker"), ErrorCode.INVALID_REQUEST),
             (EVERYWHERE, ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST),
             (EVERYWHERE, ("log.retention.ms", SET, "5000"), ErrorCode.NONE),

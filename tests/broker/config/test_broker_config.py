@@ -149,6 +149,21 @@ def test_internal_topics_shrink_only_where_one_voter_rules(voters: int, brokers:
     assert internal_min_isr(2, factor) == min(2, factor)
 
 
+REMOTE_ON = {"remote_log_storage_system_enable": "true", "remote_log_storage_manager_class_name": "s3"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"log_local_retention_ms": "3600000", "log_retention_hours": "1"},
+        {"log_local_retention_ms": "-1", "log_retention_ms": "-1"},
+        {"log_local_retention_bytes": "10"},
+    ],
+)
+def test_what_stays_on_the_disk_may_be_as_much_as_all(settings: dict[str, str]) -> None:
+    config_with(**REMOTE_ON, **settings)
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
@@ -162,6 +177,9 @@ def test_internal_topics_shrink_only_where_one_voter_rules(voters: int, brokers:
             },
             "remote.log.metadata.manager.listener.name",
         ),
+        (REMOTE_ON | {"log_local_retention_ms": "-1"}, "log.local.retention.ms"),
+        (REMOTE_ON | {"log_local_retention_ms": "3600001", "log_retention_hours": "1"}, "log.local.retention.ms"),
+        (REMOTE_ON | {"log_local_retention_bytes": "10", "log_retention_bytes": "9"}, "log.local.retention.bytes"),
     ],
 )
 def test_what_remote_storage_needs(settings: dict[str, str], key: str) -> None:
