@@ -1,6 +1,7 @@
 """`python -m spark_jobs.metadata_snapshots`, and what `spark-submit` is given: options, signals, exit codes.
 
-0 is success, 1 a failure told in one sentence on stderr, 2 wrong usage.
+0 is success, and a tail that was told to end; 1 a failure told in one sentence on stderr, 2 wrong usage, 130 and 143 an
+end by force, by SIGINT and SIGTERM.
 """
 
 import sys
@@ -13,6 +14,7 @@ import click
 from broker.cli.failure import CommandFailed
 from broker.cli.session import read_properties
 from spark_jobs.metadata_snapshots.schedule import MIN_BYTES, MIN_CHANGED_RATIO, Schedule
+from spark_jobs.metadata_snapshots.signals import Interrupted
 from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES
 from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
 
@@ -145,8 +147,9 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.exceptions.Exit as error:
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__ or error
+        return cause.exit_code if isinstance(cause, Interrupted) else EXIT_INTERRUPTED
     return 0
 
 

@@ -148,8 +148,7 @@ class Job:
         if found is not None and found.cluster_id == self._cluster_id:
             self._report.snapshot(found, str(self._settings.out), is_new=False)
             return found
-        branch = StateStore(self._settings.out, branch=f"{BRANCHES}{offset:020d}/")
-        branch.remove_branch()
+        branch = StateStore(self._settings.out, branch=f"{BRANCHES}{offset:020d}-{uuid.uuid4().hex}/")
         try:
             return self._at(branch, offset, uses_trunk=True)
         except _FAILURES as error:

@@ -83,12 +83,11 @@ class MicroBatches:
         context, transactions = context_of(summary, start=before.end, with_changes=self._sink is not None)
         if context.end <= before.end:
             return  # all of it belongs to a transaction that is still open
-        self._guard()
         span = Span(before.end, context.end, summary.epoch)
         fold = Fold(self._store, dict(before.files), context, span, self._sink)
         folded = self._folded(packs, summary, fold)
-        self._guard()
         if self._sink is not None:
+            self._guard()
             self._sink.finish(span)
         control = control_after(control_from_bytes(before.control), summary.control, start=before.end)
         versions = [each.metadata_version for each in folded if each.metadata_version is not None]

@@ -2,7 +2,7 @@
 
 A job that does not know yet that it is dead for others, and one that was started by mistake, write the same bytes under
 the same names, but each removes what only the other still needs. So whoever begins leaves a token in the state, and
-looks for it before each step, and before what a step did counts. Between a look and what follows another may begin: a
+looks for it before what a step did counts. Between a look and what follows another may begin: a
 commit that comes of that may name files that are gone, and is passed over by whoever begins next (`StateStore.settle`).
 """
 

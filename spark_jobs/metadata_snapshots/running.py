@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import signal
 from collections.abc import Iterator
-from types import FrameType
 from typing import NamedTuple
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -18,6 +16,7 @@ from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.out_check import check_out
 from spark_jobs.metadata_snapshots.report import Report
 from spark_jobs.metadata_snapshots.schedule import Schedule
+from spark_jobs.metadata_snapshots.signals import stopped_by_signals
 from spark_jobs.metadata_source.settings import SourceSettings
 from spark_jobs.session import open_session
 
@@ -50,7 +49,7 @@ def run_job(settings: JobSettings, mode: Mode, *, as_json: bool = False) -> None
         check_out(settings.out, log.cluster_id)
         with _session() as spark, Report(as_json=as_json) as report:
             job = Job(spark, settings, log, report)
-            with _stopped_by_signals(job):
+            with stopped_by_signals(job):
                 _run(job, mode)
 
 
@@ -72,24 +71,6 @@ def _run(job: Job, mode: Mode) -> None:
         job.at(mode.at)
     else:
         job.tail(mode.schedule)
-
-
-@contextlib.contextmanager
-def _stopped_by_signals(job: Job) -> Iterator[None]:
-    """A tail ends in order. A second signal ends it at once, and so does one for a run that ends by itself."""
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if job.is_tailing and not job.is_stopping:
-            job.stop()
-        else:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """When a snapshot is due, what an error means, and what the command says before Spark begins."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from spark_jobs.metadata_snapshots.__main__ import run
 from spark_jobs.metadata_snapshots.commits import Commit, Since
 from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.schedule import Schedule
+from spark_jobs.metadata_snapshots.signals import Interrupted, stopped_by_signals
 
 
 def commit(records: int, size: int, changed: int, *, open_since: int = -1) -> Commit:
@@ -130,3 +132,31 @@ def test_client_properties_that_cannot_be_are_told(
     assert run(given) == 1
     told = capsys.readouterr().err.splitlines()
     assert told == [f"Warning: {file}: without effect here: acks, ssl.key.password.", f"Error: {sentence}"]
+
+
+class Running:
+    """A job as signals see it."""
+
+    def __init__(self, *, is_tailing: bool) -> None:
+        self.is_tailing = is_tailing
+        self.is_stopping = False
+
+    def stop(self) -> None:
+        self.is_stopping = True
+
+
+def test_a_tail_ends_in_order_and_at_once_if_told_again() -> None:
+    job = Running(is_tailing=True)
+    with stopped_by_signals(job):
+        signal.raise_signal(signal.SIGINT)
+        assert job.is_stopping
+        with pytest.raises(Interrupted) as told:
+            signal.raise_signal(signal.SIGTERM)
+    assert told.value.exit_code == 143
+
+
+def test_what_ends_by_itself_is_ended_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted) as told, stopped_by_signals(Running(is_tailing=False)):
+        signal.raise_signal(signal.SIGINT)
+    assert (told.value.exit_code, signal.getsignal(signal.SIGINT)) == (130, before)

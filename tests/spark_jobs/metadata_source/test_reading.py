@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from broker.client import ConnectionLost
+from broker.client import ClientConfig, ConnectionLost
 from broker.metadata.image import EMPTY_IMAGE
 from broker.metadata.snapshot_codec import image_batches
 from spark_jobs.metadata.log_rows import LOG_ROWS, MalformedLog
@@ -13,7 +13,7 @@ from spark_jobs.metadata_source.metadata_log import MetadataLog, SnapshotName, S
 from spark_jobs.metadata_source.plan import LogRange, Part, WholeSnapshot
 from spark_jobs.metadata_source.position import Position
 from spark_jobs.metadata_source.reading import read_part, snapshot_rows
-from spark_jobs.metadata_source.settings import SourceSettings
+from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES, MAX_WAIT, SourceSettings
 from tests.spark_jobs.metadata_source.batches import batches
 from tests.spark_jobs.metadata_source.conftest import Ask
 from tests.support.served_metadata_log import ServedMetadataLog
@@ -77,6 +77,24 @@ def test_options_are_read_in_any_case() -> None:
     assert (settings.client.client_id, settings.max_rows, settings.starting) == ("me", 7, "earliest")
     options["startingOffset"] = '{"offset": 5, "epoch": 1, "clusterId": "x"}'
     assert SourceSettings.of(options).starting == Position(5, 1, "x")
+
+
+class Asked(dict[str, str]):
+    """Properties that remember which of them were looked for."""
+
+    def __init__(self) -> None:
+        super().__init__({"acks": "all"})  # none at all would not be looked at
+        self.keys_asked: set[str] = set()
+
+    def get(self, key: str, default: str = "") -> str:  # type: ignore[override]  # all who ask have a default
+        self.keys_asked.add(key)
+        return default
+
+
+def test_all_that_a_client_looks_for_is_known_by_name() -> None:
+    asked = Asked()
+    ClientConfig.parse("h:1", asked)
+    assert asked.keys_asked == CLIENT_PROPERTIES - {"bootstrap.servers", MAX_WAIT}
 
 
 @pytest.mark.parametrize(
