@@ -25,6 +25,7 @@ from spark_jobs.metadata_tables.words import (
     OPERATIONS,
     PATTERNS,
     PERMISSIONS,
+    SECURITY_PROTOCOLS,
     word,
 )
 
@@ -153,7 +154,12 @@ def _fields(record: MetadataRecord) -> _Row:
 
 def _broker(record: messages.RegisterBrokerRecord) -> _Row:
     endpoints = [
-        {"name": each.name, "host": each.host, "port": each.port, "security_protocol": each.security_protocol}
+        {
+            "name": each.name,
+            "host": each.host,
+            "port": each.port,
+            "security_protocol": word(SECURITY_PROTOCOLS, each.security_protocol),
+        }
         for each in record.end_points
     ]
     return {

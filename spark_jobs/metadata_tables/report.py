@@ -1,6 +1,7 @@
 """`python -m spark_jobs.metadata_tables.report --tables URI --out FILE`: one HTML page about a cluster's history.
 
-What is shown comes from the queries beside this file; the page holds its plots and needs nothing else.
+What is shown comes from the queries beside this file; the page holds its plots and needs nothing else. Times are UTC.
+Of a large cluster it shows what stands out, and says that it leaves out the rest.
 """
 
 import html
@@ -8,137 +9,204 @@ import io
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pyspark.sql import Row, SparkSession
+from matplotlib.ticker import MaxNLocator
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
-from broker.cli.failure import CommandFailed
+from spark_jobs.metadata_tables.opening import session_of
 from spark_jobs.metadata_tables.views import query, register_tables
-from spark_jobs.session import open_session, unavailable_reason
-from storage.tiered.store_uri import StoreUriError, parse_store_uri
+from storage.tiered.store_uri import parse_store_uri
 
-MAX_ROWS = 50
+MAX_ROWS: Final = 50
 """Of each table on the page; which rows come first is for the query to say."""
 
-MAX_DAYS = 30
-MAX_BROKERS = 8
+MAX_HOURS: Final = 5_000
+MAX_DAYS: Final = 30
+MAX_BROKERS: Final = 8
+"""That have a colour of their own."""
+MAX_BARS: Final = 40
 
-_SIZE_INCHES = (8, 3)
-_STYLE = """body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-svg { max-width: 100%; height: auto }
+_SIZE_INCHES: Final = (8, 3)
+_TALL_INCHES: Final = (8, 4.5)
+_STYLE: Final = """body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+svg { max-width: 100%; height: auto } section { overflow-x: auto }
 table { border-collapse: collapse } th, td { padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd }
-td { font-variant-numeric: tabular-nums } p.none { color: #777 }"""
+td { font-variant-numeric: tabular-nums } p.note { color: #666 }"""
+_NONE: Final = "<p class=note>None.</p>"
 
 
 def report(spark: SparkSession, uri: str, now: datetime) -> str:
     """The page, of the tables at a URI as they are now."""
     register_tables(spark, uri)
-    sections = [
-        _section("Topics and partitions", _growth(_rows(spark, "partition_growth"))),
-        _section("In-sync replicas lost, by broker", _shrinks(_rows(spark, "isr_churn"))),
-        _section("Who leads", _balance(_rows(spark, "leader_balance"))),
-        _section("Partitions whose leader moved most", _table(_rows(spark, "leader_moves"))),
-        _section("Under-replicated now", _table(_rows(spark, "under_replicated"))),
-        _section("Brokers that were away", _table(_rows(spark, "broker_absences"))),
-    ]
+    with mpl.rc_context({"date.converter": "concise", "timezone": "UTC"}):
+        sections = _sections(spark, now)
     title = "Cluster metadata"
-    made = f"<p>Made {now:%Y-%m-%d %H:%M} UTC from the tables in {html.escape(str(parse_store_uri(uri)))}.</p>"
-    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
+    place = html.escape(str(parse_store_uri(uri)))
+    made = f"<p>Made {now:%Y-%m-%d %H:%M} UTC from the tables in {place}. All times are UTC.</p>"
+    head = (
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{title}</title><style>{_STYLE}</style>"
+    )
     return f"{head}<h1>{title}</h1>{made}{''.join(sections)}</html>\n"
 
 
-def _rows(spark: SparkSession, name: str) -> list[Row]:
-    return spark.sql(query(name)).limit(10_000).collect()
+def _sections(spark: SparkSession, now: datetime) -> list[str]:
+    return [
+        _section(
+            "Topics and partitions", growth_plot(_latest(_found(spark, "partition_growth"), "hour", MAX_HOURS), now)
+        ),
+        _section("Replicas that left in-sync sets, by broker", shrinks_plot(_last_days(_found(spark, "isr_churn")))),
+        _section("Who leads", balance_plot(_found(spark, "leader_balance").collect())),
+        _section("Partitions whose leader moved most", table_of(_first(_found(spark, "leader_moves")))),
+        _section("Under-replicated now", table_of(_first(_found(spark, "under_replicated")))),
+        _section("Brokers that were away, the latest first", table_of(_first(_found(spark, "broker_absences")))),
+    ]
+
+
+def _found(spark: SparkSession, name: str) -> DataFrame:
+    return spark.sql(query(name))
+
+
+def _latest(frame: DataFrame, time: str, count: int) -> list[Row]:
+    """The last so many rows, in order."""
+    return frame.orderBy(F.desc(time)).limit(count).collect()[::-1]
+
+
+def _last_days(churn: DataFrame) -> list[Row]:
+    """Of the days up to the last one of all that has any."""
+    lost = churn.where("shrinks > 0")
+    last: date | None = lost.agg(F.max("day")).collect()[0][0]
+    return [] if last is None else lost.where(F.col("day") > last - timedelta(days=MAX_DAYS)).collect()
+
+
+def _first(frame: DataFrame) -> list[Row]:
+    """As many as are shown, and one more if there are more."""
+    return frame.limit(MAX_ROWS + 1).collect()
 
 
 def _section(title: str, body: str) -> str:
-    return f"<h2>{html.escape(title)}</h2>{body}"
+    return f"<section><h2>{html.escape(title)}</h2>{body}</section>"
 
 
-def _growth(rows: Sequence[Row]) -> str:
+def _note(text: str) -> str:
+    return f"<p class=note>{html.escape(text)}</p>"
+
+
+# -- plots -------------------------------------------------------------------------------------------------------------
+
+
+def growth_plot(rows: Sequence[Row], now: datetime) -> str:
+    """Up to now, so that one change long ago is a line too."""
     if not rows:
         return _NONE
-    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
-    axes = figure.subplots()
-    for name in ("partitions", "topics"):
-        axes.step([row["hour"] for row in rows], [row[name] for row in rows], where="post", label=name)
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    return _svg(figure)
+    figure = Figure(figsize=_TALL_INCHES, layout="constrained")
+    hours = [row["hour"].astimezone(UTC) for row in rows]
+    end = max(now, hours[-1] + timedelta(hours=1))
+    upper, lower = figure.subplots(2, sharex=True)
+    for axes, name in ((upper, "topics"), (lower, "partitions")):
+        counts = [row[name] for row in rows]
+        axes.step([*hours, end], [*counts, counts[-1]], where="post")
+        axes.set_ylim(bottom=0)
+        _count(axes, name)
+    lower.set_xlabel("time (UTC)")
+    return _svg(figure, "How many topics and partitions there were")
 
 
-def _shrinks(rows: Sequence[Row]) -> str:
+def shrinks_plot(rows: Sequence[Row]) -> str:
     """A bar for each of the last days, a part of it for each of the brokers that lost most."""
     if not rows:
         return _NONE
-    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
-    axes = figure.subplots()
-    days = sorted({row["day"] for row in rows})[-MAX_DAYS:]
-    by_broker: dict[str, dict[Any, int]] = {}
-    worst = [broker for broker, _ in _totals(rows).most_common(MAX_BROKERS)]
-    for row in rows:
-        name = f"broker {row['broker']}" if row["broker"] in worst else "others"
-        of_broker = by_broker.setdefault(name, {})
-        of_broker[row["day"]] = of_broker.get(row["day"], 0) + int(row["shrinks"])
-    floor = [0] * len(days)
-    for name, by_day in sorted(by_broker.items()):
-        heights = [by_day.get(day, 0) for day in days]
-        axes.bar([f"{day:%d %b}" for day in days], heights, bottom=floor, label=name)
-        floor = [below + height for below, height in zip(floor, heights, strict=True)]
-    axes.tick_params(axis="x", rotation=90)
-    axes.legend(fontsize="small")
-    return _svg(figure)
-
-
-def _totals(rows: Sequence[Row]) -> Counter[int]:
     totals: Counter[int] = Counter()
     for row in rows:
         totals[row["broker"]] += int(row["shrinks"])
-    return totals
-
-
-def _balance(rows: Sequence[Row]) -> str:
-    if not rows:
-        return _NONE
+    worst = [broker for broker, _ in totals.most_common(MAX_BROKERS)]
+    last = max(row["day"] for row in rows)
+    days = [last - timedelta(days=ago) for ago in reversed(range(MAX_DAYS))]
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
-    places = range(len(rows))
-    for shift, name, label in ((-0.2, "leads", "leads"), (0.2, "preferred", "is preferred")):
-        axes.bar([place + shift for place in places], [row[name] for row in rows], width=0.4, label=label)
-    axes.set_xticks(list(places), [str(row["broker"]) for row in rows])
+    floor = [0] * len(days)
+    for name, mine in [*((f"broker {each}", {each}) for each in worst), ("others", totals.keys() - set(worst))]:
+        by_day: Counter[date] = Counter()
+        for row in rows:
+            by_day[row["day"]] += int(row["shrinks"]) if row["broker"] in mine else 0
+        heights = [by_day[day] for day in days]
+        if any(heights):
+            axes.bar(days, heights, bottom=floor, label=name)
+        floor = [below + height for below, height in zip(floor, heights, strict=True)]
+    _count(axes, "replicas that left")
+    axes.set_xlabel("day (UTC)")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    return _svg(figure, "Replicas that left in-sync sets, by day and broker")
+
+
+def balance_plot(rows: Sequence[Row]) -> str:
+    if not rows:
+        return _NONE
+    shown = sorted(sorted(rows, key=lambda row: -max(row["leads"], row["preferred"]))[:MAX_BARS])
+    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
+    axes = figure.subplots()
+    places = range(len(shown))
+    for shift, name, label in (
+        (-0.2, "leads", "leads"),
+        (0.2, "preferred", "would lead if all had their first choice"),
+    ):
+        axes.bar([place + shift for place in places], [row[name] for row in shown], width=0.4, label=label)
+    axes.set_xticks(list(places), [str(row["broker"]) for row in shown], rotation=90 if len(shown) > 20 else 0)
     axes.set_xlabel("broker")
-    axes.legend()
-    return _svg(figure)
+    _count(axes, "partitions")
+    figure.legend(fontsize="small", loc="outside upper right", ncols=2)
+    leads = [row["leads"] for row in rows]
+    told = f"{len(rows)} brokers lead {sum(leads)} partitions, each from {min(leads)} to {max(leads)}."
+    left_out = f" Shown are the {MAX_BARS} with most." if len(rows) > MAX_BARS else ""
+    return _svg(figure, "Partitions that each broker leads") + _note(told + left_out)
 
 
-def _svg(figure: Figure) -> str:
+def _count(axes: Axes, label: str) -> None:
+    axes.set_ylabel(label)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins="auto"))
+
+
+def _svg(figure: Figure, what: str) -> str:
     text = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "ottla", "svg.fonttype": "none"}):
+    with mpl.rc_context({"svg.hashsalt": what, "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    body = text.getvalue()[text.getvalue().index("<svg") :]
+    return body.replace("<svg", f'<svg role="img" aria-label="{html.escape(what)}"', 1)
 
 
-def _table(rows: Sequence[Row]) -> str:
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def table_of(rows: Sequence[Row]) -> str:
     if not rows:
         return _NONE
     names = list(rows[0].asDict())
     head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(row[name])}</td>' for name in names)}</tr>" for row in rows[:MAX_ROWS])
-    return f"<table><tr>{head}</tr>{body}</table>"
+    more = _note(f"Only the first {MAX_ROWS}.") if len(rows) > MAX_ROWS else ""
+    return f"<table><tr>{head}</tr>{body}</table>{more}"
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return html.escape(", ".join(map(str, value)) if isinstance(value, list) else str(value))
-
-
-_NONE = "<p class=none>None.</p>"
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+        case timedelta():
+            return str(timedelta(seconds=round(value.total_seconds())))
+        case list():
+            return html.escape(", ".join(map(str, value)))
+        case _:
+            return html.escape(str(value))
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -146,17 +214,8 @@ _NONE = "<p class=none>None.</p>"
 @click.option("--out", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The page to write.")
 def main(tables: str, out: str) -> None:
     """Write an HTML page about the history of a cluster's metadata: growth, in-sync sets, leaders, absences."""
-    try:
-        parse_store_uri(tables)
-    except StoreUriError as error:
-        raise CommandFailed(f"--tables: {error}.") from error
-    if (reason := unavailable_reason()) is not None:
-        raise CommandFailed(reason)
-    spark = open_session("Cluster metadata report")
-    try:
-        Path(out).write_text(report(spark, tables, datetime.now(UTC)))
-    finally:
-        spark.stop()
+    with session_of(tables, "Cluster metadata report") as spark:
+        Path(out).write_text(report(spark, tables, datetime.now(UTC)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ _ENDPOINT: Final = pa.struct(
         pa.field("name", pa.string()),
         pa.field("host", pa.string()),
         pa.field("port", pa.int32()),
-        pa.field("security_protocol", pa.int16()),
+        pa.field("security_protocol", pa.string()),
     ]
 )
 
@@ -95,7 +95,9 @@ TABLES: Final = {
 }
 """`changes`: `before` and `after` are JSON objects, of what was created or removed all fields, else those that differ;
 `is_summarized` where the records in between were gone already, so that more may have happened. In the others, several
-rows of one entity at one `from_offset` cannot be: a record touches an entity once.
+rows of one entity at one `from_offset` cannot be: a record touches an entity once. Ids are text as Kafka prints it;
+`time` is the timestamp of the record's batch, by the clock of the controller that wrote it. As in Kafka, `leader` is -1
+where there is none, and `leader_recovery_state` 1 after an unclean election, until the leader has recovered.
 """
 
 KEYS: Final = {

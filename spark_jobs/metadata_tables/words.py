@@ -38,6 +38,8 @@ OPERATIONS: Final[Mapping[int, str]] = {
 }
 MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
+SECURITY_PROTOCOLS: Final[Mapping[int, str]] = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+
 
 def word(words: Mapping[int, str], number: int) -> str:
     """The number itself if it means nothing here."""

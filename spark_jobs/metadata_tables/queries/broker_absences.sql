@@ -1,4 +1,4 @@
--- When each broker was fenced, and for how long.
+-- When each broker was fenced, and for how long; the latest first.
 WITH versions AS (
   SELECT broker_id, time, fenced OR removed AS absent, from_offset,
          lag(fenced OR removed, 1, true) OVER (PARTITION BY broker_id ORDER BY from_offset) AS absent_before
@@ -9,4 +9,4 @@ WITH versions AS (
   FROM versions
   WHERE absent <> absent_before
 )
-SELECT broker_id, since, until, until - since AS duration FROM edges WHERE absent ORDER BY broker_id, since
+SELECT broker_id, since, until, until - since AS duration FROM edges WHERE absent ORDER BY since DESC, broker_id

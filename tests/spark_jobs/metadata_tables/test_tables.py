@@ -319,6 +319,18 @@ def test_passwords_are_not_told() -> None:
     assert "open" not in str(tables["changes"].to_pylist())
 
 
+def test_endpoints_are_told_in_words() -> None:
+    from broker.metadata.records import encode_record
+    from protocol.messages.metadata_records import BrokerEndpoint, RegisterBrokerRecord
+
+    endpoint = BrokerEndpoint(name="OUT", host="h", port=9092, security_protocol=3)
+    frame = encode_record(RegisterBrokerRecord(broker_id=1, end_points=[endpoint]), 3)
+    change = RegistryChange(5, 3, 1000, Entity("broker", (1,)), "created", None, frame)
+    (row,) = tables_of_registry([change])["brokers"].to_pylist()
+    assert row["endpoints"] == [{"name": "OUT", "host": "h", "port": 9092, "security_protocol": "SASL_SSL"}]
+    assert row["time"].isoformat() == "1970-01-01T00:00:01+00:00"
+
+
 def test_names_are_read_from_behind_the_table() -> None:
     assert parse_file(file_name("changes", (3, 9), "small"), 7) == TableFile(
         "changes/00000000000000000003-00000000000000000009/part-small.parquet", "changes", Span(3, 9), 7
