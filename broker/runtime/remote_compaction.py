@@ -9,7 +9,7 @@ the reign, ends it; what was published stays, and what was begun is collected as
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -17,6 +17,7 @@ from itertools import takewhile
 from broker.clock import Clock
 from broker.logs import EventLog
 from broker.metrics.remote_storage import RemoteStorageMetrics
+from broker.runtime.remote_chain import RemoteChain
 from broker.runtime.remote_copying import CopyQuota
 from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments, judged
 from broker.runtime.remote_settings import RemoteLogSettings
@@ -24,10 +25,13 @@ from broker.runtime.thread_pool import PoolFull, WorkPool
 from broker.runtime.throttle import Throttle
 from broker.runtime.tiered_partition import Reign
 from protocol.primitives import Uuid
-from storage.compaction_rules import last_data_of
+from storage.compaction_rules import LastData, last_data_of
+from storage.config import LogConfig
 from storage.files import FileSystem
+from storage.index.transaction import AbortedTxn
 from storage.offset_map import OffsetMap
 from storage.tiered.backoff import Failures
+from storage.tiered.compaction_survey import CompactionSurvey, GatheredLinks
 from storage.tiered.copying import lineage_of
 from storage.tiered.errors import (
     CorruptRemoteData,
@@ -36,10 +40,9 @@ from storage.tiered.errors import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
+from storage.tiered.lineage import Lineage
 from storage.tiered.remote_compaction import (
     LEASE_MS,
-    Plan,
-    RemotePart,
     Run,
     describe_run,
     final_below,
@@ -90,18 +93,20 @@ class CompactionTools:
 
 @dataclass(slots=True)
 class _Pass:
-    """`runs` are those that are still to be rewritten; None until keys are mapped."""
+    """`runs` are those that are still to be rewritten, from `run` on; None until keys are mapped."""
 
     work: RewritingPass
-    runs: list[Run] | None = None
+    runs: Iterator[Run] | None = None
+    run: Run | None = None
 
 
 class RemoteCompaction:
     """The turns of one reign of a leader. It must have one more when the reign is over, or `stop` be called."""
 
-    def __init__(self, reign: Reign, tools: CompactionTools) -> None:
+    def __init__(self, reign: Reign, tools: CompactionTools, chain: RemoteChain) -> None:
         self._reign = reign
         self._tools = tools
+        self._chain = chain
         self._failures = Failures()
         self._pass: _Pass | None = None
         self._is_stopped = False
@@ -179,39 +184,66 @@ class RemoteCompaction:
             return BUSY_PAUSE_MS
         tools.active = self
         try:
-            found = await tools.pool.submit(partial(plan, self._part(), config))
-            reign.figures = reign.figures._replace(dirty_bytes=found.dirty_bytes)
-            if found.is_worth_it(config.min_cleanable_dirty_ratio) and reign.may_touch_log():
-                self._begin(found)
+            if await self._is_worth_it(config):
+                await self._begin(config)
         finally:
             if self._pass is None:
                 tools.active = None
         return interval_ms if self._pass is None else 0.0
 
-    def _part(self) -> RemotePart:
-        log = self._reign.partition.log
-        return RemotePart(
-            segments=self._tools.segments.metadata.segments(self._reign.id),
-            lineage=lineage_of(log),
-            log_start_offset=log.log_start_offset,
-            local_start_offset=log.local_log_start_offset,
-            now_ms=self._tools.clock.now_ms(),
-        )
+    async def _is_worth_it(self, config: LogConfig) -> bool:
+        survey = CompactionSurvey(config, self._tools.clock.now_ms())
+        if await self._chain.walk(survey.step) is None:
+            return False
+        self._reign.figures = self._reign.figures._replace(dirty_bytes=survey.dirty_bytes)
+        return survey.is_worth_it(config.min_cleanable_dirty_ratio)
 
-    def _begin(self, found: Plan) -> None:
+    async def _begin(self, config: LogConfig) -> None:
+        """What takes time in proportion to all that is remote is done elsewhere, or in pieces."""
         log, tools = self._reign.partition.log, self._tools
-        work = RewritingPass(
-            found,
-            lineage_of(log),
-            log.config,
-            OffsetMap.within(tools.dedupe_buffer_bytes, tools.load_factor),
-            RewritingTools(tools.fs, tools.directory, tools.storage, self._is_wanted),
-            local_aborted=[txn for segment in log.segments for txn in segment.txn_index.entries],
-            producers=last_data_of(log.producers.entries.values()),
+        links = GatheredLinks(self._reign.id)
+        if await self._chain.walk(links.step) is None:
+            return
+        now = await tools.pool.submit(
+            partial(
+                self._prepared,
+                links,
+                lineage_of(log),
+                config,
+                [txn for segment in log.segments for txn in segment.txn_index.entries],
+                last_data_of(log.producers.entries.values()),
+            )
         )
-        self._pass = _Pass(work)
-        _log.info("compacting the remote part of a log", partition=self._reign, dirty_bytes=found.dirty_bytes,
-                  first_dirty=found.first_dirty, end=found.end)  # fmt: skip
+        if now is None:
+            return
+        self._pass = now
+        _log.info("compacting the remote part of a log", partition=self._reign, first_dirty=now.work.plan.first_dirty,
+                  end=now.work.plan.end, dirty_bytes=self._reign.figures.dirty_bytes)  # fmt: skip
+
+    def _prepared(
+        self,
+        links: GatheredLinks,
+        lineage: Lineage,
+        config: LogConfig,
+        local_aborted: Sequence[AbortedTxn],
+        producers: Mapping[int, LastData],
+    ) -> _Pass | None:
+        """On the pool. None where nothing is dirty any more."""
+        tools = self._tools
+        found = plan(links, config, tools.clock.now_ms())
+        if found.first_dirty == found.end:
+            return None
+        return _Pass(
+            RewritingPass(
+                found,
+                lineage,
+                config,
+                OffsetMap.within(tools.dedupe_buffer_bytes, tools.load_factor),
+                RewritingTools(tools.fs, tools.directory, tools.storage, self._is_wanted),
+                local_aborted=local_aborted,
+                producers=producers,
+            )
+        )
 
     # ---- a pass
 
@@ -223,15 +255,21 @@ class RemoteCompaction:
             return
         if now.runs is None:
             to = work.compacted_to
-            links = list(takewhile(lambda link: link.first < to, work.plan.links))
+            links = takewhile(lambda link: link.first < to, work.plan.links)
             now.runs = runs_of(links, log.config, log.local_log_start_offset)
-        if now.runs:
-            await self._replace(work, now.runs[0])
-            del now.runs[0]
-        if not now.runs:
+            now.run = await self._next_run(now.runs)
+        if now.run is not None:
+            await self._replace(work, now.run)
+            now.run = None
+            now.run = await self._next_run(now.runs)
+        if now.run is None:
             _log.info("compacted the remote part of a log", partition=self._reign, to=work.compacted_to,
                       stats=work.stats)  # fmt: skip
             self._leave()
+
+    async def _next_run(self, runs: Iterator[Run]) -> Run | None:
+        """On the pool: it may have very many links."""
+        return await self._tools.pool.submit(partial(next, runs, None))
 
     async def _replace(self, work: RewritingPass, run: Run) -> None:
         """Raises PASSING_ERRORS; the run can be replaced again then, unless it is out of date."""
@@ -239,8 +277,8 @@ class RemoteCompaction:
         began_ms = tools.clock.monotonic_ms()
         if not is_current(run, work.lineage, tools.segments.metadata):
             raise OutOfDate(f"somebody else has compacted {self._reign} meanwhile")
-        known = tools.segments.metadata.segments(self._reign.id)
-        below = final_below(known, run, self._reign.partition.log.local_log_start_offset)
+        unfinished = tools.segments.metadata.known(self._reign.id).unfinished()
+        below = final_below(unfinished, run, self._reign.partition.log.local_log_start_offset)
         rewrite = partial(work.rewrite, run, now_ms=tools.clock.now_ms(), final_below=below)
         rewritten = await tools.pool.submit(partial(judged, rewrite))
         tools.quota.take(rewritten.size_bytes)

@@ -27,9 +27,6 @@ class TierDisabling:
         self._failures = Failures()
         self._rounds = SegmentRounds()
 
-    def close(self) -> None:
-        """The reign is over."""
-
     async def take(self) -> float | None:
         """See Turn: deletes some segments."""
         if self._reign.is_over():

@@ -15,6 +15,7 @@ from broker.clock import Clock
 from broker.logs import EventLog
 from broker.runtime.log_starts import LogStarts, keep_log_start, kept_log_start
 from broker.runtime.loop_slices import LoopSlices
+from broker.runtime.remote_chain import RemoteChain
 from broker.runtime.remote_segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_settings import RemoteLogSettings
 from broker.runtime.thread_pool import WorkPool
@@ -30,8 +31,6 @@ from storage.tiered.live_chain import LiveChain
 DELETIONS_A_TURN = 10
 FOLLOWER_PATIENCE_MS = 30_000
 """So long a deletion waits for live followers to hear of the log start. They fetch twice a second at least."""
-SEGMENTS_A_SLICE = 100
-"""Read or mended at once: about a millisecond on the loop."""
 
 _log = EventLog("broker.remote")
 
@@ -56,19 +55,13 @@ class ExpirationTools:
 class SegmentExpiration:
     """The turns of one reign of a leader."""
 
-    def __init__(self, reign: Reign, tools: ExpirationTools) -> None:
+    def __init__(self, reign: Reign, tools: ExpirationTools, chain: RemoteChain) -> None:
         self._reign = reign
         self._tools = tools
+        self._chain = chain
         self._failures = Failures()
-        self._chain: LiveChain | None = None
         self._is_cut = False
         self._decided_ms = 0.0
-
-    def close(self) -> None:
-        """The reign is over: nothing is kept up to date any more."""
-        if self._chain is not None:
-            self._chain.close()
-            self._chain = None
 
     async def take(self) -> float | None:
         """See Turn: decides what goes, or deletes some of it."""
@@ -98,11 +91,11 @@ class SegmentExpiration:
             return
         await self._restore_epochs()
         began_ms = tools.clock.monotonic_ms()
-        await tools.slices.run(self._settle)
-        if self._chain is None or not reign.may_touch_log():
+        chain = await self._chain.settled()
+        if chain is None:
             return
-        tier = self._tier(self._chain)
-        expiry = decide(tier, self._chain)
+        tier = self._tier(chain)
+        expiry = decide(tier, chain)
         took_ms = tools.clock.monotonic_ms() - began_ms
         start = await self._start_after(tier, expiry)
         if not reign.may_touch_log():
@@ -142,19 +135,6 @@ class SegmentExpiration:
         if reign.may_touch_log() and log.epochs.restore_below(history):
             log.epochs.truncate_from_start(log.log_start_offset)
             _log.info("restored leader epochs from remote storage", partition=reign, segment=segment.id)
-
-    def _settle(self) -> bool:
-        """Bring the chain up to date, a part of it; whether it is. Raises RemoteMetadataNotReady."""
-        reign = self._reign
-        if not reign.may_touch_log():
-            return True
-        known, log = self._tools.segments.metadata.known(reign.id), reign.partition.log
-        chain, lineage = self._chain, lineage_of(log)
-        if chain is None or not chain.is_of(known) or not chain.follows(lineage, log.log_start_offset):
-            chain = self._chain = LiveChain(known, lineage, log.log_start_offset)
-        else:
-            chain.use(lineage, log.log_start_offset)
-        return chain.settle(SEGMENTS_A_SLICE)
 
     def _tier(self, chain: LiveChain) -> Tier:
         """Raises RemoteMetadataNotReady."""

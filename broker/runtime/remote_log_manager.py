@@ -24,6 +24,7 @@ from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.partition import Partition
 from broker.runtime.partition_remover import PartitionRemover, RemoteCatalog, RemoverTools
 from broker.runtime.partitions import Partitions
+from broker.runtime.remote_chain import RemoteChain
 from broker.runtime.remote_compaction import CompactionTools, RemoteCompaction
 from broker.runtime.remote_copying import CopyTools, SegmentCopying
 from broker.runtime.remote_disabling import TierDisabling
@@ -49,6 +50,7 @@ class _Tasks:
     cleaning: SegmentExpiration | TierDisabling | None = None
     following: RemoteFollowing | None = None
     compaction: RemoteCompaction | None = None
+    chain: RemoteChain | None = None
 
 
 class Hosting(Protocol):
@@ -253,11 +255,12 @@ class RemoteLogManager:
         self._followings.call(tasks.following)
         if reign.role is TierRole.LEADER:
             tasks.copying = SegmentCopying(reign, tools, self._on_copying_over)
-            tasks.cleaning = SegmentExpiration(reign, self._expiration_tools)
+            tasks.chain = self._chain_of(reign)
+            tasks.cleaning = SegmentExpiration(reign, self._expiration_tools, tasks.chain)
             self._copies.call(tasks.copying)
             self._expirations.call(tasks.cleaning)
             if self._compaction_tools is not None:
-                tasks.compaction = RemoteCompaction(reign, self._compaction_tools)
+                tasks.compaction = RemoteCompaction(reign, self._compaction_tools, tasks.chain)
                 self._compactions.call(tasks.compaction)
 
     def _end(self, tasks: _Tasks) -> None:
@@ -267,11 +270,15 @@ class RemoteLogManager:
             self._followings.forget(tasks.following)
         if tasks.cleaning is not None:
             self._expirations.forget(tasks.cleaning)
-            tasks.cleaning.close()
+        if tasks.chain is not None:
+            tasks.chain.close()
         if tasks.compaction is not None:
             self._compactions.call(tasks.compaction)
         if tasks.copying is not None:
             self._copies.call(tasks.copying)
+
+    def _chain_of(self, reign: Reign) -> RemoteChain:
+        return RemoteChain(reign, self._metadata, self._expiration_tools.slices)
 
     def _release_unless_copying(self, tasks: _Tasks) -> None:
         """The metadata is needed for as long as a copy is under way."""

@@ -9,8 +9,8 @@ key over the dirty part, as far as memory goes, then rewrite everything up to th
     publish    COPY_STARTED -> the upload -> COPY_FINISHED: from here on look-ups find it instead of the old ones
     replace    DELETE_STARTED -> the objects -> DELETE_FINISHED, for each of the old ones
 
-There is no other state. What is clean follows from `compacted_to` of the segments (`clean_end`), so any leader goes on
-where another stopped, and a bucket alone tells. Why that is sound:
+There is no other state. What is clean follows from `compacted_to` of the segments (`compaction_survey.py`), so any
+leader goes on where another stopped, and a bucket alone tells. Why that is sound:
 
 1. *The last record of a key stays.* A record goes only where the map has a later one of its key, and the map knows only
    records of finished remote segments. Whoever takes a superseding record away has another one that is later still. So
@@ -41,52 +41,38 @@ Segments keep their ranges while any of their offsets is on the leader's disk: a
 finds the producers of that moment. Only what lies wholly below is merged, up to segment.bytes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from storage.config import LogConfig
 from storage.segment import MAX_RELATIVE_OFFSET
+from storage.tiered.compaction_survey import CompactionSurvey, GatheredLinks, figures_of
 from storage.tiered.lineage import Lineage, epochs_of
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
-from storage.tiered.segment_chain import Link, chain_of
+from storage.tiered.segment_chain import Link
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentState
 
 LEASE_MS: Final = 20 * 60_000
 """So long after it began to read its segments, a rewritten one may be published: below the grace time after which a
 copy counts as abandoned, and below any sensible delete.retention.ms."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemotePart:
-    """What a leader knows of the remote part of a log when it looks whether to compact it."""
-
-    segments: Sequence[RemoteSegment]
-    lineage: Lineage
-    log_start_offset: int
-    local_start_offset: int
-    now_ms: int
+LINKS_A_RUN: Final = 500
+"""Each is looked at on the loop before and after; some milliseconds. Later passes join more, if they are that small."""
 
 
 class Plan(NamedTuple):
-    """`links` hold everything from the log's start to below `end`, without holes; keys are to be mapped from
-    `first_dirty` on. `ratio` is dirty bytes over all bytes of theirs. `beyond` is what else is remote.
+    """The first `taken` of `links` hold everything from the log's start to below `end`, without holes; keys are to be
+    mapped from `first_dirty` on, if that is not the same. The other links are what else is remote.
     """
 
-    links: tuple[Link, ...]
-    beyond: tuple[Link, ...]
+    links: GatheredLinks
+    taken: int
     first_dirty: int
     end: int
-    dirty_bytes: int
-    ratio: float
-    is_overdue: bool
-
-    def is_worth_it(self, min_ratio: float) -> bool:
-        return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > min_ratio)
 
 
 class Run(NamedTuple):
-    """Adjacent links that become one segment. `replaced` are the segments of which nothing is needed elsewhere."""
+    """Adjacent links that become one segment. `replaced` are the segments that nobody needs then: of which they have
+    the end, so that no later link can have more."""
 
     links: tuple[Link, ...]
     replaced: tuple[RemoteSegment, ...]
@@ -104,82 +90,37 @@ class Run(NamedTuple):
         return sum(link.segment.size_bytes for link in self.links)
 
 
-def plan(part: RemotePart, config: LogConfig) -> Plan:
-    """What a pass would do now. Takes time in proportion to the number of segments."""
-    chain = chain_of(part.segments, part.lineage, part.log_start_offset)
-    links = _without_holes(chain)
-    first_dirty = clean_end(links)
-    oldest_young_ms = part.now_ms - config.min_compaction_lag_ms
-    taken: list[Link] = []
+def plan(links: GatheredLinks, config: LogConfig, now_ms: int) -> Plan:
+    """What a pass over the links of a chain does. Takes time in proportion to their number."""
+    survey = CompactionSurvey(config, now_ms)
     for link in links:
-        is_young = config.min_compaction_lag_ms > 0 and link.segment.max_timestamp_ms > oldest_young_ms
-        if is_young and link.last >= first_dirty:
+        if not survey.add(figures_of(link)):
             break
-        taken.append(link)
-    dirty = [link for link in taken if link.last >= first_dirty]
-    dirty_bytes, all_bytes = sum(link.share_bytes for link in dirty), sum(link.share_bytes for link in taken)
-    return Plan(
-        tuple(taken),
-        tuple(chain[len(taken) :]),
-        first_dirty,
-        taken[-1].last + 1 if dirty else first_dirty,
-        dirty_bytes,
-        dirty_bytes / all_bytes if all_bytes else 0.0,
-        any(link.segment.max_timestamp_ms < part.now_ms - config.max_compaction_lag_ms for link in dirty),
-    )
+    return Plan(links, survey.count, survey.first_dirty, survey.end)
 
 
-def _without_holes(links: Sequence[Link]) -> list[Link]:
-    """Those up to the first hole. The first is taken whole, whatever of it is below the log's start by now: who leads
-    next may not know of that.
-    """
-    taken: list[Link] = []
-    for link in links:
-        if taken and link.first != taken[-1].last + 1:
-            break
-        taken.append(link if taken else link._replace(first=link.segment.start_offset))
-    return taken
-
-
-def clean_end(links: Sequence[Link]) -> int:
-    """The offset below which every record was compared with every later one; 0 without links."""
-    end: int | None = None
-    for link in links:
-        if end is not None and link.first >= end:
-            break
-        compacted_to = link.segment.compacted_to
-        reached = link.first if compacted_to is None else compacted_to
-        end = reached if end is None else min(end, reached)
-    return end or 0
-
-
-def runs_of(links: Sequence[Link], config: LogConfig, local_start_offset: int) -> list[Run]:
+def runs_of(links: Iterable[Link], config: LogConfig, local_start_offset: int) -> Iterator[Run]:
     """What becomes one segment each: links below the leader's disk that fit together, every other one alone."""
-    groups: list[list[Link]] = []
+    group: list[Link] = []
+    size_bytes = 0
     for link in links:
-        if groups and link.last < local_start_offset and _fits(groups[-1], link, config):
-            groups[-1].append(link)
-        else:
-            groups.append([link])
-    needed_in: dict[RemoteSegmentId, int] = {}
-    for link in links:
-        needed_in[link.segment.id] = needed_in.get(link.segment.id, 0) + 1
-    return [Run(tuple(group), _only_in(group, needed_in)) for group in groups]
+        size_bytes += link.segment.size_bytes
+        is_one_of_them = (
+            link.last < local_start_offset
+            and size_bytes <= config.segment_bytes
+            and len(group) < LINKS_A_RUN
+            and (not group or link.last - group[0].first <= MAX_RELATIVE_OFFSET)
+        )
+        if group and not is_one_of_them:
+            yield _run_of(group)
+            group, size_bytes = [], link.segment.size_bytes
+        group.append(link)
+    if group:
+        yield _run_of(group)
 
 
-def _fits(group: Sequence[Link], link: Link, config: LogConfig) -> bool:
-    size = sum(member.segment.size_bytes for member in (*group, link))
-    return size <= config.segment_bytes and link.last - group[0].first <= MAX_RELATIVE_OFFSET
-
-
-def _only_in(group: Sequence[Link], needed_in: dict[RemoteSegmentId, int]) -> tuple[RemoteSegment, ...]:
-    """The last run with links of a segment gives it up: those before are published by then."""
-    found: list[RemoteSegment] = []
-    for link in group:
-        needed_in[link.segment.id] -= 1
-        if not needed_in[link.segment.id]:
-            found.append(link.segment)
-    return tuple(found)
+def _run_of(links: Sequence[Link]) -> Run:
+    return Run(tuple(links), tuple(link.segment for link in links if link.last == link.segment.end_offset))
 
 
 def describe_run(

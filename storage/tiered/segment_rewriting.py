@@ -79,9 +79,9 @@ class RewritingPass:
         self._config = config
         self._offsets = offsets
         self._tools = tools
-        self._local_aborted = [txn for txn in local_aborted if txn.last_offset > (*plan.links, *plan.beyond)[-1].last]
+        self._local_aborted = [txn for txn in local_aborted if txn.last_offset > plan.links[-1].last]
         self._producers = producers
-        self._to_map = [link for link in plan.links if link.last >= plan.first_dirty]
+        self._to_map = range(plan.links.count_below(plan.first_dirty), plan.taken)
         self._mapping = TransactionScan(())
         self._rewriting = self._pending = TransactionScan(())
         self._has_aborted = False
@@ -100,16 +100,16 @@ class RewritingPass:
         """Maps one segment; the bytes read."""
         if not self._has_aborted:
             self._learn_aborted()
-        link = self._to_map[0]
+        link = self.plan.links[self._to_map[0]]
         mapping, before = self._mapping.copy(), self.stats.bytes_mapped
         for scanned in self._batches(link):
             self.stats.bytes_mapped += scanned.header.size
             if not self._map(scanned, mapping):
-                self._to_map.clear()
+                self._to_map = range(0)
                 return self.stats.bytes_mapped - before
         self._offsets.latest_offset = max(self._offsets.latest_offset, link.last)
         self._mapping = mapping
-        del self._to_map[0]
+        self._to_map = self._to_map[1:]
         return self.stats.bytes_mapped - before
 
     def _map(self, scanned: ScannedBatch, mapping: TransactionScan) -> bool:
@@ -123,9 +123,9 @@ class RewritingPass:
         other: one whose marker is not shown would count for the producer's next transactions, too.
         """
         aborted = list(self._local_aborted)
-        for link in (*self.plan.links, *self.plan.beyond):
+        for link in self.plan.links:
             aborted += (txn for txn in self._aborted_of(link) if link.first <= txn.last_offset <= link.last)
-        first_mapped = self._to_map[0].first if self._to_map else self.plan.end
+        first_mapped = self.plan.links[self._to_map[0]].first if self._to_map else self.plan.end
         self._mapping = TransactionScan(txn for txn in aborted if txn.last_offset >= first_mapped)
         self._rewriting = TransactionScan(aborted)
         self._has_aborted = True
@@ -220,7 +220,7 @@ class RewritingPass:
             except RemoteResourceNotFound:
                 return None
         else:
-            others = [link.segment for link in self.plan.links]
+            others = (link.segment for link in self.plan.links)
             content = producers_before(end, last, others, self.lineage, self._tools.storage).encode()
         write_file(self._tools.fs, path, content, sync=False)
         return path

@@ -5,12 +5,17 @@ from random import Random
 
 import pytest
 
+from broker.runtime import remote_chain
 from protocol.records.control import ControlType
+from storage.tiered import compaction_survey
 from storage.tiered.errors import CorruptRemoteData, RemoteStorageError, RetriableRemoteStorageError
+from storage.tiered.live_chain import LiveChain
+from storage.tiered.segment_chain import Link
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
 from tests.broker.runtime.test_remote_log_manager import staged
 from tests.support.compacted_stage import RETENTION_MS, CompactedStage, Seen, TableReader, a_while
 from tests.support.fast_forward_loop import run_fast
+from tests.support.memory_remote_metadata import MemoryRemoteMetadata
 from tests.support.shared_remote_storage import Fault, Operation
 
 FINISHED = SegmentState.COPY_FINISHED
@@ -67,6 +72,38 @@ async def test_what_is_on_the_leaders_disk_keeps_its_ranges(stage: CompactedStag
     assert stage.log.local_log_start_offset == 0
     assert stage.bucket.ranges() == [(0, 3), (4, 7), (8, 11), (12, 15)]
     assert all(one.is_compacted for one in stage.bucket.segments())
+
+
+def test_no_look_takes_more_than_a_piece_of_what_is_remote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does any task ask for all segments at once."""
+    for module, name in (
+        (remote_chain, "SEGMENTS_A_SLICE"),
+        (compaction_survey, "LINKS_A_STEP"),
+        (compaction_survey, "GATHERED_A_STEP"),
+    ):
+        monkeypatch.setattr(module, name, 2)
+    sizes: list[int] = []
+
+    class Watched(LiveChain):
+        def links_from(self, offset: int, most: int) -> list[Link]:
+            found = super().links_from(offset, most)
+            sizes.append(len(found))
+            return found
+
+    monkeypatch.setattr(remote_chain, "LiveChain", Watched)
+    monkeypatch.setattr(MemoryRemoteMetadata, "segments", None)
+
+    async def body() -> None:
+        stage = CompactedStage(local_retention_bytes=0)
+        fill(stage, 12)
+        await a_while(60)
+        assert all(one.is_compacted for one in stage.bucket.segments(FINISHED))
+        assert len(sizes) > 6
+        assert max(sizes) <= 2
+        assert TableReader(stage).read_all().table() == stage.expected()
+        await stage.give_up()
+
+    run_fast(body())
 
 
 @on_stage(local_retention_bytes=0)

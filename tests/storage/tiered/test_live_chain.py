@@ -61,7 +61,7 @@ class History:
             case "copy":
                 self._copy()
             case "event" if self.made:
-                self._update()
+                self.update()
             case "grow":
                 self.end = self._draw(st.integers(self.end, len(self.logs[0])))
             case "start":
@@ -93,7 +93,7 @@ class History:
             learn(self.cache, segment)
             self.made.append(segment)
 
-    def _update(self) -> None:
+    def update(self) -> None:
         known = self.cache.get(self._draw(st.sampled_from(self.made)).id.id)
         if known is not None:
             following = min(known.state + self._draw(st.integers(0, 1)), SegmentState.DELETE_FINISHED)
