@@ -1,12 +1,17 @@
-"""How the JVM of a command is set up, where this process is the one that starts it."""
+"""How the JVM of a command is set up, where this process is the one that starts it; and what spark-submit relies on."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ottla[spark]'")
 
-from spark_jobs.session import _prepare_jvm
+from spark_jobs.metadata_snapshots import __main__ as command
+from spark_jobs.metadata_snapshots.running import _SPARK
+from spark_jobs.session import _SETTINGS, _prepare_jvm
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
 LIGHT = "-XX:TieredStopAtLevel=1"
@@ -30,3 +35,18 @@ def test_a_light_jvm_is_silent_and_has_one_compiler(monkeypatch: pytest.MonkeyPa
 def test_what_the_environment_says_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert prepared(monkeypatch, "-XX:+UseG1GC -Dlog4j2.level=info") == ["-XX:+UseG1GC", "-Dlog4j2.level=info"]
     assert prepared(monkeypatch, "-Xss4m -Dlog4j2.level=info") == ["-Xss4m", "-Dlog4j2.level=info", LIGHT]
+
+
+def test_where_jobs_run_is_for_others_to_say() -> None:
+    """A master or sizes set here would win over those of spark-submit, or come too late."""
+    theirs = ("spark.master", "spark.submit.", "spark.driver.", "spark.executor.", "spark.cores.", "spark.jars")
+    assert not [key for key in {**_SETTINGS, **_SPARK} if key.startswith(theirs)]
+
+
+def test_the_job_is_a_file_that_can_be_submitted(tmp_path: Path) -> None:
+    """By its path, from anywhere, and found by nothing but that it is installed."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    asked = [sys.executable, command.__file__, "--help"]
+    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--bootstrap-server" in done.stdout

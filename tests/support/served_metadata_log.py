@@ -5,7 +5,7 @@ It grows, is trimmed, loses its broker or becomes another cluster's when a test 
 
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from protocol.api_keys import ApiKey
@@ -55,6 +55,7 @@ class ServedMetadataLog:
     """A context manager; `visible` batches are committed, those before number `first` are trimmed away.
 
     `most` bounds the batches in one answer; `page_bytes` the pages of a snapshot; with `leader` -1 there is none.
+    `on_fetch` is told of each offset that is asked for, before it is answered.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ServedMetadataLog:
         self.page_bytes = 1 << 20
         self.leader = NODE_ID
         self.is_readable = True
+        self.on_fetch: Callable[[int], None] = lambda offset: None
         self.snapshots: dict[tuple[int, int], bytes] = {}
         self.broker = FakeBroker()
         self._grown = threading.Condition()
@@ -139,6 +141,7 @@ class ServedMetadataLog:
 
     def _fetch(self, request: FetchRequest) -> FetchResponse:
         asked = request.topics[0].partitions[0]
+        self.on_fetch(asked.fetch_offset)
         with self._grown:
             self._grown.wait_for(lambda: asked.fetch_offset < self.end, request.max_wait_ms / 1000)
         data = PartitionData(high_watermark=self.end, log_start_offset=self.start, records=b"")
