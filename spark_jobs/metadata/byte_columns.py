@@ -51,7 +51,9 @@ class Strings(NamedTuple):
 
 
 def strings_of(column: pa.Array | pa.ChunkedArray) -> Strings:
-    """The values of a binary, string or fixed-size binary column where they lie; null is empty."""
+    """The values of a binary, string or fixed-size binary column where they lie; null is empty. The pool has nothing
+    else in it, also if the column is a slice.
+    """
     array = flat(column)
     if pa.types.is_fixed_size_binary(array.type):
         return _fixed_strings(array)
@@ -60,7 +62,8 @@ def strings_of(column: pa.Array | pa.ChunkedArray) -> Strings:
     width = np.int64 if is_large else np.int32
     bounds = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     pool = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return Strings(pool, bounds[:-1], bounds[1:] - bounds[:-1])
+    first, end = int(bounds[0]), int(bounds[-1])
+    return Strings(pool[first:end], bounds[:-1] - first, bounds[1:] - bounds[:-1])
 
 
 def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -167,8 +170,9 @@ def _fixed_strings(array: pa.Array) -> Strings:
     width = array.type.byte_width
     data = array.buffers()[1]
     pool = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    starts = (np.arange(len(array), dtype=np.int64) + array.offset) * width
-    return Strings(pool, starts, np.full(len(array), width, np.int64))
+    starts = np.arange(len(array), dtype=np.int64) * width
+    first = array.offset * width
+    return Strings(pool[first : first + len(array) * width], starts, np.full(len(array), width, np.int64))
 
 
 def _validity(nulls: Bools | None) -> pa.Buffer | None:

@@ -12,7 +12,7 @@ from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, fixed_array, 
 from spark_jobs.metadata.section_changes import SECTION_CHANGES, STATE_FIELDS
 from spark_jobs.metadata.section_state import LISTS, NUMBERS, TOPIC_ROW
 from spark_jobs.metadata.state_columns import FIELDS, StateColumns
-from spark_jobs.metadata.topic_lives import FROM_STATE, ID_SIZE, Life, TopicLives, id_column, ranks_of
+from spark_jobs.metadata.topic_lives import ID_SIZE, Lives, TopicReplay
 
 NOTHING: Final = -1
 """The source of what is not there."""
@@ -75,19 +75,18 @@ class Places:
 
 
 def changes_table(
-    rows: ChangeRows, values: StateColumns, lives: Sequence[Life], places: Places, *, is_summarized: bool = False
+    rows: ChangeRows, values: StateColumns, lives: Lives, places: Places, *, is_summarized: bool = False
 ) -> pa.Table:
     """Rows of SECTION_CHANGES, in their order."""
-    ranks, offsets = ranks_of(lives), places.offsets[rows.places]
+    ranks, offsets = lives.ranks(), places.offsets[rows.places]
     order = np.lexsort((rows.partitions, ranks[rows.lives], offsets))
     at, of, partitions = rows.places[order], rows.lives[order], rows.partitions[order]
-    names = pa.array([life.name for life in lives], pa.string())
     columns = [
         pa.array(offsets[order]),
         int_array(places.epochs[at], pa.int32()),
         pa.array(places.times[at]),
-        id_column(lives, of),
-        names.take(pa.array(of)),
+        lives.id_column(of),
+        lives.names.take(pa.array(of)),
         int_array(partitions, pa.int32(), partitions == TOPIC_ROW),
         _OPERATIONS.take(pa.array(rows.operations[order])),
         pa.array(np.full(len(order), is_summarized)),
@@ -97,10 +96,12 @@ def changes_table(
     return pa.Table.from_arrays(columns, schema=SECTION_CHANGES)
 
 
-def difference(before: pa.Table, after: pa.Table) -> tuple[ChangeRows, StateColumns, list[Life]]:
+def difference(before: pa.Table, after: pa.Table) -> tuple[ChangeRows, StateColumns, Lives]:
     """What differs between two states, at place 0, with what is needed to make a table of it."""
-    lives = _of_both(before, after)
-    old, new = _keys(before, lives), _keys(after, lives)
+    topics = [TopicReplay(state).lives() for state in (before, after)]
+    lives = _of_both(topics)
+    number = {id: each for each, id in enumerate(lives.id_list())}
+    old, new = _keys(before, topics[0], number), _keys(after, topics[1], number)
     values = StateColumns.of(before).with_rows(StateColumns.of(after))
     at = np.minimum(np.searchsorted(new, old), max(len(new) - 1, 0))
     kept = new[at] == old if len(new) else np.zeros(len(old), np.bool_)
@@ -117,17 +118,18 @@ def difference(before: pa.Table, after: pa.Table) -> tuple[ChangeRows, StateColu
     return ChangeRows.joined(parts), values, lives
 
 
-def _of_both(before: pa.Table, after: pa.Table) -> list[Life]:
+def _of_both(topics: Sequence[Lives]) -> Lives:
     """The topics of either state by id, all alive."""
-    names = {life.id: life.name for state in (before, after) for life in TopicLives(state).lives}
-    return [Life(id, name, FROM_STATE) for id, name in sorted(names.items())]
+    names: dict[bytes, str] = {}
+    for lives in topics:
+        names.update(zip(lives.id_list(), lives.names.to_pylist(), strict=True))
+    return Lives.of_topics(sorted(names.items()))
 
 
-def _keys(state: pa.Table, lives: Sequence[Life]) -> Ints:
+def _keys(state: pa.Table, lives: Lives, number: Mapping[bytes, int]) -> Ints:
     """By topic and partition, ascending, the same in both states."""
-    number = {life.id: each for each, life in enumerate(lives)}
     partitions = numbers(state.column("partition"))
-    topics = np.array([number[life.id] for life in TopicLives(state).lives], np.int64)
+    topics = np.array([number[id] for id in lives.id_list()], np.int64)
     keys: Ints = (topics[np.cumsum(partitions == TOPIC_ROW) - 1] << 32) + partitions + 1
     return keys
 

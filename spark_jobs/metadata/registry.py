@@ -26,6 +26,7 @@ from protocol.errors import DecodeError
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from spark_jobs.metadata.byte_columns import Ints, Strings, numbers
+from spark_jobs.metadata.collector import no_collections
 from spark_jobs.metadata.fold_context import FoldContext, rows_to_fold
 from spark_jobs.metadata.frame_heads import MalformedLog, require_known
 from spark_jobs.metadata.log_rows import FROM_SNAPSHOT, REGISTRY, frames_of, section_rows
@@ -102,6 +103,7 @@ class RegistryResult(NamedTuple):
         return self.registry.to_bytes()
 
 
+@no_collections()
 def fold_registry(state: bytes | Registry | None, rows: pa.Table, context: FoldContext) -> RegistryResult:
     """Fold the rows that concern the registry; others, and what is not to be folded now, may be among them.
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from broker.metadata.records import InvalidMetadata, MetadataRecord, decode_record
 from protocol.errors import DecodeError
 from protocol.messages.metadata_records import ClearElrRecord, RemoveTopicRecord, TopicRecord
-from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, binary_array, int_array, numbers
+from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, binary_array, int_array, numbers, strings_of
 from spark_jobs.metadata.change_rows import CHANGED, CREATED, REMOVED, ChangeRows, Places, nothing
 from spark_jobs.metadata.frame_heads import FrameHeads, MalformedLog, frame_heads, require_known
 from spark_jobs.metadata.log_rows import frames_of
@@ -17,7 +17,7 @@ from spark_jobs.metadata.partition_columns import CHANGE, PARTITION, PartitionCo
 from spark_jobs.metadata.partition_runs import Events, PartitionRuns
 from spark_jobs.metadata.section_state import SECTION_STATE, TOPIC_ROW
 from spark_jobs.metadata.state_columns import FIELDS, StateColumns, state_columns
-from spark_jobs.metadata.topic_lives import FROM_STATE, NEVER, TopicLives, id_column, ranks_of
+from spark_jobs.metadata.topic_lives import FROM_STATE, NEVER, Lives, TopicReplay
 from spark_jobs.metadata.topic_records import topic_record
 
 _LIFE_SHIFT: Final = 32
@@ -77,11 +77,12 @@ class SectionFold:
 
     def __init__(self, state: pa.Table, rows: SectionRows, *, is_snapshot: bool = False) -> None:
         self._before = state
-        self._lives = TopicLives(state)
         self._partitions = numbers(state.column("partition"))
         self._topics_of_state = np.cumsum(self._partitions == TOPIC_ROW) - 1
         self._rows = rows
-        clears = self._replay_topics(is_snapshot)
+        topics = TopicReplay(state)
+        clears = self._replay(topics, is_snapshot)
+        self._known, self._lives = topics.known, topics.lives()
         columns, events = self._read_partitions()
         groups = (self._topics_of_state << _LIFE_SHIFT) + self._partitions + 1
         old = StateColumns.of(state)
@@ -91,18 +92,18 @@ class SectionFold:
 
     def state(self) -> pa.Table:
         """The state after the rows."""
-        if not len(self._runs.groups) and self._is_alive.all() and len(self._lives) == self._lives.known:
+        if not len(self._runs.groups) and self._is_alive.all() and len(self._lives) == self._known:
             return self._before
-        lives, runs = self._lives.lives, self._runs
+        lives, runs = self._lives, self._runs
         ends = runs.ends
         kept = np.flatnonzero(self._untouched() & self._is_alive[self._topics_of_state])
         ends = ends[runs.exists[ends] & self._is_alive[runs.groups[ends] >> _LIFE_SHIFT]]
-        born = np.flatnonzero(self._is_alive[self._lives.known :]) + self._lives.known
+        born = np.flatnonzero(self._is_alive[self._known :]) + self._known
         of = np.concatenate((self._topics_of_state[kept], runs.groups[ends] >> _LIFE_SHIFT, born))
         partitions = np.concatenate(
             (self._partitions[kept], (runs.groups[ends] & _PARTITION_MASK) - 1, np.full(len(born), TOPIC_ROW))
         )
-        ranks = ranks_of(lives) if len(lives) > self._lives.known else np.arange(len(lives))
+        ranks = lives.ranks() if len(lives) > self._known else np.arange(len(lives))
         order = np.argsort((ranks[of] << _LIFE_SHIFT) + partitions + 1, kind="stable")
         kept_rows, none = len(runs.groups) + kept, np.full(len(born), -1)
         sources = _each_once(
@@ -112,16 +113,16 @@ class SectionFold:
         of, partitions = of[order], partitions[order]
         is_partition = partitions != TOPIC_ROW
         columns = [
-            id_column(lives, of),
+            lives.id_column(of),
             int_array(partitions, pa.int32()),
-            _names([lives[life].name for life in of[~is_partition].tolist()], is_partition),
+            _names(strings_of(lives.names).take(of[~is_partition]), is_partition),
             *state_columns(runs.values, sources, ~is_partition),
         ]
         return pa.Table.from_arrays(columns, schema=SECTION_STATE)
 
     def changes(self) -> ChangeRows:
         """Every change that the rows made, to be made a table of with `values`, `lives` and `places`."""
-        births, deaths = self._lives.births(), self._lives.deaths()
+        births, deaths = self._lives.births, self._lives.deaths
         born, dead = np.flatnonzero(births != FROM_STATE), np.flatnonzero(deaths != NEVER)
         parts = [
             ChangeRows.of_topics(born, births[born], CREATED),
@@ -144,10 +145,10 @@ class SectionFold:
         return self._runs.values
 
     @property
-    def lives(self) -> TopicLives:
+    def lives(self) -> Lives:
         return self._lives
 
-    def _replay_topics(self, is_snapshot: bool) -> list[_Clear]:
+    def _replay(self, topics: TopicReplay, is_snapshot: bool) -> list[_Clear]:
         """Creations, removals and clearings, one by one."""
         keys = self._rows.heads.keys
         if is_snapshot and not np.isin(keys, _IN_SNAPSHOTS).all():
@@ -158,9 +159,9 @@ class SectionFold:
         for row, record in zip(rows.tolist(), self._rows.records(rows), strict=True):
             match record:
                 case TopicRecord():
-                    self._lives.create(record.topic_id, record.name, FROM_STATE if is_snapshot else row)
+                    topics.create(record.topic_id, record.name, FROM_STATE if is_snapshot else row)
                 case RemoveTopicRecord():
-                    self._lives.remove(record.topic_id, row)
+                    topics.remove(record.topic_id, row)
                 case ClearElrRecord():
                     clears.append(_Clear(row, record.topic_name))
         return clears
@@ -196,14 +197,13 @@ class SectionFold:
 
     def _cleared(self, clears: Sequence[_Clear], candidates: Ints) -> Iterator[tuple[int, Ints]]:
         """The row of each clearing, and which of the candidates (ascending) it concerns."""
-        by_name, topics = self._lives.by_name(), candidates >> _LIFE_SHIFT
+        lives, topics = self._lives, candidates >> _LIFE_SHIFT
         for row, name in clears:
             if not name:
-                yield row, candidates[np.isin(topics, self._lives.at(row))]
+                yield row, candidates[np.isin(topics, lives.at(row))]
                 continue
-            for number in by_name.get(name, ()):
-                life = self._lives.lives[number]
-                if life.birth < row < life.death:
+            for number in lives.by_name.get(name, ()):
+                if lives.births[number] < row < lives.deaths[number]:
                     first, end = np.searchsorted(topics, (number, number + 1))
                     yield row, candidates[first:end]
 
@@ -251,9 +251,8 @@ def _each_once(columns: Mapping[str, Ints], change: Callable[[Ints], Ints]) -> d
     return {name: changed[id(column)] for name, column in columns.items()}
 
 
-def _names(names: Sequence[str], nulls: Bools) -> pa.Array:
+def _names(names: Strings, nulls: Bools) -> pa.Array:
     """The column of names: one for each row that is not null."""
-    raw = [name.encode() for name in names]
     lengths = np.zeros(len(nulls), np.int64)
-    lengths[~nulls] = np.fromiter(map(len, raw), np.int64, len(raw))
-    return binary_array(b"".join(raw), lengths, pa.string(), nulls)
+    lengths[~nulls] = names.lengths
+    return binary_array(names.joined(), lengths, pa.string(), nulls)

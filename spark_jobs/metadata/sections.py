@@ -61,7 +61,7 @@ def fold_section(section: int, state: pa.Table | None, rows: pa.Table, context: 
         return SectionResult(before, _joined(changes), count, obsolete)
     fold = SectionFold(before, mine)
     if context.with_changes:
-        changes.append(changes_table(fold.changes(), fold.values, fold.lives.lives, mine.places))
+        changes.append(changes_table(fold.changes(), fold.values, fold.lives, mine.places))
     return SectionResult(fold.state(), _joined(changes), count, obsolete + fold.obsolete)
 
 

@@ -43,8 +43,9 @@ class SingleProcess:
         self._pending: pa.Table | None = None
 
     def take(self, rows: pa.Table) -> None:
-        """Fold LOG_ROWS that follow on; rows that were folded before may be among them. `changes` and
-        `registry_changes` are then those of this step. Raises what the folds raise; the state is then as before.
+        """Fold LOG_ROWS that follow on; rows that were folded before may be among them. `changes` (section by section,
+        as workers would leave them) and `registry_changes` are then those of this step. Raises what the folds raise;
+        the state is then as before.
         """
         if self._pending is not None:
             last = int(numbers(self._pending.column("offset")).max())
@@ -80,11 +81,4 @@ class SingleProcess:
     def _keep(self, folded: dict[int, SectionResult]) -> None:
         for section, result in folded.items():
             self.sections[section] = result.state
-        changes = [result.changes for _, result in sorted(folded.items())]
-        self.changes = (
-            pa.concat_tables(changes).sort_by(
-                [("offset", "ascending"), ("topic_id", "ascending"), ("partition", "ascending")]
-            )
-            if changes
-            else no_changes()
-        )
+        self.changes = pa.concat_tables([no_changes(), *(result.changes for _, result in sorted(folded.items()))])

@@ -1,11 +1,13 @@
 """Topics of a section while rows are folded: which there are, from which row on, and up to which.
 
 The id of a topic is never given out again while the topic lives, but nothing forbids it afterwards; so what partitions
-belong to is not an id but a *life*: from a TopicRecord, or from the state, to a RemoveTopicRecord.
+belong to is not an id but a *life*: from a TopicRecord, or from the state, to a RemoveTopicRecord. There may be many
+topics and few records of them, so what the state holds stays in columns.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -13,7 +15,7 @@ import pyarrow as pa
 
 from broker.metadata.records import InvalidMetadata
 from protocol.primitives import Uuid, uuid_to_text
-from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, fixed_array, numbers, strings_of
+from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints, Strings, fixed_array, flat, numbers, strings_of
 from spark_jobs.metadata.section_state import TOPIC_ROW
 
 ID_SIZE: Final = 16
@@ -23,101 +25,125 @@ FROM_STATE: Final = -1
 """The row of birth of a topic that was there before."""
 
 
-@dataclass(slots=True)
-class Life:
-    """`birth` and `death` are rows; FROM_STATE and NEVER where there is none."""
+@dataclass(frozen=True)
+class Lives:
+    """Lives by number: ids behind one another, names, and the rows of `births` and `deaths`, FROM_STATE and NEVER where
+    there are none.
+    """
 
-    id: bytes
-    name: str
-    birth: int
-    death: int = NEVER
+    ids: Bytes
+    names: pa.Array
+    births: Ints
+    deaths: Ints
+
+    @classmethod
+    def of_topics(cls, topics: Sequence[tuple[bytes, str]]) -> "Lives":
+        """Of topics by id and name that were always there."""
+        ids, names = zip(*topics, strict=True) if topics else ((), ())
+        count = len(ids)
+        raw = np.frombuffer(b"".join(ids), np.uint8)
+        return cls(raw, pa.array(names, pa.string()), np.full(count, FROM_STATE), np.full(count, NEVER))
+
+    def __len__(self) -> int:
+        return len(self.births)
+
+    def alive(self) -> Bools:
+        """Which live at the end."""
+        alive: Bools = self.deaths == NEVER
+        return alive
+
+    def at(self, row: int) -> Ints:
+        """The topics that live at a row."""
+        return np.flatnonzero((self.births < row) & (row < self.deaths))
+
+    def id_list(self) -> list[bytes]:
+        raw = self.ids.tobytes()
+        return [raw[start : start + ID_SIZE] for start in range(0, len(raw), ID_SIZE)]
+
+    def id_column(self, lives: Ints) -> pa.Array:
+        """The column of topic ids for rows of these lives."""
+        return fixed_array(self.ids.view(f"V{ID_SIZE}")[lives].view(np.uint8), ID_SIZE)
+
+    def ranks(self) -> Ints:
+        """Where each stands in the order of ids."""
+        words = self.ids.view(">u8").astype(np.uint64).reshape(-1, 2)
+        order = np.lexsort((words[:, 1], words[:, 0]))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        return ranks
+
+    @cached_property
+    def by_name(self) -> dict[str, list[int]]:
+        """The lives that had each name, one after the other."""
+        found: dict[str, list[int]] = {}
+        for number, name in enumerate(self.names.to_pylist()):
+            found.setdefault(name, []).append(number)
+        return found
+
+    def of_rows(self, ids: Strings, rows: Ints) -> Ints:
+        """To which life each row with a topic id belongs. Raises InvalidMetadata if the topic does not live then."""
+        codes, known = self._codes(ids)
+        keys = (known << 32) + self.births + 1
+        order = np.argsort(keys, kind="stable")
+        at = np.searchsorted(keys[order], (codes << 32) + rows + 1, side="right") - 1
+        lives = order[np.maximum(at, 0)] if len(order) else np.zeros(len(rows), np.int64)
+        lost = (at < 0) if len(order) else np.ones(len(rows), np.bool_)
+        if len(order):
+            lost |= (known[lives] != codes) | (rows >= self.deaths[lives])
+        if lost.any():
+            id = Uuid(ids.value(int(np.flatnonzero(lost)[0])))
+            raise InvalidMetadata(f"a record names topic id {uuid_to_text(id)}, which does not exist")
+        return lives
+
+    def _codes(self, ids: Strings) -> tuple[Ints, Ints]:
+        """A number for each id: those of rows, and those of lives."""
+        all_ids = pa.concat_arrays([fixed_array(self.ids, ID_SIZE), fixed_array(ids.joined(), ID_SIZE)])
+        codes = numbers(all_ids.dictionary_encode().indices)
+        return codes[len(self) :], codes[: len(self)]
 
 
-def ranks_of(lives: Sequence[Life]) -> Ints:
-    """Where each stands in the order of ids."""
-    order = sorted(range(len(lives)), key=lambda number: lives[number].id)
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks
-
-
-def id_column(lives: Sequence[Life], numbers: Ints) -> pa.Array:
-    """The column of topic ids for rows of these lives."""
-    raw = np.frombuffer(b"".join(life.id for life in lives), f"V{ID_SIZE}")
-    return fixed_array(raw[numbers].view(np.uint8), ID_SIZE)
-
-
-class TopicLives:
-    """Lives by number, those of the state first and in its order."""
+class TopicReplay:
+    """Creations and removals, on top of a state, whose topics come first and in its order."""
 
     def __init__(self, state: pa.Table) -> None:
         rows = np.flatnonzero(numbers(state.column("partition")) == TOPIC_ROW)
-        ids = strings_of(state.column("topic_id")).take(rows)
-        names = state.column("name").take(pa.array(rows)).to_pylist()
-        raw = ids.joined().tobytes()
-        self.lives = [Life(raw[ID_SIZE * n : ID_SIZE * (n + 1)], name, FROM_STATE) for n, name in enumerate(names)]
-        self.known = len(self.lives)
+        self._ids = strings_of(state.column("topic_id")).take(rows).joined()
+        self._names = flat(state.column("name")).take(pa.array(rows))
+        self.known = len(rows)
         """So many come from the state."""
-        self._alive = {life.id: number for number, life in enumerate(self.lives)}
-
-    def __len__(self) -> int:
-        return len(self.lives)
+        self._new: list[tuple[bytes, str, int]] = []
+        self._deaths: dict[int, int] = {}
 
     def create(self, id: Uuid, name: str, row: int) -> None:
         """Raises InvalidMetadata if a topic with that id lives."""
         if id in self._alive:
             raise InvalidMetadata(f"a record creates topic {name} with an id that is in use")
-        self._alive[bytes(id)] = len(self.lives)
-        self.lives.append(Life(bytes(id), name, row))
+        self._alive[bytes(id)] = self.known + len(self._new)
+        self._new.append((bytes(id), name, row))
 
     def remove(self, id: Uuid, row: int) -> None:
         """Raises InvalidMetadata if no topic with that id lives."""
         number = self._alive.pop(bytes(id), None)
         if number is None:
             raise InvalidMetadata(f"a record removes topic {uuid_to_text(id)}, which does not exist")
-        self.lives[number].death = row
+        self._deaths[number] = row
 
-    def at(self, row: int) -> Ints:
-        """The topics that live at a row."""
-        return np.flatnonzero((self.births() < row) & (row < self.deaths()))
+    def lives(self) -> Lives:
+        """What has become of them."""
+        known = Lives(self._ids, self._names, np.full(self.known, FROM_STATE), np.full(self.known, NEVER))
+        if self._new:
+            ids, names, births = zip(*self._new, strict=True)
+            known = Lives(
+                np.concatenate((known.ids, np.frombuffer(b"".join(ids), np.uint8))),
+                pa.concat_arrays([known.names, pa.array(names, pa.string())]),
+                np.concatenate((known.births, np.array(births, np.int64))),
+                np.full(self.known + len(ids), NEVER),
+            )
+        known.deaths[list(self._deaths)] = list(self._deaths.values())
+        return known
 
-    def by_name(self) -> dict[str, list[int]]:
-        """The lives that had each name, one after the other."""
-        found: dict[str, list[int]] = {}
-        for number, life in enumerate(self.lives):
-            found.setdefault(life.name, []).append(number)
-        return found
-
-    def of_rows(self, ids: Strings, rows: Ints) -> Ints:
-        """To which life each row with a topic id belongs. Raises InvalidMetadata if the topic does not live then."""
-        codes, known = self._codes(ids)
-        births, deaths = self.births(), self.deaths()
-        keys = (known << 32) + births + 1
-        order = np.argsort(keys, kind="stable")
-        at = np.searchsorted(keys[order], (codes << 32) + rows + 1, side="right") - 1
-        lives = order[np.maximum(at, 0)] if len(order) else np.zeros(len(rows), np.int64)
-        lost = (at < 0) if len(order) else np.ones(len(rows), np.bool_)
-        if len(order):
-            lost |= (known[lives] != codes) | (rows >= deaths[lives])
-        if lost.any():
-            id = Uuid(ids.value(int(np.flatnonzero(lost)[0])))
-            raise InvalidMetadata(f"a record names topic id {uuid_to_text(id)}, which does not exist")
-        return lives
-
-    def births(self) -> Ints:
-        return np.array([life.birth for life in self.lives], np.int64)
-
-    def deaths(self) -> Ints:
-        return np.array([life.death for life in self.lives], np.int64)
-
-    def alive(self) -> Bools:
-        """Which live at the end."""
-        alive: Bools = self.deaths() == NEVER
-        return alive
-
-    def _codes(self, ids: Strings) -> tuple[Ints, Ints]:
-        """A number for each id: those of rows, and those of lives."""
-        lives = fixed_array(np.frombuffer(b"".join(life.id for life in self.lives), np.uint8), ID_SIZE)
-        all_ids = pa.concat_arrays([lives, fixed_array(ids.joined(), ID_SIZE)]).dictionary_encode()
-        codes = numbers(all_ids.indices)
-        return codes[len(self.lives) :], codes[: len(self.lives)]
+    @cached_property
+    def _alive(self) -> dict[bytes, int]:
+        """The numbers of those who live, by id. Most steps neither make nor remove topics."""
+        raw = self._ids.tobytes()
+        return {raw[ID_SIZE * number : ID_SIZE * (number + 1)]: number for number in range(self.known)}

@@ -27,6 +27,7 @@ def test_strings_of_any_column(type: pa.DataType) -> None:
     array = pa.array(values, type)
     assert strings_of(array).to_list() == expected
     assert strings_of(array.slice(1, 3)).to_list() == expected[1:4]
+    assert strings_of(array.slice(1, 3)).pool.tobytes() == b"".join(expected[1:4])
     chunked = pa.chunked_array([array.slice(0, 2), array.slice(2)])
     assert strings_of(chunked).to_list() == expected
     assert strings_of(pa.chunked_array([], type)).to_list() == []
