@@ -37,6 +37,7 @@ _RETRIED_CODES: Final = frozenset(
 """Of Kafka's errors: what passes, though it took longer than a client waits for it; a broker that is away, and a
 snapshot that was replaced by a newer one while it was fetched.
 """
+SHORT: Final = 300
 _FULL: Final = "No space left on device"
 _HINTS: Final = {
     "UnknownRecord": " A newer version of this program may know it; nothing was skipped, and it goes on from there.",
@@ -55,6 +56,12 @@ _DISK_FULL: Final = Failure(
     "DiskFull", "no space is left where Spark keeps its checkpoint or its own files (SPARK_LOCAL_DIRS).", True
 )
 """Told by Java; a store that is full tells itself."""
+
+
+def in_short(error: BaseException) -> str:
+    """What is not known to go wrong, in a line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first[:SHORT]}"
 
 
 def failure_of(error: BaseException) -> Failure | None:

@@ -111,6 +111,7 @@ class Job:
         self._turn = threading.Lock()
         self._stop = StopSign()
         self._retrying = Retrying(_FAILURES, self._stop, report.waits)
+        self._distrusts_checkpoint = False
         self.is_tailing = False
         spark.dataSource.register(PackedMetadata)
         check_out(settings.out, self._cluster_id)
@@ -195,13 +196,8 @@ class Job:
 
         def tail() -> None:
             self._owner.check()
-            try:
-                with self._checkpoint(beside=True) as checkpoint:
-                    self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
-            except _FAILURES as error:
-                if failure_of(error) is None:
-                    self._forget_checkpoint()
-                raise
+            with self._checkpoint(beside=True) as checkpoint:
+                self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
 
         while not self._stop.is_up():
             self._retrying.until_done(tail, lambda: batches.commit, is_patient=True)
@@ -303,22 +299,21 @@ class Job:
     @contextlib.contextmanager
     def _checkpoint(self, *, beside: bool = False) -> Iterator[str]:
         """Where Spark was told to keep its offsets; else beside the state, if on a disk, or nowhere for long."""
-        if self._settings.checkpoint is not None:
-            yield self._settings.checkpoint
-        elif beside and self._settings.out.directory:
-            yield self._own_checkpoint
-        else:
+        own = str(Path(self._settings.out.directory, STATE, "checkpoint")) if self._settings.out.directory else None
+        place = self._settings.checkpoint or (own if beside else None)
+        if place is None or self._distrusts_checkpoint:
             with tempfile.TemporaryDirectory(prefix="ottla-checkpoint-", ignore_cleanup_errors=True) as directory:
                 yield directory
-
-    @property
-    def _own_checkpoint(self) -> str:
-        return str(Path(self._settings.out.directory, STATE, "checkpoint"))
-
-    def _forget_checkpoint(self) -> None:
-        """Spark may have failed because of it, as a crash of the machine left it; the state knows where to go on."""
-        if self._settings.checkpoint is None and self._settings.out.directory:
-            shutil.rmtree(self._own_checkpoint, ignore_errors=True)
+            return
+        try:
+            yield place
+        except _FAILURES as error:
+            # It may be what a crash of the machine left of it; and the state knows where to go on without.
+            if failure_of(error) is None:
+                self._distrusts_checkpoint = True
+                if place == own:
+                    shutil.rmtree(own, ignore_errors=True)
+            raise
 
     # Snapshots
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from spark_jobs.metadata_snapshots.failures import failure_of
+from spark_jobs.metadata_snapshots.failures import failure_of, in_short
 from spark_jobs.metadata_snapshots.stop_sign import StopSign
 
 ATTEMPTS: Final = 4
@@ -43,5 +43,5 @@ class Retrying:
                 is_patience_over = in_a_row == ATTEMPTS and not (is_patient and failure is not None)
                 if is_hopeless or is_patience_over:
                     raise
-                self.waits(failure.sentence if failure else f"{type(error).__name__}.")
+                self.waits(failure.sentence if failure else in_short(error))
                 self.stop.wait(RETRY_S[min(in_a_row, len(RETRY_S) - 1)])

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from broker.cli.failure import CommandFailed
 from broker.client import ClientError
 from protocol.errors import KafkaError
-from spark_jobs.metadata_snapshots.failures import failure_of
+from spark_jobs.metadata_snapshots.failures import failure_of, in_short
 from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.out_check import check_out
 from spark_jobs.metadata_snapshots.report import Report
@@ -92,5 +92,4 @@ def _plain_failures() -> Iterator[None]:
             raise CommandFailed(failure.sentence) from error
         if os.environ.get(_TRACEBACK):
             raise
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise CommandFailed(f"{type(error).__name__}: {first} ({_TRACEBACK}=1 shows where it happened)") from error
+        raise CommandFailed(f"{in_short(error)} ({_TRACEBACK}=1 shows where it happened)") from error

@@ -197,7 +197,7 @@ def test_what_must_not_be_folded_stops_it_with_a_sentence(
 
 
 def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log: Log, settings: JobSettings) -> None:
-    """With a checkpoint that is kept, one that is lost, and one that is ahead of a state that was lost."""
+    """With a checkpoint that is broken, one that is lost, and one that is ahead of a state that was lost."""
     aligned = log.aligned()
     ends = [aligned[len(aligned) * part // 4] for part in (1, 2, 3)] + [len(log.data) - 1]
     with ServedMetadataLog(log.data, visible=ends[0] + 1) as served:
@@ -205,6 +205,8 @@ def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log:
         trunk = StateStore(settings.out)
         for number, end in enumerate(ends):
             served.grow(end + 1)
+            if number == 1:
+                _empty_the_newest(Path(settings.out.directory, "_state", "checkpoint", "offsets"))
             if number == 2:
                 trunk.delete([found.key for found in trunk.listed("checkpoint/")])
             if number == 3:
@@ -229,6 +231,13 @@ class _StoppedAt:
             return False
         self._job.stop()
         return True
+
+
+def _empty_the_newest(directory: Path) -> None:
+    """As a machine that loses its power may leave a file."""
+    newest = max((path for path in directory.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    newest.write_bytes(b"")
+    newest.with_name(f".{newest.name}.crc").unlink()
 
 
 def _failure(spark: SparkSession, settings: JobSettings) -> Failure:

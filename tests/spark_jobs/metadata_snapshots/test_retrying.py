@@ -66,7 +66,7 @@ def test_what_nobody_expects_is_given_up_by_the_patient_too() -> None:
     trial = Trial(*[RuntimeError("?")] * 50)
     with pytest.raises(RuntimeError):
         trial.run(is_patient=True)
-    assert (trial.attempts, trial.told) == (ATTEMPTS, ["RuntimeError."] * (ATTEMPTS - 1))
+    assert (trial.attempts, trial.told) == (ATTEMPTS, ["RuntimeError: ?"] * (ATTEMPTS - 1))
 
 
 def test_a_step_forward_begins_the_count_anew() -> None:
