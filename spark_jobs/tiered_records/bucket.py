@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from spark_jobs.tiered_records.bounds import EVERYTHING
 from spark_jobs.tiered_records.options import InvalidOption, Options
@@ -19,7 +19,9 @@ from storage.producer_state import ProducerState
 from storage.tiered.bucket_inventory import BucketReader, PartitionInventory, recency
 from storage.tiered.bucket_listing import StoredPartition, walk
 from storage.tiered.errors import RemoteResourceNotFound
-from storage.tiered.loading import OpenedStore, load_remote_storage, open_object_store
+from storage.tiered.loading import load_remote_storage, open_object_store
+from storage.tiered.object_keys import ObjectKeys
+from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import IndexKind, RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segment_chain import Link
 from storage.tiered.segment_metadata import RemoteSegment
@@ -30,44 +32,71 @@ READERS: Final = 16
 _NOBODY: Final = -1
 
 
+class Bucket(NamedTuple):
+    """The store, how objects are named there, and what knows how to read them."""
+
+    store: ObjectStore
+    keys: ObjectKeys
+    storage: RemoteStorageManager
+
+
 @contextmanager
 def storage_of(options: Options) -> Iterator[RemoteStorageManager]:
     """Raises InvalidOption for settings that name no storage."""
-    if options.directory and not OsFileSystem().is_directory(options.directory):
-        raise InvalidOption(f"uri: there is no directory {options.directory}.")
+    with _invalid_settings():
+        manager = load_remote_storage(*_named(options), _context(), local_root="").manager
     try:
-        loaded = load_remote_storage(options.storage_name, dict(options.storage_settings), _context(), local_root="")
-    except ValueError as error:
-        raise InvalidOption(f"rsm.*: {error}.") from error
-    try:
-        yield loaded.manager
+        yield manager
     finally:
-        loaded.manager.close()
+        manager.close()
 
 
 def plan(options: Options) -> list[Slice]:
     """All that is to be read, in order. Raises InvalidOption, RecordsMissing, ObjectStoreError, RemoteStorageError."""
-    with storage_of(options) as storage, ThreadPoolExecutor(READERS) as threads:
-        opened = open_object_store(options.storage_name, dict(options.storage_settings), _context(), local_root="")
+    if options.directory and not OsFileSystem().is_directory(options.directory):
+        raise InvalidOption(f"uri: there is no directory {options.directory}.")
+    with storage_of(options) as storage:
+        with _invalid_settings():
+            opened = open_object_store(*_named(options), _context(), local_root="")
         try:
-            reader = BucketReader(opened.store, opened.keys, storage, threads.map)
-            planning = _Planning(options, storage, threads)
-            return [
-                part
-                for each in chosen(_stored(opened, options), options)
-                if options.bounds.wants(each.partition.topic, each.partition.partition)
-                for part in planning.slices(reader.inventory(each))
-            ]
+            return plan_in(Bucket(opened.store, opened.keys, storage), options)
         finally:
             opened.store.close()
 
 
-def _stored(opened: OpenedStore, options: Options) -> Iterator[StoredPartition]:
+def plan_in(bucket: Bucket, options: Options) -> list[Slice]:
+    """As `plan`, of a bucket that is open. The manifests of the partitions that are wanted are read, the indexes of
+    the last segment of each, and more of them where there were transactions, or where segments are cut.
+    """
+    with ThreadPoolExecutor(READERS) as threads:
+        reader = BucketReader(bucket.store, bucket.keys, bucket.storage, threads.map)
+        planning = _Planning(options, bucket.storage, threads)
+        return [
+            part
+            for each in chosen(_stored(bucket, options), options)
+            if options.bounds.wants(each.partition.topic, each.partition.partition)
+            for part in planning.slices(reader.inventory(each))
+        ]
+
+
+def _stored(bucket: Bucket, options: Options) -> Iterator[StoredPartition]:
     """Of the topics that may be meant."""
     for name in options.topics or [None]:
-        for each in walk(opened.store, opened.keys, name):
+        for each in walk(bucket.store, bucket.keys, name):
             if isinstance(each, StoredPartition) and options.names(each.partition.topic):
                 yield each
+
+
+@contextmanager
+def _invalid_settings() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidOption(f"rsm.*: {error}") from error
+
+
+def _named(options: Options) -> tuple[str, dict[str, str]]:
+    return options.storage_name, dict(options.storage_settings)
 
 
 class _Planning:

@@ -21,7 +21,7 @@ that does not end in a slash is `rsm.key.prefix`.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,12 +141,12 @@ class _Reader:
     def pattern(self) -> str:
         """Empty if there is none."""
         text = self._given.get("topicpattern", "")
-        if text and "topic" in self._given:
-            raise InvalidOption("topic and topicPattern are not both given.")
         try:
             re.compile(text)
         except re.error as error:
             raise InvalidOption(f"topicPattern={text} is no regular expression: {error}.") from error
+        if text and "topic" in self._given:
+            raise InvalidOption("Either topic or topicPattern must be given, not both.")
         return text
 
     def topic_ids(self) -> frozenset[Uuid]:
@@ -191,8 +191,8 @@ class _Reader:
         """Spark hands over names in lower case, but those of key pairs are of any."""
         begin = len(_SETTING)
         found = {name[begin:]: value for name, value in self._given.items() if name.startswith(_SETTING)}
-        named = {pair.strip().lower(): pair.strip() for pair in found.get(_KEY_PAIRS, "").split(",")}
-        return {_with_pair(name, named): value for name, value in found.items()}
+        pairs = [pair.strip() for pair in found.get(_KEY_PAIRS, "").split(",")]
+        return {_with_pair(name, pairs): value for name, value in found.items()}
 
 
 def _topic_id(text: str) -> Uuid:
@@ -211,12 +211,13 @@ def _told_offsets(told: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]
             yield (ANY_TOPIC, int(name)), int(value)
 
 
-def _with_pair(name: str, pairs: Mapping[str, str]) -> str:
+def _with_pair(name: str, pairs: Sequence[str]) -> str:
     """The name of a setting with that of a key pair in it as it is written where pairs are listed."""
-    if not name.startswith(f"{_KEY_PAIRS}."):
-        return name
-    pair, dot, rest = name.removeprefix(f"{_KEY_PAIRS}.").partition(".")
-    return f"{_KEY_PAIRS}.{pairs.get(pair, pair)}{dot}{rest}"
+    for pair in pairs:
+        begin = f"{_KEY_PAIRS}.{pair}."
+        if name.lower().startswith(begin.lower()):
+            return begin + name[len(begin) :]
+    return name
 
 
 def _storage_settings(place: StoreUri) -> tuple[str, dict[str, str]]:

@@ -1,11 +1,13 @@
 """A log on disk whose closed segments are copied to a directory, as a broker copies them, and what ought to be read."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from protocol.primitives import Uuid
-from protocol.records.builder import Record, build_batch
+from protocol.records.batch import parse_header
+from protocol.records.builder import Record, build_batch, empty_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
@@ -14,8 +16,10 @@ from storage.log import Log
 from storage.segment import LogSegment
 from storage.tiered.copying import Backlog, backlog_of, closed, describe, files_of
 from storage.tiered.loading import load_remote_storage
-from storage.tiered.remote_storage import RemoteStorageContext
+from storage.tiered.object_store import ObjectStore
+from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegmentId, TopicIdPartition
+from tests.storage.tiered.segment_stores import segment_store
 
 TOPIC = "orders"
 PREFIX = "logs/"
@@ -35,12 +39,22 @@ class Stage:
     """One partition; `records` is what was appended and not aborted, by partition and offset."""
 
     def __init__(
-        self, directory: Path, partition: int = 0, topic_id: Uuid = TOPIC_ID, storage: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        partition: int = 0,
+        topic_id: Uuid = TOPIC_ID,
+        storage: Mapping[str, str] | None = None,
+        *,
+        topic: str = TOPIC,
+        store: ObjectStore | None = None,
+        broker_id: int = 1,
     ) -> None:
+        """Segments go to `store`, or by `storage` settings to a directory."""
         self.bucket = directory / "bucket"
-        self.partition = TopicIdPartition(topic_id, TOPIC, partition)
+        self.partition = TopicIdPartition(topic_id, topic, partition)
+        self._broker_id = broker_id
         self.fs = OsFileSystem()
-        path = str(directory / f"{TOPIC}-{partition}")
+        path = str(directory / f"{topic}-{partition}-{broker_id}")
         self.fs.make_directory(path)
         self.log = Log.open(self.fs, path, INDEX_EVERY_BATCH, now_ms=BEGAN_MS, clean_shutdown=True)
         self.records: dict[int, Expected] = {}
@@ -50,7 +64,11 @@ class Stage:
         self._sequences: dict[int, int] = {}
         context = RemoteStorageContext(fs=self.fs, cache_directory="", broker_id=1, cluster_id="c")
         settings = {"storage.root": str(self.bucket), "key.prefix": PREFIX, **(storage or {})}
-        self._storage = load_remote_storage("local", settings, context, local_root="").manager
+        self.storage: RemoteStorageManager = (
+            load_remote_storage("local", settings, context, local_root="").manager
+            if store is None
+            else segment_store(store, {"key.prefix": PREFIX, **(storage or {})})
+        )
 
     @property
     def end(self) -> int:
@@ -58,6 +76,13 @@ class Stage:
 
     def lead_again(self) -> None:
         self._epoch += 1
+
+    def skip_to(self, offset: int) -> None:
+        """As compaction leaves it where nothing was kept: a batch of no records."""
+        made = build_batch(
+            [Record(BEGAN_MS, None, None)] * (offset - self.end), base_offset=self.end, leader_epoch=self._epoch
+        )
+        self.log.append_as_follower(empty_batch(parse_header(made)), now_ms=BEGAN_MS)
 
     def append(self, count: int = 3, *, producer_id: int = -1, codec: int = Codec.NONE, size: int = 10) -> None:
         """A batch; of a transaction if there is a producer. A millisecond passes from record to record."""
@@ -92,13 +117,14 @@ class Stage:
         if type is ControlType.COMMIT:
             self.records |= {each.offset: each for each in decided}
 
-    def roll(self) -> None:
-        """Close the segment and copy it."""
+    def roll(self, *, copies: bool = True, compacted_to: int | None = None) -> None:
+        """Close the segment and copy it, perhaps as if it had been compacted remotely."""
         self.log.roll(BEGAN_MS)
         self.log.flush()
         for local in list(self.log.segments)[self._copied : -1]:
             self._copied += 1
-            self._copy(backlog_of(self.log, -1), local, self._copied)
+            if copies:
+                self._copy(backlog_of(self.log, -1), local, compacted_to)
 
     def read_by_now(self, *, committed: bool = True) -> list[Expected]:
         """What a reader of the bucket ought to find of this partition."""
@@ -112,11 +138,13 @@ class Stage:
         self._sequences[producer_id] = first + count
         return first
 
-    def _copy(self, backlog: Backlog, local: LogSegment, number: int) -> None:
+    def _copy(self, backlog: Backlog, local: LogSegment, compacted_to: int | None) -> None:
         facts = closed(self.log, local, backlog)
+        number = self._broker_id << 16 | self._copied
         id = RemoteSegmentId(self.partition, Uuid(number.to_bytes(16, "big")))
-        segment = describe(self.log, local, facts, id, broker_id=1, now_ms=BEGAN_MS)
-        self._storage.copy_segment(segment, files_of(self.fs, self.log, local, facts))
+        segment = describe(self.log, local, facts, id, broker_id=self._broker_id, now_ms=BEGAN_MS)
+        segment = replace(segment, compacted_to=compacted_to)
+        self.storage.copy_segment(segment, files_of(self.fs, self.log, local, facts))
 
 
 def options_of(bucket: Path, **more: str) -> Mapping[str, str]:

@@ -145,6 +145,28 @@ def test_all_partitions_or_some(tmp_path: Path) -> None:
     assert read_all(tmp_path / "bucket", partitions="0, 2") == [each for each in whole if each[0] != 1]
 
 
+def test_several_topics(tmp_path: Path) -> None:
+    for number, topic in enumerate(("orders", "payments", "payments-eu", "carts")):
+        stage = Stage(tmp_path, topic=topic, topic_id=Uuid(bytes([*bytes(15), number + 1])))
+        stage.append(10 + number)
+        stage.roll()
+
+    def counts(**more: str) -> dict[str, int]:
+        options = {name: value for name, value in {**options_of(tmp_path / "bucket"), **more}.items() if value}
+        parts = plan(Options.of(options))
+        return {part.segment.id.partition.topic: part.last + 1 - part.first for part in parts}
+
+    assert counts(topic="payments, orders") == {"orders": 10, "payments": 11}
+    assert counts(topic="", topicPattern="pay.*|carts") == {"carts": 13, "payments": 11, "payments-eu": 12}
+    assert counts(topic="", topicPattern="payments") == {"payments": 11}
+    started = {"startingOffsets": '{"orders": {"0": 4}, "0": 2}'}
+    assert counts(topic="orders,payments", **started) == {"orders": 6, "payments": 9}
+    with pytest.raises(InvalidOption, match="nothing of topic refunds"):
+        counts(topic="orders,refunds")
+    with pytest.raises(InvalidOption, match="nothing of a topic that topicPattern=order matches"):
+        counts(topic="", topicPattern="order")
+
+
 def test_of_two_topics_of_one_name_one_must_be_named(tmp_path: Path) -> None:
     other = Uuid(bytes(15) + b"\x0a")
     for directory, topic_id in (("a", TOPIC_ID), ("b", other)):
@@ -213,6 +235,11 @@ def _live(stage: Stage, random: Random) -> None:
         ({"isolationLevel": "serializable"}, "isolationLevel must be read_committed or read_uncommitted"),
         ({"startingOffset": "3"}, "startingoffset is no option"),
         ({"topicId": "x"}, "topicId=x is no id"),
+        ({"topicId": uuid_to_text(Uuid(bytes(15) + b"\x01"))}, "nothing of topic orders-AAAAAAAAAAAAAAAAAAAAAQ"),
+        ({"topicPattern": "o.*"}, "Either topic or topicPattern must be given"),
+        ({"topic": "a,,b"}, "topic must be names with commas"),
+        ({"topicPattern": "("}, r"topicPattern=\( is no regular expression"),
+        ({"uri": "/nowhere/at/all"}, "uri: there is no directory /nowhere/at/all"),
         ({"rsm.chunk.size": "many"}, "chunk.size"),
     ],
 )
@@ -220,3 +247,9 @@ def test_a_wrong_option_is_named(more: Mapping[str, str], sentence: str, stage: 
     three_segments(stage)
     with pytest.raises(InvalidOption, match=sentence):
         plan(Options.of({**options_of(stage.bucket), **more}))
+
+
+def test_key_pairs_keep_their_names_although_spark_does_not(stage: Stage) -> None:
+    pairs = {"rsm.encryption.key.pairs": "Old,New.1", "rsm.encryption.key.pairs.new.1.public.key.file": "/k"}
+    settings = dict(Options.of({**options_of(stage.bucket), **pairs}).storage_settings)
+    assert settings["encryption.key.pairs.New.1.public.key.file"] == "/k"

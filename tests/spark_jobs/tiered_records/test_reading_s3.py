@@ -1,0 +1,60 @@
+"""Segments in a bucket of a real S3 server, over a way on which requests are refused and answers break off."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from protocol.records.compression import Codec
+from spark_jobs.tiered_records.bucket import plan, storage_of
+from spark_jobs.tiered_records.options import Options
+from spark_jobs.tiered_records.reading import read
+from storage.tiered.s3 import S3Store
+from tests.spark_jobs.tiered_records.stage import PREFIX, TOPIC, Stage
+from tests.support.s3_proxy import Fault, S3Proxy
+from tests.support.s3_server import BUCKET, REGION, S3Server, unavailable_reason
+
+pytestmark = pytest.mark.integration
+
+SMALL_CHUNKS = {"chunk.size": "100000"}
+
+
+class Cloud(NamedTuple):
+    """A server, and the bad way to it."""
+
+    server: S3Server
+    proxy: S3Proxy
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    # With this seed both faults strike, and none so often in a row that the store gives up.
+    with S3Server(tmp_path / "s3") as server, S3Proxy(server.port, seed=7) as proxy:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
+        yield Cloud(server, proxy)
+
+
+def test_throttled_requests_and_bodies_that_break_cost_time_alone(tmp_path: Path, cloud: Cloud) -> None:
+    store = S3Store(cloud.server.settings)
+    stage = Stage(tmp_path, store=store, storage=SMALL_CHUNKS)
+    for codec in (Codec.NONE, Codec.ZSTD):
+        for _ in range(30):
+            stage.append(100, codec=codec, size=500)
+        stage.roll()
+    store.close()
+    uri = f"s3a://{BUCKET}/{PREFIX}?endpoint={cloud.proxy.endpoint}&region={REGION}&path-style=true"
+    options = Options.of({"uri": uri, "topic": TOPIC})
+    found, parts = [], plan(options)
+    cloud.proxy.strike(Fault.THROTTLED, 0.4, key_part=".log")
+    cloud.proxy.strike(Fault.CUT_ANSWER, 0.5, key_part=".log")
+    for part in parts:
+        with storage_of(options) as storage:
+            found += [offset for batch in read(storage, part) for offset in batch.column("offset").to_pylist()]
+    assert found == [each.offset for each in stage.read_by_now()] == list(range(6000))
+    counts = cloud.proxy.counts()
+    assert counts[Fault.THROTTLED] > 0
+    assert counts[Fault.CUT_ANSWER] > 0

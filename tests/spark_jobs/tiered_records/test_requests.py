@@ -1,0 +1,279 @@
+"""What is asked of the store: nothing of what cannot match, and what happens where it does not give what it should."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from protocol.primitives import uuid_to_text
+from protocol.records.batch import HEADER_SIZE
+from protocol.records.control import ControlType
+from spark_jobs.tiered_records.bucket import Bucket, plan_in
+from spark_jobs.tiered_records.options import Options
+from spark_jobs.tiered_records.planning import RecordsMissing, Slice
+from spark_jobs.tiered_records.reading import read
+from storage.files import write_file
+from storage.tiered.errors import CorruptRemoteData
+from storage.tiered.object_keys import ObjectKeys
+from storage.tiered.object_store import ObjectStore
+from storage.tiered.remote_storage import RemoteStorageManager, SegmentFiles
+from tests.spark_jobs.tiered_records.stage import BEGAN_MS, PREFIX, Stage, options_of
+from tests.storage.tiered.segment_stores import BOTH, PLAIN, segment_store
+from tests.support.faulty_object_store import FaultKind, FaultyObjectStore
+from tests.support.memory_files import MemoryFileSystem
+from tests.support.memory_object_store import MemoryObjectStore
+
+SMALL_CHUNKS = {"chunk.size": "100", "key.prefix": PREFIX}
+
+
+class Reading:
+    """One read of a store, from its options to offsets."""
+
+    def __init__(self, memory: MemoryObjectStore, store: ObjectStore | None = None, **more: str) -> None:
+        self._memory = memory
+        self._store = store or memory
+        self.options = Options.of(options_of(Path("/"), **more))
+        memory.calls.clear()
+        self.parts = plan_in(Bucket(self._store, ObjectKeys(PREFIX), self._storage()), self.options)
+        self.planned = self._requests()
+
+    def offsets(self) -> list[int]:
+        """Each slice is read as a task reads it, with nothing at hand."""
+        self._memory.calls.clear()
+        found = [offset for part in self.parts for offset in self.offsets_of(part)]
+        self.asked = self._requests()
+        return found
+
+    def offsets_of(self, part: Slice) -> list[int]:
+        batches = read(self._storage(), part, may_miss=self.options.may_miss)
+        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+    def _storage(self) -> RemoteStorageManager:
+        return segment_store(self._store, SMALL_CHUNKS)
+
+    def _requests(self) -> Counter[str]:
+        """By what is asked for: a kind of object and, of segments, where they begin."""
+        return Counter(_kind(call.key) for call in self._memory.calls if call.operation == "get")
+
+
+def _kind(key: str) -> str:
+    name, _, suffix = key.rpartition("/")[2].partition(".")
+    return f"{suffix} {int(name[:20])}" if suffix else name
+
+
+@pytest.fixture
+def memory() -> MemoryObjectStore:
+    return MemoryObjectStore()
+
+
+def staged(directory: Path, memory: MemoryObjectStore, partition: int = 0, broker_id: int = 1) -> Stage:
+    return Stage(directory, partition, store=memory, storage=SMALL_CHUNKS, broker_id=broker_id)
+
+
+def keys_of(memory: MemoryObjectStore, start: int, suffix: str = "") -> list[str]:
+    """Of the objects of the segment that begins there."""
+    keys = memory.keys()
+    return [key for key in keys if f"/{start:020}-" in key and key.endswith(suffix)]
+
+
+def four_segments(stage: Stage) -> None:
+    for _ in range(4):
+        for _ in range(4):
+            stage.append(5)
+        stage.roll()
+
+
+MANIFESTS = {"rsm-manifest 0": 1, "rsm-manifest 20": 1, "rsm-manifest 40": 1, "rsm-manifest 60": 2}
+"""Each is looked at once, and the last again for the history that goes with it."""
+
+
+def test_a_segment_with_none_of_the_wanted_offsets_is_not_asked_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    four_segments(staged(tmp_path, memory))
+    reading = Reading(memory, startingOffsets="30", endingOffsets="32")
+    assert reading.planned == {**MANIFESTS, "indexes 60": 1}
+    assert reading.offsets() == [30, 31]
+    assert reading.asked == {"rsm-manifest 20": 1, "indexes 20": 1, "log 20": 1}
+    (log,) = (call for call in memory.calls if call.key.endswith(".log"))
+    whole = len(memory.content(log.key))
+    assert log.last is not None
+    assert 0 < log.first < log.last < whole - 1, "of the segment, only the batches about there"
+
+
+def test_a_segment_older_than_what_is_wanted_is_not_asked_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    four_segments(staged(tmp_path, memory))
+    reading = Reading(memory, startingTimestamp=str(BEGAN_MS + 68))
+    assert reading.planned == {**MANIFESTS, "indexes 60": 1}
+    assert reading.offsets() == list(range(68, 80))
+    assert reading.asked == {"rsm-manifest 60": 1, "indexes 60": 1, "log 60": 1}
+
+
+def test_of_a_whole_segment_no_index_is_asked_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    four_segments(staged(tmp_path, memory))
+    reading = Reading(memory, startingOffsets="20", endingOffsets="40")
+    assert reading.offsets() == list(range(20, 40))
+    assert reading.asked == {"rsm-manifest 20": 1, "log 20": 1}
+
+
+def test_nothing_of_a_partition_that_is_not_wanted(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    for partition in range(3):
+        stage = staged(tmp_path, memory, partition)
+        stage.append(1 + partition)
+        stage.roll()
+    assert Reading(memory, partitions="1").offsets() == [0, 1]
+    assert {call.key.split("/")[2] for call in memory.calls} == {"1"}
+
+
+def test_nothing_wanted_is_nothing_to_do(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    four_segments(staged(tmp_path, memory))
+    assert Reading(memory, startingOffsets="80").parts == []
+    assert Reading(memory, partitions="7").parts == []
+
+
+def test_markers_are_looked_for_until_all_is_decided(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    stage = staged(tmp_path, memory)
+    for _ in range(40):
+        stage.append(2, producer_id=1)
+        stage.end_transaction(1, ControlType.ABORT)
+        stage.append(1)
+        stage.roll()
+    reading = Reading(memory, startingOffsets="0", endingOffsets="8")
+    assert reading.offsets() == [3, 7]
+    indexes = [name for name in reading.planned if name.startswith("indexes")]
+    assert len(indexes) <= 17, "not those of all 40 segments"
+    assert Reading(memory, isolationLevel="read_uncommitted", endingOffsets="8").planned["indexes 0"] == 0
+
+
+def test_copies_of_two_leaders_are_read_once(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    first, second = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
+    for stage, rolls in ((first, (3, 9)), (second, (5, 7, 11))):
+        for number in range(12):
+            stage.append(2)
+            if number in rolls:
+                stage.roll()
+    assert len({call.key for call in memory.calls if call.key.endswith(".log")}) == 5
+    reading = Reading(memory)
+    assert reading.offsets() == list(range(24))
+    assert len(reading.parts) < 5
+
+
+def test_what_a_leader_copied_that_lost_it_is_not_read(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    """Both have offsets 0 to 9, where a transaction begins. What the first copied beyond is not of this log, nor is its
+    word that the transaction was aborted."""
+    first, second = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
+    for stage in (first, second):
+        stage.append(7)
+        stage.append(3, producer_id=1)
+    first.append(4)
+    first.end_transaction(1, ControlType.ABORT)
+    first.roll()
+    second.roll(copies=False)
+    second.lead_again()
+    second.append(2)
+    second.end_transaction(1, ControlType.COMMIT)
+    second.append(6)
+    second.roll()
+    reading = Reading(memory)
+    assert reading.offsets() == [each.offset for each in second.read_by_now()]
+    assert [(part.first, part.last) for part in reading.parts] == [(0, 9), (10, 18)]
+
+
+def test_a_compacted_segment_takes_the_place_of_what_it_replaces(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    stage, compacted = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
+    for end in (10, 20, 30):
+        stage.append(10)
+        stage.roll()
+        if end == 20:
+            _compact(compacted)
+    assert Reading(memory).offsets() == [0, 1, 15, 16, *range(20, 30)]
+
+
+def _compact(stage: Stage) -> None:
+    """Of offsets 0 to 19, a few are left."""
+    stage.append(2)
+    stage.skip_to(15)
+    stage.append(2)
+    stage.skip_to(20)
+    stage.roll(compacted_to=20)
+
+
+def test_a_segment_that_goes_after_it_was_planned_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    four_segments(staged(tmp_path, memory))
+    reading, lenient = Reading(memory), Reading(memory, failOnDataLoss="false")
+    for key in keys_of(memory, 20):
+        memory.lose(key)
+    assert reading.offsets_of(reading.parts[0]) == list(range(20))
+    with pytest.raises(RecordsMissing, match="offsets 20 to 39 of orders-0 were removed from the store after it"):
+        reading.offsets_of(reading.parts[1])
+    assert lenient.offsets() == [*range(20), *range(40, 80)]
+
+
+def test_a_log_that_goes_while_it_is_read(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    four_segments(staged(tmp_path, memory))
+    reading = Reading(memory)
+    (key,) = keys_of(memory, 0, ".log")
+    memory.lose(key)
+    with pytest.raises(RecordsMissing, match=r"offsets 0 to 19 .*: reading: there is no object logs/orders"):
+        reading.offsets_of(reading.parts[0])
+
+
+def test_what_is_damaged_on_its_way_is_asked_for_again(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    four_segments(staged(tmp_path, memory))
+    store = FaultyObjectStore(memory)
+    reading = Reading(memory, store)
+    for each in range(4):
+        store.fail(FaultKind.CORRUPT_BYTES, "get", key_part=".log", skip=each)
+    assert reading.offsets() == list(range(80))
+    assert not store.planned_count
+
+
+def test_what_is_damaged_in_the_store_is_named(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    stage = staged(tmp_path, memory)
+    four_segments(stage)
+    (key,) = keys_of(memory, 20, ".log")
+    content = bytearray(memory.content(key))
+    content[150] ^= 1
+    memory.replace(key, bytes(content))
+    reading = Reading(memory)
+    with pytest.raises(CorruptRemoteData, match=f"^{key} is damaged: chunk 1 of {key} is not what was stored"):
+        reading.offsets()
+
+
+def test_a_batch_that_was_damaged_before_it_was_copied(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    """So that only its own checksum tells."""
+    stage = staged(tmp_path, memory)
+    four_segments(stage)
+    reading, damaged = Reading(memory), MemoryObjectStore()
+    part = reading.parts[1]
+    log = bytearray(b"".join(stage.storage.read_segment(part.segment, 0)))
+    log[log.index(b"h", HEADER_SIZE + part.segment.size_bytes // 4)] ^= 1
+    fs = MemoryFileSystem()
+    for name, content in (("log", bytes(log)), ("index", b""), ("time", b"")):
+        write_file(fs, name, content, sync=False)
+    files = SegmentFiles(
+        fs=fs,
+        log="log",
+        offset_index="index",
+        time_index="time",
+        transaction_index=None,
+        producer_snapshot=None,
+        leader_epochs=b"",
+    )
+    segment_store(damaged, SMALL_CHUNKS).copy_segment(part.segment, files)
+    with pytest.raises(CorruptRemoteData) as refusal:
+        list(read(segment_store(damaged, SMALL_CHUNKS), part))
+    key = f"logs/orders-{uuid_to_text(part.segment.id.partition.topic_id)}/0/00000000000000000020-"
+    assert str(refusal.value).startswith(key)
+    assert ".log is damaged: the batch at offset 25, byte " in str(refusal.value)
+    assert str(refusal.value).endswith(": its checksum does not match")
+
+
+@pytest.mark.parametrize("settings", [PLAIN, BOTH])
+def test_what_is_encrypted_and_compressed_is_read_with_the_keys(
+    tmp_path: Path, memory: MemoryObjectStore, settings: dict[str, str]
+) -> None:
+    stage = Stage(tmp_path, store=memory, storage=settings)
+    four_segments(stage)
+    storage = segment_store(memory, {**settings, "key.prefix": PREFIX})
+    parts = plan_in(Bucket(memory, ObjectKeys(PREFIX), storage), Options.of(options_of(Path("/"))))
+    found = [offset for part in parts for batch in read(storage, part) for offset in batch.column("offset").to_pylist()]
+    assert found == list(range(80))
