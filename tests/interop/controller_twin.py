@@ -45,6 +45,7 @@ from protocol.records.reader import iter_all_records
 from tests.broker.api.metadata_stage import LiveCluster
 from tests.interop.wire_stage import WireStage
 from tests.support.apache_kafka import (
+    START_TIMEOUT_S,
     free_ports,
     java_command,
     random_uuid_text,
@@ -160,16 +161,14 @@ class Apache(_Known):
         with self._log.open("rb") as file:
             file.seek(self._position)
             data = file.read()
-        for header, record in iter_all_records(data):
+        end = 0
+        while len(data) - end >= HEADER_SIZE and (size := parse_header(data, end).size) <= len(data) - end:
+            end += size
+        self._position += end
+        for header, record in iter_all_records(data[:end]):
             self.last_offset = record.offset
             if not header.is_control and record.value is not None:
                 found.append(VersionedRecord(decode_record(record.value), _record_version(record.value)))
-        position = 0
-        while (
-            len(data) - position >= HEADER_SIZE and (size := parse_header(data, position).size) <= len(data) - position
-        ):
-            position += size
-        self._position += position
         return _noted(self, found)
 
     def close(self) -> None:
@@ -394,7 +393,7 @@ def twins(directory: Path, settings: Mapping[str, str] | None = None, *, elr: bo
 
 def _wait_registered(theirs: Apache) -> None:
     """Kafka's controller writes its own registration soon after the first records."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + START_TIMEOUT_S
     while not any(isinstance(record.message, records.RegisterControllerRecord) for record in theirs.written()):
         assert time.monotonic() < deadline, "Apache Kafka's controller does not become active"
         time.sleep(0.05)

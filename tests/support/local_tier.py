@@ -266,6 +266,12 @@ class LocalTier:
         done = run_ottla(*self.remote_arguments(command, *arguments), check=check)
         return done.stdout + done.stderr
 
+    def wait_until_verified(self, *arguments: str) -> None:
+        """`ottla remote verify` finds nothing amiss, once nobody is in the middle of a copy or a deletion."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (done := run_ottla(*self.remote_arguments("verify", *arguments), check=False)).returncode:
+            assert time.monotonic() < deadline, done.stdout + done.stderr
+
     def remote_json(self, command: str, *arguments: str) -> object:
         return json.loads(run_ottla(*self.remote_arguments(command, *arguments), "--json").stdout)
 

@@ -3,6 +3,7 @@
 What was produced is numbered, so that what is consumed tells whether anything was lost, repeated or out of order.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -11,6 +12,10 @@ from types import TracebackType
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.client import ClientConfig, Connection, ConnectionLost, Endpoint
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 RATE_PER_S = 1000
 PATIENCE_S = 60
@@ -29,7 +34,10 @@ def create_topic(
     assignment: Sequence[Sequence[int]] = (),
     **config: str,
 ) -> None:
-    """`assignment` in place of `partitions` and `replicas`; underscores in the keys of `config` are dots."""
+    """`assignment` in place of `partitions` and `replicas`; underscores in the keys of `config` are dots.
+
+    When it returns, all of `bootstrap` that are alive know the topic: consumers are told by those that do not.
+    """
     settings = {key.replace("_", "."): value for key, value in config.items()}
     new = (
         NewTopic(topic, len(assignment), replica_assignment=[list(each) for each in assignment], config=settings)
@@ -38,6 +46,18 @@ def create_topic(
     )
     admin = admin_of(bootstrap)  # its futures end with it
     admin.create_topics([new])[topic].result(PATIENCE_S)
+    for address in bootstrap.split(","):
+        with contextlib.suppress(ConnectionLost):
+            _wait_until_known(Endpoint.parse(address), topic)
+
+
+def _wait_until_known(broker: Endpoint, topic: str) -> None:
+    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    deadline = time.monotonic() + PATIENCE_S
+    with contextlib.closing(Connection.open(broker, ClientConfig((broker,)))) as connection:
+        while connection.call(request, MetadataResponse).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            assert time.monotonic() < deadline, f"{broker} does not hear of {topic}"
+            time.sleep(0.01)
 
 
 @dataclass
