@@ -114,7 +114,7 @@ def metadata_snapshots(
     )
     by_conditions = Schedule.by_conditions(min_changed_ratio, min_bytes)
     schedule = by_conditions if interval is None else Schedule.by_time(interval)
-    run_job(settings, Mode(once, at, schedule), as_json=as_json)
+    run_job(settings, Mode(once, at, schedule), history, as_json=as_json)
 
 
 def _place(uri: str, option: str) -> StoreUri:

@@ -16,9 +16,11 @@ from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.out_check import check_out
 from spark_jobs.metadata_snapshots.report import Report
 from spark_jobs.metadata_snapshots.schedule import Schedule
+from spark_jobs.metadata_snapshots.shared_places import check_shared
 from spark_jobs.metadata_snapshots.signals import stopped_by_signals
 from spark_jobs.metadata_source.settings import SourceSettings
 from spark_jobs.session import open_session
+from storage.tiered.store_uri import StoreUri
 
 _TRACEBACK = "OTTLA_TRACEBACK"
 _SPARK = {
@@ -40,14 +42,17 @@ class Mode(NamedTuple):
     schedule: Schedule
 
 
-def run_job(settings: JobSettings, mode: Mode, *, as_json: bool = False) -> None:
-    """Raises CommandFailed."""
+def run_job(settings: JobSettings, mode: Mode, tables: StoreUri | None = None, *, as_json: bool = False) -> None:
+    """`tables` is where the sink writes, if there is one. Raises CommandFailed."""
     with _plain_failures(), contextlib.closing(settings.open_log()) as log:
         # What is wrong is told before the seconds that Spark takes to start, where it can be.
         SourceSettings.of(settings.options())
         log.bounds()
         check_out(settings.out, log.cluster_id)
         with _session() as spark, Report(as_json=as_json) as report:
+            check_shared(spark, settings.out)
+            if tables is not None:
+                check_shared(spark, tables)
             job = Job(spark, settings, log, report)
             with stopped_by_signals(job):
                 _run(job, mode)
