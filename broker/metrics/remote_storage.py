@@ -6,17 +6,31 @@ Counters are integers that whoever does the work adds to. Gauges are sums over p
 not counted when somebody asks.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
+from broker.clock import Clock, SystemClock
 from broker.metrics.family import Family, Kind, Sample, counter, gauge
+from broker.metrics.quota_use import QuotaUse
 
 _PREFIX = "kafka_server_brokertopicmetrics_"
 _MANAGER = "kafka_log_remote_remotelogmanager_"
-_POOL = "org_apache_kafka_storage_internals_log_remotestoragethreadpool_"
+_POOLS = (
+    "kafka_log_remote_remotestoragethreadpool_",
+    "org_apache_kafka_storage_internals_log_remotestoragethreadpool_",  # deprecated (KIP-1100)
+)
 _QUOTAS = "kafka_server_remotelogmanager_"
+_PURGATORY = "kafka_server_delayedoperationpurgatory_"
+_FIRST_NAMES: Mapping[str, str] = {
+    "remotereadrequests": "remotefetchrequests",
+    "remotebytesin": "remotefetchbytes",
+    "remotereaderror": "remotefetcherrors",
+    "remotebytesout": "remotecopybytes",
+    "remotewriteerror": "remotecopyerrors",
+}
+"""What KIP-405 called some meters, before KIP-930."""
 
 
 class PartitionTier(NamedTuple):
@@ -81,15 +95,14 @@ _GAUGES = {
 class RemoteStorageMetrics:
     """`topic(name)` for topics that exist. What a topic counted that is gone stays in the totals."""
 
-    __slots__ = ("_gone", "_topics", "copy_throttle_ms", "copy_throttled")
+    __slots__ = ("_gone", "_topics", "copy_quota")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None, quota_window_ms: int = 11_000) -> None:
+        """`quota_window_ms`: `remote.log.manager.copy.quota.window.num` times `….size.seconds`."""
         self._gone = RemoteMeters()
         self._topics: dict[str, RemoteMeters] = {}
-        self.copy_throttled = 0
-        """How often a copy had to wait for remote.log.manager.copy.max.bytes.per.second."""
-        self.copy_throttle_ms = 0.0
-        """For how long, all together."""
+        self.copy_quota = QuotaUse(clock or SystemClock(), quota_window_ms)
+        """Of remote.log.manager.copy.max.bytes.per.second."""
 
     def topic(self, name: str) -> RemoteMeters:
         """The meters of a topic, made when first asked for."""
@@ -144,26 +157,80 @@ class ReadFigures(Protocol):
     def read_ms(self) -> float: ...
 
 
+class LookUpFigures(Protocol):
+    """Of look-ups by timestamp; see `broker.runtime.remote_offsets`."""
+
+    @property
+    def expired(self) -> Mapping[tuple[str, int], int]:
+        """Those whose time was over, by topic and partition."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Those that are not answered yet."""
+        ...
+
+
+def under_first_names(families: Iterable[Family]) -> list[Family]:
+    """Those of the meters that KIP-405 named otherwise, as it named them."""
+    by_name = {family.name: family for family in families}
+    return [
+        replace(by_name[f"{_PREFIX}{now}_total"], name=f"{_PREFIX}{first}_total", help=f"The same as {now}_total")
+        for first, now in _FIRST_NAMES.items()
+    ]
+
+
+def _of_quota(name: str, group: str, what: str, use: QuotaUse) -> list[Family]:
+    return [
+        gauge(
+            f"{_QUOTAS}remote_{name}_throttle_time_avg",
+            f"Milliseconds that a {what} waited for its quota of late",
+            lambda: use.wait_avg_ms,
+        ),
+        gauge(
+            f"{_QUOTAS}remote_{name}_throttle_time_max",
+            f"Most milliseconds that a {what} waited for its quota of late",
+            lambda: use.wait_max_ms,
+        ),
+        gauge(
+            f"kafka_server_{group}_byte_rate",
+            f"Bytes a second that count to the quota of a {what}",
+            lambda: use.bytes_per_second,
+        ),
+    ]
+
+
+def _of_purgatory(name: str, text: str, reads: Callable[[], int], look_ups: Callable[[], int]) -> Family:
+    def read() -> Iterable[Sample]:
+        yield Sample(reads(), {"delayedOperation": "RemoteFetch"})
+        yield Sample(look_ups(), {"delayedOperation": "RemoteListOffsets"})
+
+    return Family(f"{_PURGATORY}{name}", text, "gauge", read)
+
+
 def remote_families(
     reads: ReadFigures,
     *,
-    throttled: Callable[[], int],
-    throttled_ms: Callable[[], float],
+    open_reads: Callable[[], int],
+    fetch_quota: QuotaUse,
     copies: RemoteStorageMetrics,
-    offsets_expired: Callable[[], int],
+    look_ups: LookUpFigures,
     copier_idle: Callable[[], float],
     reader_idle: Callable[[], float],
     reader_queue: Callable[[], int],
     index_cache_bytes: Callable[[], int],
 ) -> list[Family]:
-    """What there is to see of a node's own work, under Kafka's names (KIP-405, KIP-956, KIP-1018)."""
+    """What there is to see of a node's own work, under Kafka's names (KIP-405, KIP-956, KIP-1018, KIP-1075)."""
 
     def read_times() -> Iterable[Sample]:
         yield Sample(reads.requests, suffix="_count")
         yield Sample(reads.read_ms, suffix="_sum")
 
-    def average(total: float, count: int) -> float:
-        return total / count if count else 0.0
+    def expired_look_ups() -> Iterable[Sample]:
+        expired = dict(look_ups.expired)
+        yield Sample(sum(expired.values()))
+        for (topic, partition), count in expired.items():
+            yield Sample(count, {"topic": topic, "partition": str(partition)})
 
     return [
         gauge(f"{_MANAGER}remotelogmanagertasksavgidlepercent", "Idle part of the threads that copy", copier_idle),
@@ -173,28 +240,34 @@ def remote_families(
             "summary",
             read_times,
         ),
-        gauge(f"{_POOL}remotelogreaderavgidlepercent", "Idle part of the threads that read", reader_idle),
-        gauge(f"{_POOL}remotelogreadertaskqueuesize", "Reads that wait for a thread", reader_queue),
+        *(
+            gauge(f"{pool}remotelogreaderavgidlepercent", "Idle part of the threads that read", reader_idle)
+            for pool in _POOLS
+        ),
+        *(
+            gauge(f"{pool}remotelogreadertaskqueuesize", "Reads that wait for a thread", reader_queue)
+            for pool in _POOLS
+        ),
         counter(
             "kafka_server_delayedremotefetchmetrics_expires_total",
             "Fetches whose time was over before remote storage had answered",
             lambda: reads.expired,
         ),
-        counter(
+        Family(
             "kafka_server_delayedremotelistoffsetsmetrics_expires_total",
             "Lookups by timestamp whose time was over before remote storage had answered",
-            offsets_expired,
+            "counter",
+            expired_look_ups,
         ),
-        gauge(
-            f"{_QUOTAS}remote_copy_throttle_time_avg",
-            "Milliseconds that a copy waited for its quota",
-            lambda: average(copies.copy_throttle_ms, copies.copy_throttled),
+        *(
+            _of_purgatory(name, text, open_reads, lambda: look_ups.waiting)
+            for name, text in (
+                ("purgatorysize", "Reads from remote storage and lookups there that are watched"),
+                ("numdelayedoperations", "Reads from remote storage and lookups there that are waited for"),
+            )
         ),
-        gauge(
-            f"{_QUOTAS}remote_fetch_throttle_time_avg",
-            "Milliseconds that a read waited for its quota",
-            lambda: average(throttled_ms(), throttled()),
-        ),
+        *_of_quota("copy", "rlmcopy", "copy", copies.copy_quota),
+        *_of_quota("fetch", "rlmfetch", "read", fetch_quota),
         gauge(
             "ottla_remote_index_cache_bytes",
             "Disk space that cached indexes of remote segments take",

@@ -14,7 +14,8 @@ from broker.logs import EventLog
 from broker.metadata.delta import MetadataDelta
 from broker.metadata.image import MetadataImage
 from broker.metrics.family import Family
-from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families
+from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families, under_first_names
+from broker.metrics.topics import BrokerTopicMetrics
 from broker.net.peer import TcpConnect
 from broker.node.data import DataPart
 from broker.node.directories import NodeDirectories
@@ -86,6 +87,7 @@ class RemotePart:
     offsets: RemoteOffsets
     leader_starts: LeaderStarts
     descriptions: TopicDescriptions | None
+    traffic: BrokerTopicMetrics
 
     @property
     def publishers(self) -> tuple[MetadataPublisher, ...]:
@@ -119,12 +121,13 @@ class RemotePart:
         """What there is to see."""
         return [
             *self.manager.metrics.families(),
+            *under_first_names([*self.manager.metrics.families(), *self.traffic.families()]),
             *remote_families(
                 self.reads.figures,
-                throttled=lambda: self.reads.quota.waited,
-                throttled_ms=lambda: self.reads.quota.waited_ms,
+                open_reads=lambda: self.reads.open_count,
+                fetch_quota=self.reads.quota.use,
                 copies=self.manager.metrics,
-                offsets_expired=lambda: self.offsets.expired,
+                look_ups=self.offsets,
                 copier_idle=lambda: self.pools.copier.idle_ratio(),
                 reader_idle=lambda: self.reader_pool.idle_ratio(),
                 reader_queue=lambda: self.reader_pool.pending,
@@ -223,7 +226,7 @@ def build_remote(
         loop=loop,
         metadata=_build_metadata(fs, stores.cluster_id, metadata, data, clock, io, loop, spawn),
         cache=IndexCache(fs, join(static.log_dirs[0], INDEX_CACHE), stores.storage, cache_bytes),
-        metrics=RemoteStorageMetrics(),
+        metrics=RemoteStorageMetrics(clock, log_settings(static).copy_quota_window_ms),
         pools=RemotePools.open(log_settings(static)),
     )
     waiting_max = static.remote_log_reader_max_pending_tasks
@@ -254,6 +257,7 @@ def build_remote(
         joint.offsets(reader, reader_pool),
         leader_starts,
         descriptions,
+        data.partitions.traffic,
     )
 
 

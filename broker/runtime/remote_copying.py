@@ -58,12 +58,12 @@ class CopyQuota:
         delay_ms = self._bucket.delay_ms(now_ms)
         if delay_ms:
             delay_ms = max(delay_ms, SHORTEST_PAUSE_MS)
-            self._metrics.copy_throttled += 1
-            self._metrics.copy_throttle_ms += delay_ms
+            self._metrics.copy_quota.waited(delay_ms)
         return delay_ms
 
     def take(self, size_bytes: int) -> None:
         self._bucket.take(size_bytes, self._clock.monotonic_ms())
+        self._metrics.copy_quota.used(size_bytes)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ remote storage to look is remembered as a chain of pieces per partition, built o
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -59,7 +59,7 @@ class ChainKey(NamedTuple):
 class RemoteOffsets:
     """`timeout_ms`: `remote.list.offsets.request.timeout.ms`, for requests that name no time of their own.
 
-    `expired` counts look-ups whose time was over.
+    `expired` counts look-ups whose time was over, by topic and partition; `waiting` those that are not answered yet.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class RemoteOffsets:
         deadlines: Deadlines,
         timeout_ms: Callable[[], int],
     ) -> None:
-        self.expired = 0
+        self.expired: Counter[tuple[str, int]] = Counter()
+        self.waiting = 0
         self._reader = reader
         self._metadata = metadata
         self._locations = RemoteLocations(metadata)
@@ -140,19 +141,21 @@ class RemoteOffsets:
     def _begin(self, partition: Partition, query: OffsetQuery, timeout_ms: int) -> "asyncio.Future[FoundOffset]":
         future: asyncio.Future[FoundOffset] = self._loop.create_future()
         task = asyncio.Task(self._answer(partition, query, future), loop=self._loop)
-        deadline = self._deadlines.after_ms(timeout_ms, partial(self._expire, future))
+        deadline = self._deadlines.after_ms(timeout_ms, partial(self._expire, partition, future))
+        self.waiting += 1
 
         def on_done(_: "asyncio.Future[FoundOffset]") -> None:
             """Answered, out of time, or nobody waits any more."""
+            self.waiting -= 1
             deadline.cancel()
             task.cancel()
 
         future.add_done_callback(on_done)
         return future
 
-    def _expire(self, future: "asyncio.Future[FoundOffset]") -> None:
+    def _expire(self, partition: Partition, future: "asyncio.Future[FoundOffset]") -> None:
         if not future.done():
-            self.expired += 1
+            self.expired[partition.topic, partition.index] += 1
             future.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     async def _answer(self, partition: Partition, query: OffsetQuery, future: "asyncio.Future[FoundOffset]") -> None:

@@ -6,6 +6,7 @@ takes its average.
 """
 
 from broker.clock import Clock
+from broker.metrics.quota_use import QuotaUse
 
 UNLIMITED = 2**63 - 1
 
@@ -13,20 +14,17 @@ UNLIMITED = 2**63 - 1
 class RemoteReadQuota:
     """`window_ms`: how far back unused bandwidth counts (`remote.log.manager.fetch.quota.window.num` times
     `….size.seconds`).
-
-    `waited` counts reservations that had to wait, `waited_ms` for how long in total, `waited_max_ms` at most.
     """
 
     def __init__(self, clock: Clock, window_ms: int = 11_000) -> None:
         self._clock = clock
         self._window_ms = window_ms
         self._reserved_until_ms = clock.monotonic_ms() - window_ms
-        self.waited = 0
-        self.waited_ms = 0.0
-        self.waited_max_ms = 0.0
+        self.use = QuotaUse(clock, window_ms)
 
     def reserve(self, size_bytes: int, bytes_per_second: int) -> float:
         """Take the next place; milliseconds until it is this one's turn."""
+        self.use.used(size_bytes)
         if bytes_per_second >= UNLIMITED:
             return 0.0
         now_ms = self._clock.monotonic_ms()
@@ -34,12 +32,11 @@ class RemoteReadQuota:
         self._reserved_until_ms = begins_ms + size_bytes * 1000 / bytes_per_second
         wait_ms = max(0.0, begins_ms - now_ms)
         if wait_ms:
-            self.waited += 1
-            self.waited_ms += wait_ms
-            self.waited_max_ms = max(self.waited_max_ms, wait_ms)
+            self.use.waited(wait_ms)
         return wait_ms
 
     def give_back(self, size_bytes: int, bytes_per_second: int) -> None:
         """So many of the reserved bytes were not read."""
+        self.use.used(-size_bytes)
         if bytes_per_second < UNLIMITED:
             self._reserved_until_ms -= size_bytes * 1000 / bytes_per_second

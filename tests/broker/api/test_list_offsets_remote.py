@@ -260,9 +260,11 @@ class TestWaiting:
         answer = ask(plane, 500, timeout_ms=asked_ms)
         plane.settle(waits_ms - 10)
         assert answer.is_waiting
+        assert plane.offsets.waiting == 1
         plane.settle(20)
         assert error(answer) == ErrorCode.REQUEST_TIMED_OUT
-        assert plane.offsets.expired == 1
+        assert list(plane.offsets.expired.values()) == [1]
+        assert plane.offsets.waiting == 0
 
     def test_metadata_that_is_not_loaded(self, plane: TieredPlane) -> None:
         (segment, *_) = plane.make_remote(2)

@@ -1,6 +1,18 @@
 """The meters of tiering (`broker.metrics.remote_storage`)."""
 
-from broker.metrics.remote_storage import NOTHING, PartitionTier, RemoteStorageMetrics
+from collections import Counter
+
+from broker.metrics.family import Family
+from broker.metrics.quota_use import QuotaUse
+from broker.metrics.remote_storage import (
+    NOTHING,
+    PartitionTier,
+    RemoteStorageMetrics,
+    remote_families,
+    under_first_names,
+)
+from broker.metrics.topics import BrokerTopicMetrics
+from tests.support.clock import ManualClock
 
 
 def values(metrics: RemoteStorageMetrics, name: str) -> dict[str | None, float]:
@@ -47,3 +59,84 @@ def test_the_names_are_kafkas() -> None:
         "remotelogsizebytes",
         "remotelogsizecomputationtime",
     }
+
+
+def test_what_the_kip_named_otherwise_has_both_names() -> None:
+    metrics, traffic = RemoteStorageMetrics(), BrokerTopicMetrics()
+    metrics.topic("a").copy_bytes += 7
+    metrics.topic("a").copy_errors += 6
+    traffic.topic("a").remote_fetch_requests += 5
+    traffic.topic("a").remote_fetch_bytes += 4
+    traffic.topic("a").remote_fetch_errors += 3
+    families = under_first_names([*metrics.families(), *traffic.families()])
+    assert {
+        family.name.removeprefix("kafka_server_brokertopicmetrics_"): read(family)["a", ""] for family in families
+    } == {
+        "remotereadrequests_total": 5,
+        "remotebytesin_total": 4,
+        "remotereaderror_total": 3,
+        "remotebytesout_total": 7,
+        "remotewriteerror_total": 6,
+    }
+
+
+def read(family: Family) -> dict[tuple[str, str], float]:
+    """Values by topic and partition, or by operation; empty where there is none."""
+    return {
+        (sample.labels.get("topic", sample.labels.get("delayedOperation", "")), sample.labels.get("partition", "")): (
+            sample.value
+        )
+        for sample in family.read()
+    }
+
+
+class Figures:
+    """What reads and look-ups count."""
+
+    requests, expired, read_ms = 3, 2, 1.5
+
+
+class LookUps:
+    def __init__(self) -> None:
+        self.expired = Counter({("a", 1): 4, ("b", 0): 5})
+        self.waiting = 6
+
+
+def test_what_a_node_does_itself_has_kafkas_names() -> None:
+    clock = ManualClock()
+    use = QuotaUse(clock)
+    use.waited(8)
+    families = {
+        family.name: read(family)
+        for family in remote_families(
+            Figures(),
+            open_reads=lambda: 9,
+            fetch_quota=use,
+            copies=RemoteStorageMetrics(clock),
+            look_ups=LookUps(),
+            copier_idle=lambda: 0.5,
+            reader_idle=lambda: 0.25,
+            reader_queue=lambda: 10,
+            index_cache_bytes=lambda: 11,
+        )
+    }
+    nothing = ("", "")
+    pools = ("kafka_log_remote", "org_apache_kafka_storage_internals_log")
+    for pool in pools:
+        assert families[f"{pool}_remotestoragethreadpool_remotelogreadertaskqueuesize"] == {nothing: 10}
+        assert families[f"{pool}_remotestoragethreadpool_remotelogreaderavgidlepercent"] == {nothing: 0.25}
+    assert families["kafka_log_remote_remotelogmanager_remotelogmanagertasksavgidlepercent"] == {nothing: 0.5}
+    assert families["kafka_server_delayedremotefetchmetrics_expires_total"] == {nothing: 2}
+    assert families["kafka_server_delayedremotelistoffsetsmetrics_expires_total"] == {
+        nothing: 9,
+        ("a", "1"): 4,
+        ("b", "0"): 5,
+    }
+    for name in ("purgatorysize", "numdelayedoperations"):
+        assert families[f"kafka_server_delayedoperationpurgatory_{name}"] == {
+            ("RemoteFetch", ""): 9,
+            ("RemoteListOffsets", ""): 6,
+        }
+    assert families["kafka_server_remotelogmanager_remote_fetch_throttle_time_max"] == {nothing: 8}
+    assert families["kafka_server_remotelogmanager_remote_copy_throttle_time_avg"] == {nothing: 0}
+    assert families["kafka_server_rlmcopy_byte_rate"] == families["kafka_server_rlmfetch_byte_rate"] == {nothing: 0}

@@ -250,7 +250,7 @@ async def test_copies_keep_below_their_rate() -> None:
     broker.fill(9)
     await a_while(31)
     assert 3 <= len(bucket.ranges()) <= 5
-    assert broker.metrics.copy_throttled > 0
+    assert broker.metrics.copy_quota.wait_max_ms > 0
     await broker.crash()
 
 

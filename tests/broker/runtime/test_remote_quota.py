@@ -10,7 +10,7 @@ def test_reservations_queue_up_behind_what_was_saved() -> None:
     clock = ManualClock()
     quota = RemoteReadQuota(clock, window_ms=2000)
     assert [quota.reserve(1000, RATE) for _ in range(5)] == [0, 0, 0, 1000, 2000]
-    assert (quota.waited, quota.waited_ms, quota.waited_max_ms) == (2, 3000, 2000)
+    assert (quota.use.wait_avg_ms, quota.use.wait_max_ms) == (1500, 2000)
 
 
 def test_the_rate_holds_over_time_and_idleness_saves_a_window_at_most() -> None:
