@@ -87,5 +87,8 @@ def test_tiered_records_are_a_table(spark: SparkSession, tmp_path: Path) -> None
         late = frame.where(F.col("timestamp") >= F.lit(since))
         assert late.count() == 30
         assert late.rdd.getNumPartitions() == 2
+        assert frame.where(F.col("offset") >= 60).count() == 0
+        few = spark.read.format(NAME).schema("key binary, offset long").options(**options_of(stages[0].bucket)).load()
+        assert {(row.key, row.offset) for row in few.collect()} == {(row.key, row.offset) for row in whole}
     finally:
         spark.conf.unset(PUSHDOWN)
