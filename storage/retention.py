@@ -25,6 +25,8 @@ class Reason(Enum):
     BELOW_LOG_START = "below the log start offset"
     SIZE = "over retention.bytes"
     TIME = "older than retention.ms"
+    LOCAL_SIZE = "over local.retention.bytes, and in remote storage"
+    LOCAL_TIME = "older than local.retention.ms, and in remote storage"
 
 
 Find = Callable[[Log], list[LogSegment]]
@@ -45,7 +47,8 @@ def delete_old_segments(log: Log, now_ms: int) -> list[Expired]:
     """
     passes: list[tuple[Reason, Find]] = [(Reason.BELOW_LOG_START, below_log_start)]
     if log.config.is_deleting or log.is_copied_to_tier:
-        passes += [(Reason.SIZE, over_size), (Reason.TIME, lambda log: over_age(log, now_ms))]
+        size, time = (Reason.LOCAL_SIZE, Reason.LOCAL_TIME) if log.is_copied_to_tier else (Reason.SIZE, Reason.TIME)
+        passes += [(size, over_size), (time, lambda log: over_age(log, now_ms))]
     found = ((reason, _remove(log, now_ms, reason, find(log))) for reason, find in passes)
     return [Expired(reason, segments) for reason, segments in found if segments]
 

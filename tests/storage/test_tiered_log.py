@@ -82,7 +82,7 @@ class TestCompaction:
         log = node.fill(3, age_ms=HOUR_MS)
         log.highest_remote_offset = 29
         assert node.retain() == []
-        assert node.retain(replace(node.config, local_retention_ms=1)) == [(Reason.TIME, [0, 10, 20])]
+        assert node.retain(replace(node.config, local_retention_ms=1)) == [(Reason.LOCAL_TIME, [0, 10, 20])]
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
 
     def test_without_copies_nothing_goes(self) -> None:
@@ -116,9 +116,9 @@ class TestRetention:
         log = node.fill(3)
         assert node.retain(KEEP_NOTHING_HERE) == []
         log.highest_remote_offset = 18  # one offset short of the second segment
-        assert node.retain() == [(Reason.SIZE, [0])]
+        assert node.retain() == [(Reason.LOCAL_SIZE, [0])]
         log.highest_remote_offset = 29
-        assert node.retain() == [(Reason.SIZE, [10, 20])]
+        assert node.retain() == [(Reason.LOCAL_SIZE, [10, 20])]
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 30)
 
     def test_local_time_counts_instead_of_total_time(self) -> None:
@@ -126,14 +126,14 @@ class TestRetention:
         node.fill(1, age_ms=2 * HOUR_MS)
         log = node.fill(1)
         log.highest_remote_offset = 19
-        assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == [(Reason.TIME, [0])]
+        assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == [(Reason.LOCAL_TIME, [0])]
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 10)
 
     def test_limits_are_inherited_from_the_total(self) -> None:
         node = Node()
         log = node.fill(2, age_ms=2 * HOUR_MS)
         log.highest_remote_offset = 9
-        assert node.retain(replace(TIERED, retention_ms=HOUR_MS)) == [(Reason.TIME, [0])]
+        assert node.retain(replace(TIERED, retention_ms=HOUR_MS)) == [(Reason.LOCAL_TIME, [0])]
         assert log.log_start_offset == 0, "remote segments have their own retention"
 
     def test_an_active_segment_over_its_time_is_closed_so_that_it_can_be_copied(self) -> None:
