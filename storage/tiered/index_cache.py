@@ -8,6 +8,11 @@ They are fetched together when the first of them is wanted, written aside (`.tmp
 half-done is removed by the next start, as are files on their way out (`.deleted`). What is used least recently goes
 first. A reader has the files open, so eviction may unlink them at any time and takes nothing away from it.
 
+What lies on the disk may rot while it is here. Kafka looks at an index when it opens it, and believes in it from then
+on; here the checksums of times and of aborted transactions, whose errors would be answers like any other, are kept in
+memory, and compared whenever one of them is read. Offsets are believed: the batch that a wrong one leads to, or that it
+leads past, tells (`segment_reading.py`), whereas a checksum would make each look-up read all of them.
+
 Aborted transactions alone are synced: of the two others a beginning, or zeros, only make a reader begin further ahead,
 and a sync for each would be most of what a reader waits for where a segment ends and the next begins.
 
@@ -20,7 +25,7 @@ import struct
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import le
@@ -28,6 +33,7 @@ from sys import byteorder
 from typing import Final
 
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
+from protocol.records.compiled import crc32c
 from storage.files import ASIDE_SUFFIX, File, FileSystem, join, write_file
 from storage.index.offset import ENTRY as OFFSET_ENTRY
 from storage.index.time import ENTRY as TIME_ENTRY
@@ -44,36 +50,42 @@ _NAME: Final = re.compile(r"(\d+)_([A-Za-z0-9_-]{22})\.(index|timeindex|txnindex
 
 
 class SegmentIndexes:
-    """Indexes of one segment, those that were asked for, open for reading: `hold` closes them."""
+    """Indexes of one segment, those that were asked for: `hold` closes them. Offsets are looked up in their file, of
+    the others all is here.
+    """
 
-    def __init__(self, start_offset: int, files: Mapping[IndexKind, File]) -> None:
+    def __init__(self, start_offset: int, files: Mapping[IndexKind, File], contents: Mapping[IndexKind, bytes]) -> None:
         self._start_offset = start_offset
         self._files = files
+        self._contents = contents
 
     def position_of(self, offset: int) -> int:
         """Where in the segment to start looking for `offset`."""
-        found = _floor(self._files[IndexKind.OFFSET], OFFSET_ENTRY, offset - self._start_offset)
+        file = self._files[IndexKind.OFFSET]
+        found = _floor(file.read, file.size(), OFFSET_ENTRY, offset - self._start_offset)
         return 0 if found is None else found[1]
 
     def offset_before(self, timestamp: int) -> int:
         """An offset before which no record is as young as `timestamp`."""
-        found = _floor(self._files[IndexKind.TIME], TIME_ENTRY, timestamp)
+        times = self._contents[IndexKind.TIME]
+        found = _floor(lambda at, size: times[at : at + size], len(times), TIME_ENTRY, timestamp)
         return self._start_offset if found is None else self._start_offset + found[1]
 
     def aborted(self) -> list[AbortedTxn]:
         """The aborted transactions whose markers are in the segment, in the order of these."""
-        file = self._files[IndexKind.TRANSACTION]
-        data = file.read(0, file.size())
-        return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(data)]
+        return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(self._contents[IndexKind.TRANSACTION])]
+
+    def close(self) -> None:
+        _close(self._files.values())
 
 
-def _floor(file: File, entry: struct.Struct, key: int) -> tuple[int, int] | None:
+def _floor(read: Callable[[int, int], bytes], size: int, entry: struct.Struct, key: int) -> tuple[int, int] | None:
     """The last entry whose key is at most `key`."""
-    low, high = 0, file.size() // entry.size
+    low, high = 0, size // entry.size
     found: tuple[int, int] | None = None
     while low < high:
         middle = (low + high) // 2
-        candidate: tuple[int, int] = entry.unpack(file.read(middle * entry.size, entry.size))
+        candidate: tuple[int, int] = entry.unpack(read(middle * entry.size, entry.size))
         if candidate[0] <= key:
             low, found = middle + 1, candidate
         else:
@@ -83,11 +95,12 @@ def _floor(file: File, entry: struct.Struct, key: int) -> tuple[int, int] | None
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """The cached indexes of one segment. `is_checked`: their content was looked at since the start."""
+    """The cached indexes of one segment. `checksums` of what is wholly read; None until the content was looked at,
+    after a start."""
 
     stem: str
     size_bytes: int
-    is_checked: bool
+    checksums: dict[IndexKind, int] | None
 
     def path(self, kind: IndexKind) -> str:
         return f"{self.stem}.{kind.value}"
@@ -125,15 +138,15 @@ class IndexCache:
         and CorruptRemoteData if what was fetched makes no sense.
         """
         try:
-            files = self._open(segment, kinds or KINDS)
+            indexes = self._open(segment, kinds or KINDS)
         except OSError as error:
             raise RetriableRemoteStorageError(f"index cache of {segment.id}: {error}") from error
         try:
-            yield SegmentIndexes(segment.start_offset, files)
+            yield indexes
         except OSError as error:
             raise RetriableRemoteStorageError(f"index cache of {segment.id}: {error}") from error
         finally:
-            _close(files.values())
+            indexes.close()
 
     def forget(self, segments: Iterable[Uuid]) -> None:
         """Drop the indexes of segments by their ids: they expired, or what is cached turned out to be wrong."""
@@ -150,15 +163,15 @@ class IndexCache:
 
     # ---- readers
 
-    def _open(self, segment: RemoteSegment, kinds: Sequence[IndexKind]) -> dict[IndexKind, File]:
+    def _open(self, segment: RemoteSegment, kinds: Sequence[IndexKind]) -> SegmentIndexes:
         self._load_once()
         while True:
-            files = self._open_cached(segment, kinds)
-            if files is not None:
-                return files
+            indexes = self._open_cached(segment, kinds)
+            if indexes is not None:
+                return indexes
             self._fetch_once(segment)
 
-    def _open_cached(self, segment: RemoteSegment, kinds: Sequence[IndexKind]) -> dict[IndexKind, File] | None:
+    def _open_cached(self, segment: RemoteSegment, kinds: Sequence[IndexKind]) -> SegmentIndexes | None:
         """None if nothing, or nothing sound, is here. Opened under the lock, so that eviction comes before or after."""
         with self._lock:
             entry = self._entries.get(segment.id.id)
@@ -166,30 +179,46 @@ class IndexCache:
                 return None
             self._entries.move_to_end(segment.id.id)
             try:
-                files = self._open_files(entry, kinds if entry.is_checked else KINDS)
+                files = self._open_files(entry, KINDS if entry.checksums is None else kinds)
             except FileNotFoundError:  # somebody cleaned up by hand
                 self._take_out(segment.id.id)
                 return None
-        if not entry.is_checked and not self._is_sound(segment, files):
-            self.forget([segment.id.id])
-            return None
-        entry.is_checked = True
-        self.hits += 1
-        return files
-
-    def _is_sound(self, segment: RemoteSegment, files: Mapping[IndexKind, File]) -> bool:
-        """Whether what an earlier life has left is this segment's; closes what is not.
-
-        Without any offsets it may be what a crash has left of it, and costs less to fetch again than to do without.
-        """
-        is_sound = False
         try:
-            contents = [files[kind].read(0, files[kind].size()) for kind in KINDS]
-            is_sound = bool(contents[0]) and _are_sound(segment, contents)
-        finally:
-            if not is_sound:
-                _close(files.values())
-        return is_sound
+            contents = self._sound_contents(segment, entry, files)
+        except BaseException:
+            _close(files.values())
+            raise
+        if contents is None:
+            _close(files.values())
+            self._forget_entry(segment.id.id, entry)
+            return None
+        self.hits += 1
+        return SegmentIndexes(segment.start_offset, files, contents)
+
+    def _sound_contents(
+        self, segment: RemoteSegment, entry: _Entry, files: Mapping[IndexKind, File]
+    ) -> dict[IndexKind, bytes] | None:
+        """Of those that are read as a whole; None where they are not what they were.
+
+        What an earlier life has left must make sense as this segment's. Without any offsets it may be what a crash has
+        left of it, and costs less to fetch again than to do without.
+        """
+        if entry.checksums is not None:
+            contents = {kind: file.read(0, file.size()) for kind, file in files.items() if kind in entry.checksums}
+            return contents if _checksums(contents).items() <= entry.checksums.items() else None
+        contents = {kind: file.read(0, file.size()) for kind, file in files.items()}
+        if not contents[IndexKind.OFFSET] or not _are_sound(segment, list(contents.values())):
+            return None
+        entry.checksums = _checksums(contents)
+        return contents
+
+    def _forget_entry(self, id: Uuid, entry: _Entry) -> None:
+        """Unless another has taken its place."""
+        with self._lock:
+            if self._entries.get(id) is not entry:
+                return
+            self._take_out(id)
+        self._remove([entry])
 
     def _open_files(self, entry: _Entry, kinds: Sequence[IndexKind]) -> dict[IndexKind, File]:
         files: dict[IndexKind, File] = {}
@@ -239,7 +268,7 @@ class IndexCache:
         if not _are_sound(segment, contents):
             raise CorruptRemoteData(f"the indexes of {segment.id} do not fit the segment")
         stem = join(self._directory, f"{segment.start_offset}_{uuid_to_text(segment.id.id)}")
-        entry = _Entry(stem, sum(map(len, contents)), is_checked=True)
+        entry = _Entry(stem, sum(map(len, contents)), _checksums(dict(zip(KINDS, contents, strict=True))))
         for kind, path, content in zip(KINDS, entry.paths(), contents, strict=True):
             is_essential = kind is IndexKind.TRANSACTION and bool(content)
             write_file(self._fs, path + ASIDE_SUFFIX, content, sync=is_essential)
@@ -322,10 +351,15 @@ class IndexCache:
         return False
 
     def _left(self, stem: str) -> tuple[int, Uuid, _Entry]:
-        entry = _Entry(join(self._directory, stem), 0, is_checked=False)
+        entry = _Entry(join(self._directory, stem), 0, None)
         paths = entry.paths()
         entry.size_bytes = sum(self._fs.size(path) for path in paths)
         return self._fs.modified_ms(paths[0]), uuid_from_text(stem.partition("_")[2]), entry
+
+
+def _checksums(contents: Mapping[IndexKind, bytes]) -> dict[IndexKind, int]:
+    """Of what is never read but as a whole."""
+    return {kind: crc32c(content) for kind, content in contents.items() if kind is not IndexKind.OFFSET}
 
 
 def _close(files: Iterable[File]) -> None:

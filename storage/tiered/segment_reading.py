@@ -134,9 +134,13 @@ class SegmentReader:
     ) -> FoundTimestamp | None:
         first, upper = offsets
         with self._cache.hold(segment, IndexKind.OFFSET, IndexKind.TIME) as indexes:
-            position = indexes.position_of(max(indexes.offset_before(timestamp), first))
+            begin = max(indexes.offset_before(timestamp), first)
+            position = indexes.position_of(begin)
         with _reading(self._storage.read_segment(segment, position)) as pieces:
-            stream = BatchStream(segment, position, pieces)
+            piece = next(pieces, memoryview(b""))
+            if position:
+                _check_lead(segment, piece, begin)
+            stream = BatchStream(segment, position, chain([piece], pieces))
             for header in stream:
                 if header.base_offset >= upper:
                     return None

@@ -8,11 +8,11 @@ import pytest
 
 from protocol.primitives import Uuid, uuid_to_text
 from protocol.records.builder import Record, build_batch
-from storage.files import write_file
+from storage.files import read_file, write_file
 from storage.index.transaction import AbortedTxn
 from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RetriableRemoteStorageError
 from storage.tiered.forgetting_storage import ForgettingStorage
-from storage.tiered.index_cache import IndexCache
+from storage.tiered.index_cache import KINDS, IndexCache
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.storage.tiered.segments import PARTITION
@@ -256,6 +256,34 @@ class TestRoom:
             thread.join(60)
         assert failures == []
         assert len(stage.names()) == 3
+
+
+class TestRot:
+    """A bit that flips on the local disk."""
+
+    @pytest.mark.parametrize("kind", [IndexKind.TIME, IndexKind.TRANSACTION])
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_times_and_aborted_transactions_are_fetched_again(
+        self, stage: Stage, kind: IndexKind, is_restarted: bool
+    ) -> None:
+        segment = stage.segment(aborted=True)
+        stage.use(segment)
+        if is_restarted:
+            stage.restart()
+            stage.use(segment)
+        path = f"{DIRECTORY}/{files_of(segment)[KINDS.index(kind)]}"
+        content = bytearray(read_file(stage.fs, path))
+        content[5] ^= 1
+        write_file(stage.fs, path, content, sync=False)
+        stage.fetched()
+        with stage.cache.hold(segment, IndexKind.OFFSET, kind) as indexes:
+            if kind is IndexKind.TIME:
+                assert indexes.offset_before(1000) == 103
+            else:
+                assert indexes.aborted() == [ABORTED]
+        assert len(stage.fetched()) == len(stage.names()) == len(KINDS)
+        stage.use(segment)
+        assert not stage.fetched()
 
 
 class TestRestart:

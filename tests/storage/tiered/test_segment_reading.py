@@ -275,6 +275,14 @@ class TestDamage:
         assert bases(stage.read(13)) == [12, 14, 16]
         assert ("index", 10) in stage.storage.asked
 
+    def test_so_it_is_where_a_time_is_looked_for(self, stage: Stage) -> None:
+        """A record of that time would be passed over."""
+        timestamp = stage.find(0, 13)
+        assert timestamp is not None
+        (path,) = (path for path in map("/cache/".__add__, stage.fs.list("/cache")) if path.endswith(".index"))
+        write_file(stage.fs, path, OFFSET_ENTRY.pack(1, 2 * len(stage.batches[0])), sync=False)
+        assert stage.find(0, 13) == timestamp
+
     def test_what_is_damaged_at_hand_is_asked_of_the_store_once_more(self) -> None:
         storage = CachingFiles()
         stage = Stage(storage)
