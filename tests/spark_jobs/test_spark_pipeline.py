@@ -5,7 +5,7 @@ What needs no Spark is tested beside each module; real clusters are in `tests/in
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -217,6 +217,31 @@ def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log:
             latest = SnapshotStore(settings.out).latest()
             assert latest is not None
             assert (latest.sha256, number) == (expected, number)
+
+
+def test_of_two_in_one_place_the_one_that_began_first_ends(
+    spark: SparkSession, log: Log, settings: JobSettings
+) -> None:
+    """Before it counts what it did, and without harm to the other one's state."""
+    with opened(spark, settings) as job, pytest.raises(Exception, match="TakenOver") as told:
+        job.tail(_Overtaken(lambda: once(spark, settings)))
+    failure = failure_of(told.value)
+    assert failure is not None
+    assert failure.sentence.endswith(f"folds into {settings.out} now, so this one ends.")
+    assert once(spark, settings) == digest(by_a_node(log, -1))
+
+
+class _Overtaken:
+    """A snapshot is due when another job has begun, and done its work."""
+
+    def __init__(self, begin_other: Callable[[], str]) -> None:
+        self._begin_other = begin_other
+
+    def is_due(self, commit: Commit, since_last_ms: float) -> bool:
+        if not commit.end:
+            return False
+        self._begin_other()
+        return True
 
 
 class _StoppedAt:
