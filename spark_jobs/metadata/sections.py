@@ -48,7 +48,7 @@ def fold_section(section: int, state: pa.Table | None, rows: pa.Table, context: 
     if not len(concerned) and not context.replaces:
         return SectionResult(before, no_changes(), 0, 0)
     before, mine = before.combine_chunks(), SectionRows.of(concerned)
-    count, changes, obsolete = len(mine), [no_changes()], 0
+    count, changes, obsolete = len(mine), list[pa.Table](), 0
     if context.replaces:
         is_of_snapshot = mine.origins == FROM_SNAPSHOT
         after = SectionFold(empty_state(), mine.take(is_of_snapshot), is_snapshot=True).state()
@@ -72,4 +72,5 @@ def _place(context: FoldContext) -> Places:
 
 
 def _joined(changes: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(changes).combine_chunks() if len(changes) > 1 else changes[0]
+    some = [each for each in changes if len(each)]
+    return pa.concat_tables(some).combine_chunks() if len(some) > 1 else some[0] if some else no_changes()
