@@ -1,5 +1,6 @@
 """librdkafka's admin calls (confluent-kafka), good and bad. Importing this module registers them in `admin_calls`."""
 
+import time
 from typing import Any
 
 import confluent_kafka
@@ -220,13 +221,18 @@ def group_with_member(subject: Subject) -> object:
         consumer.commit(offsets=[TopicPartition("rd-b", 0, 3, metadata="note")], asynchronous=False)
         described = each_of(admin.describe_consumer_groups([GROUP]), _group)
         deleted = each_of(admin.delete_consumer_groups([GROUP]))
-        listed = sorted(
-            (each.group_id, each.state.name, each.is_simple_consumer_group)
-            for each in admin.list_consumer_groups().result(TIMEOUT_S).valid
-        )
+        listed = sorted((each.group_id, each.state.name, each.is_simple_consumer_group) for each in _listed(admin))
         return described, deleted, listed
     finally:
         consumer.close()
+
+
+def _listed(admin: ck.AdminClient, **asked: Any) -> list[Any]:
+    """All groups, once they are loaded: until then the answer is an error, of which librdkafka makes no more."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while (found := admin.list_consumer_groups(**asked).result(TIMEOUT_S)).errors and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return list(found.valid)
 
 
 def _group(group: Any) -> object:
@@ -277,7 +283,7 @@ def offsets_unknown_group(subject: Subject) -> object:
 def list_groups_by_state(subject: Subject) -> object:
     admin = subject.librdkafka
     return {
-        state.name: sorted(each.group_id for each in admin.list_consumer_groups(states={state}).result(TIMEOUT_S).valid)
+        state.name: sorted(each.group_id for each in _listed(admin, states={state}))
         for state in (ConsumerGroupState.EMPTY, ConsumerGroupState.STABLE)
     }
 
