@@ -4,8 +4,7 @@ partitions it asks in a few threads.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from spark_jobs.tiered_records.bounds import EVERYTHING
@@ -40,28 +39,27 @@ class Bucket(NamedTuple):
     storage: RemoteStorageManager
 
 
-@contextmanager
-def storage_of(options: Options) -> Iterator[RemoteStorageManager]:
+def bucket_of(options: Options) -> Bucket:
     """Raises InvalidOption for settings that name no storage."""
-    with _invalid_settings():
-        manager = load_remote_storage(*_named(options), _context(), local_root="").manager
+    if options.directory and not OsFileSystem().is_directory(options.directory):
+        raise InvalidOption(f"uri: there is no directory {options.directory}.")
     try:
-        yield manager
-    finally:
-        manager.close()
+        return opened(options.storage_name, options.storage_settings)
+    except ValueError as error:
+        raise InvalidOption(f"rsm.*: {error}") from error
+
+
+@lru_cache(maxsize=4)
+def opened(name: str, settings: tuple[tuple[str, str], ...]) -> Bucket:
+    """One for all tasks of a process: connections to S3 are dear, and safe to share. Raises ValueError."""
+    context = RemoteStorageContext(fs=OsFileSystem(), cache_directory="", broker_id=_NOBODY, cluster_id="")
+    store, keys, _ = open_object_store(name, dict(settings), context, local_root="")
+    return Bucket(store, keys, load_remote_storage(name, dict(settings), context, local_root="").manager)
 
 
 def plan(options: Options) -> list[Slice]:
     """All that is to be read, in order. Raises InvalidOption, RecordsMissing, ObjectStoreError, RemoteStorageError."""
-    if options.directory and not OsFileSystem().is_directory(options.directory):
-        raise InvalidOption(f"uri: there is no directory {options.directory}.")
-    with storage_of(options) as storage:
-        with _invalid_settings():
-            opened = open_object_store(*_named(options), _context(), local_root="")
-        try:
-            return plan_in(Bucket(opened.store, opened.keys, storage), options)
-        finally:
-            opened.store.close()
+    return plan_in(bucket_of(options), options)
 
 
 def plan_in(bucket: Bucket, options: Options) -> list[Slice]:
@@ -85,18 +83,6 @@ def _stored(bucket: Bucket, options: Options) -> Iterator[StoredPartition]:
         for each in walk(bucket.store, bucket.keys, name):
             if isinstance(each, StoredPartition) and options.names(each.partition.topic):
                 yield each
-
-
-@contextmanager
-def _invalid_settings() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise InvalidOption(f"rsm.*: {error}") from error
-
-
-def _named(options: Options) -> tuple[str, dict[str, str]]:
-    return options.storage_name, dict(options.storage_settings)
 
 
 class _Planning:
@@ -149,7 +135,3 @@ def _undecided_from(storage: RemoteStorageManager, last: RemoteSegment) -> int:
         return EVERYTHING
     state = ProducerState.decode("the producers of a segment", content, last.end_offset + 1)
     return min(state.open_transactions, default=EVERYTHING)
-
-
-def _context() -> RemoteStorageContext:
-    return RemoteStorageContext(fs=OsFileSystem(), cache_directory="", broker_id=_NOBODY, cluster_id="")

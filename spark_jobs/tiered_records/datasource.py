@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.tiered_records.bucket import plan, storage_of
+from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.filters import narrowed
 from spark_jobs.tiered_records.options import InvalidOption, Options
 from spark_jobs.tiered_records.planning import Slice
@@ -68,5 +68,5 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Where nothing is to be read, Spark asks for a partition all the same, which is none of ours."""
         if isinstance(partition, Task):
-            with storage_of(self._options) as storage:
-                yield from read(storage, partition.part, schema=self._columns, may_miss=self._options.may_miss)
+            storage = bucket_of(self._options).storage
+            yield from read(storage, partition.part, schema=self._columns, may_miss=self._options.may_miss)

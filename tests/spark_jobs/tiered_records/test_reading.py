@@ -9,7 +9,7 @@ import pytest
 from protocol.primitives import Uuid, uuid_to_text
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType
-from spark_jobs.tiered_records.bucket import plan, storage_of
+from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.options import InvalidOption, Options
 from spark_jobs.tiered_records.planning import RecordsMissing, Slice
 from spark_jobs.tiered_records.reading import read as read_slice
@@ -36,13 +36,12 @@ def read_all(bucket: Path, **more: str) -> list[tuple[int, Expected]]:
 
 
 def _rows(options: Options, part: Slice) -> Iterator[tuple[int, Expected]]:
-    with storage_of(options) as storage:
-        for batch in read_slice(storage, part, may_miss=options.may_miss):
-            for row in batch.to_pylist():
-                assert row["topic"] == "orders"
-                assert row["headers"] == [{"key": "h", "value": b"1"}]
-                timestamp_ms = round(row["timestamp"].timestamp() * 1000)
-                yield row["partition"], Expected(row["offset"], timestamp_ms, row["key"], row["value"])
+    for batch in read_slice(bucket_of(options).storage, part, may_miss=options.may_miss):
+        for row in batch.to_pylist():
+            assert row["topic"] == "orders"
+            assert row["headers"] == [{"key": "h", "value": b"1"}]
+            timestamp_ms = round(row["timestamp"].timestamp() * 1000)
+            yield row["partition"], Expected(row["offset"], timestamp_ms, row["key"], row["value"])
 
 
 def three_segments(stage: Stage) -> None:
@@ -88,8 +87,7 @@ def test_times_leave_out_segments_and_records(first: int, end: int, stage: Stage
 def test_a_time_is_looked_for_from_where_the_index_says(stage: Stage) -> None:
     three_segments(stage)
     options = Options.of(options_of(stage.bucket, startingTimestamp=str(BEGAN_MS + 18)))
-    with storage_of(options) as storage:
-        assert stretch_of(storage, plan(options)[0]).begin > 0
+    assert stretch_of(bucket_of(options).storage, plan(options)[0]).begin > 0
 
 
 def test_records_of_aborted_transactions_are_left_out(stage: Stage) -> None:

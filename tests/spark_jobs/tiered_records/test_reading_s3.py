@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from protocol.records.compression import Codec
-from spark_jobs.tiered_records.bucket import plan, storage_of
+from spark_jobs.tiered_records.bucket import bucket_of, opened, plan
 from spark_jobs.tiered_records.options import Options
 from spark_jobs.tiered_records.reading import read
 from storage.tiered.s3 import S3Store
@@ -36,6 +36,7 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
         yield Cloud(server, proxy)
+        opened.cache_clear()
 
 
 def test_throttled_requests_and_bodies_that_break_cost_time_alone(tmp_path: Path, cloud: Cloud) -> None:
@@ -52,8 +53,8 @@ def test_throttled_requests_and_bodies_that_break_cost_time_alone(tmp_path: Path
     cloud.proxy.strike(Fault.THROTTLED, 0.4, key_part=".log")
     cloud.proxy.strike(Fault.CUT_ANSWER, 0.5, key_part=".log")
     for part in parts:
-        with storage_of(options) as storage:
-            found += [offset for batch in read(storage, part) for offset in batch.column("offset").to_pylist()]
+        for batch in read(bucket_of(options).storage, part):
+            found += batch.column("offset").to_pylist()
     assert found == [each.offset for each in stage.read_by_now()] == list(range(6000))
     counts = cloud.proxy.counts()
     assert counts[Fault.THROTTLED] > 0
