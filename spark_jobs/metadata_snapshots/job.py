@@ -51,6 +51,8 @@ from storage.tiered.store_uri import StoreUri
 
 _FAILURES: Final = (PySparkException, Py4JJavaError, ObjectStoreError)
 """What comes out of a query, out of a job of executors, and out of the store."""
+_LOCAL: Final = "file:"
+"""Before a path that is on this machine's disk: one without a scheme would be in the file system of a Spark cluster."""
 POLL_S: Final = 1
 """How often a tail looks whether it is to end, or a snapshot is due by time."""
 OPEN_PATIENCE_S: Final = 60
@@ -299,20 +301,21 @@ class Job:
     @contextlib.contextmanager
     def _checkpoint(self, *, beside: bool = False) -> Iterator[str]:
         """Where Spark was told to keep its offsets; else beside the state, if on a disk, or nowhere for long."""
-        own = str(Path(self._settings.out.directory, STATE, "checkpoint")) if self._settings.out.directory else None
+        directory = self._settings.out.directory
+        own = _LOCAL + str(Path(directory, STATE, "checkpoint").absolute()) if directory else None
         place = self._settings.checkpoint or (own if beside else None)
         if place is None or self._distrusts_checkpoint:
-            with tempfile.TemporaryDirectory(prefix="ottla-checkpoint-", ignore_cleanup_errors=True) as directory:
-                yield directory
+            with tempfile.TemporaryDirectory(prefix="ottla-checkpoint-", ignore_cleanup_errors=True) as temporary:
+                yield _LOCAL + temporary
             return
         try:
             yield place
         except _FAILURES as error:
             # It may be what a crash of the machine left of it; and the state knows where to go on without.
-            if failure_of(error) is None:
+            if failure_of(error) is None and not self._stop.is_up():
                 self._distrusts_checkpoint = True
                 if place == own:
-                    shutil.rmtree(own, ignore_errors=True)
+                    shutil.rmtree(own.removeprefix(_LOCAL), ignore_errors=True)
             raise
 
     # Snapshots

@@ -44,7 +44,7 @@ class Mode(NamedTuple):
 
 def run_job(settings: JobSettings, mode: Mode, tables: StoreUri | None = None, *, as_json: bool = False) -> None:
     """`tables` is where the sink writes, if there is one. Raises CommandFailed."""
-    with _plain_failures(), contextlib.closing(settings.open_log()) as log:
+    with plain_failures(), contextlib.closing(settings.open_log()) as log:
         # What is wrong is told before the seconds that Spark takes to start, where it can be.
         SourceSettings.of(settings.options())
         log.bounds()
@@ -79,7 +79,7 @@ def _run(job: Job, mode: Mode) -> None:
 
 
 @contextlib.contextmanager
-def _plain_failures() -> Iterator[None]:
+def plain_failures() -> Iterator[None]:
     """What is known to go wrong as CommandFailed; the rest too, in fewer words, unless OTTLA_TRACEBACK is set."""
     try:
         yield
@@ -90,7 +90,7 @@ def _plain_failures() -> Iterator[None]:
     except ClientError as error:
         raise CommandFailed(str(error)) from error
     except (Py4JNetworkError, ConnectionError) as error:
-        raise CommandFailed("the JVM of Spark has ended; it may have had too little memory.") from error
+        raise CommandFailed("the JVM of Spark has ended: it was stopped, or had too little memory.") from error
     except Exception as error:
         failure = failure_of(error)
         if failure is not None:

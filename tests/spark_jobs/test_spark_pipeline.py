@@ -28,6 +28,7 @@ from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.report import Report
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
+from spark_jobs.metadata_source.metadata_log import SourceRefused
 from spark_jobs.metadata_tables.reading import live_files
 from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
@@ -163,6 +164,9 @@ def test_it_goes_on_where_the_log_was_trimmed(spark: SparkSession, log: Log, set
         settings = replace(settings, bootstrap=served.address)
         assert once(spark, settings) == digest(by_a_node(log, first))
         served.trim(second + 1, by_a_node(log, second))
+        before = log.batches[aligned[aligned.index(first) - 1]].last_offset + 1
+        with opened(spark, settings) as job, pytest.raises(SourceRefused, match=f"begins after offset {before}, and"):
+            job.at(before)
         served.grow(third + 1)
         assert once(spark, settings) == digest(by_a_late_node(log, second, third))
         served.grow(len(log.data))

@@ -10,6 +10,9 @@ from spark_jobs.metadata_snapshots.commits import Commit, Since
 from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.schedule import Schedule
 from spark_jobs.metadata_snapshots.signals import Interrupted, stopped_by_signals
+from spark_jobs.metadata_snapshots.state_store import StateStore
+from storage.tiered.store_uri import StoreUri
+from tests.support.served_metadata_log import ServedMetadataLog
 
 
 def commit(records: int, size: int, changed: int, *, open_since: int = -1) -> Commit:
@@ -113,6 +116,24 @@ def test_mistakes_are_told_in_a_sentence_before_spark_starts(
     given = {"--bootstrap-server": "h:1", "--out": str(tmp_path), option: value}
     assert run([part for pair in given.items() for part in pair]) == 1
     assert f"Error: {sentence}" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_used_is_told_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another cluster's, and one of a later version of this program."""
+    with ServedMetadataLog([], cluster_id="theirs") as served:
+        given = ["--bootstrap-server", served.address, "--out", str(tmp_path), "--once"]
+        store = StateStore(StoreUri(directory=str(tmp_path)))
+        store.write_commit(mine := commit(1, 1, 1))
+        assert run(given) == 1
+        content = mine.to_json().replace(b'"version": 1', b'"version": 2')
+        store.put(mine.name, [content])
+        assert run(given) == 1
+        assert store.read(mine.name) == content
+    foreign, later = capsys.readouterr().err.splitlines()
+    assert foreign == f"Error: {tmp_path} holds what was read from cluster x, and the brokers are of theirs."
+    assert later.startswith("Error: a commit has version 2, this program knows 1. Without the _state in --out, ")
 
 
 @pytest.mark.parametrize(
