@@ -14,7 +14,7 @@ from broker.cli.options import client_options, json_option, key_value
 from broker.cli.output import print_json
 from broker.cli.session import session
 from broker.cli.tiering.auditing import Auditing
-from broker.cli.tiering.bucket import Bucket, create_bucket, open_bucket
+from broker.cli.tiering.bucket import Bucket, create_bucket, open_bucket, refuse_other_metadata
 from broker.cli.tiering.cluster import Cluster
 from broker.cli.tiering.describing import Row, print_rows, row_of_bucket, rows_of_cluster
 from broker.cli.tiering.findings import Tally, document, verdict_document, verdict_line
@@ -46,6 +46,7 @@ class Where:
 
     @contextmanager
     def cluster(self) -> Iterator[tuple[Client, Cluster, MetadataTopic]]:
+        refuse_other_metadata(self.config, self.overrides)
         with session(self.bootstrap_server, self.command_config) as client:
             yield client, Cluster(client), MetadataTopic(client, now_ms)
 

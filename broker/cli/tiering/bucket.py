@@ -17,6 +17,8 @@ from storage.tiered.bucket_inventory import BucketReader
 from storage.tiered.collection import TOOL_BROKER_ID
 from storage.tiered.errors import ObjectStoreError, RemoteStorageError, StoreUnavailable
 from storage.tiered.loading import CLASS_NAME_KEY, load_remote_storage, open_object_store
+from storage.tiered.metadata_loading import CLASS_NAME_KEY as METADATA_CLASS_NAME_KEY
+from storage.tiered.metadata_loading import is_on_topic
 from storage.tiered.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
@@ -78,6 +80,15 @@ def read_settings(path: str | None, overrides: Sequence[str], environ: Mapping[s
         return settings | dict(parse_override(override) for override in overrides)
     except ConfigError as error:
         raise CommandFailed(error.sentence) from error
+
+
+def refuse_other_metadata(path: str | None, overrides: Sequence[str]) -> None:
+    """Where the settings of brokers name a keeper of metadata that these tools do not know. Raises CommandFailed."""
+    name = read_settings(path, overrides, os.environ).get(METADATA_CLASS_NAME_KEY)
+    if name and not is_on_topic(name):
+        raise CommandFailed(
+            f"{METADATA_CLASS_NAME_KEY} is {name}, and this command knows metadata on the metadata topic alone."
+        )
 
 
 @contextmanager

@@ -411,3 +411,11 @@ def test_events_of_a_segment_are_never_parted(stage: Stage) -> None:
         events.append(SegmentUpdate(identity, SegmentState.DELETE_STARTED, 0, 1))
         events.append(SegmentUpdate(identity, SegmentState.DELETE_FINISHED, 0, 1))
     assert [len(batch) for batch in batches(events)] == [2 * SEGMENTS_PER_BATCH, 2]
+
+
+@pytest.mark.parametrize("subcommand", [("describe",), ("verify",), ("collect",), ("recover", "--metadata-only")])
+def test_metadata_that_others_keep_are_left_alone(stage: Stage, remote: Remote, subcommand: tuple[str, ...]) -> None:
+    done = remote(*subcommand, "--override", "remote.log.metadata.manager.class.name=theirs:Keeper")
+    assert done.code == 1
+    assert done.err.startswith("Error: remote.log.metadata.manager.class.name is theirs:Keeper, and this command knows")
+    assert not stage.broker.log
