@@ -4,6 +4,7 @@ Owns where settings come from and what is said about those that will not do what
 file; everything else is handed in.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from broker.config.honoured import AS_IF, HONOURED
 _CLIENT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 _CONTROLLER_LISTENER = "CONTROLLER://127.0.0.1:9093"
 _FREE_CONTROLLER_LISTENER = "CONTROLLER://127.0.0.1:0"
+_METADATA_TOPIC = re.compile(r"remote\.log\.metadata\.(topic|common|producer|consumer|admin|consume|initialization)\.")
+"""Settings that KIP-405 lists without the prefix that they need."""
 _PLACE_IN_A_CLUSTER = (
     "process.roles",
     "node.id",
@@ -116,7 +119,7 @@ def _doubts(name: str, value: str) -> Iterable[str]:
         return
     key = broker_key(name)
     if key is None:
-        suggestion = nearest(name, BROKER_KEYS)
+        suggestion = f"rlmm.config.{name}" if _METADATA_TOPIC.match(name) else nearest(name, BROKER_KEYS)
         meant = f" Did you mean {suggestion}?" if suggestion else ""
         yield f"{name} is not a configuration key and has no effect.{meant}"
     elif name in AS_IF:

@@ -81,6 +81,12 @@ def test_settings_of_plugins_are_nobodys_business() -> None:
     assert warnings == []
 
 
+def test_a_setting_without_its_prefix_is_told_of_it() -> None:
+    name = "remote.log.metadata.topic.replication.factor"
+    _, warnings = load_config(None, [f"{name}=1"], {})
+    assert warnings == [f"{name} is not a configuration key and has no effect. Did you mean rlmm.config.{name}?"]
+
+
 def test_the_name_a_kip_gave_a_key_is_an_alias() -> None:
     config, warnings = load_config(None, ["metadata.snapshot.min.new_records.size=1000"], {})
     assert config.metadata_log_max_record_bytes_between_snapshots == 1000
