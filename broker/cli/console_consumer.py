@@ -87,7 +87,7 @@ class _Limits:
     "--formatter",
     default=STANDARD_FORMATTERS[0],
     metavar="CLASS",
-    help="DefaultMessageFormatter or NoOpMessageFormatter.",
+    help="DefaultMessageFormatter, NoOpMessageFormatter or RemoteLogMetadataFormatter.",
 )
 @click.option("--key-deserializer", metavar="CLASS", help="How keys are read: StringDeserializer, LongDeserializer ….")
 @click.option("--value-deserializer", metavar="CLASS", help="How values are read.")
