@@ -43,6 +43,8 @@ STEPS = 100
 TOPICS = 80
 PARTITIONS = 500
 SCRIPT = Path(command.__file__)
+NO_FILES = {"spark.hadoop.fs.defaultFS": "hdfs://127.0.0.1:1"}
+"""The cluster's file system is not there, and nobody misses it."""
 PACKAGES = ("broker", "protocol", "schemas", "spark_jobs", "storage")
 
 
@@ -108,7 +110,9 @@ def test_a_cluster_writes_what_one_machine_writes(bucket: S3Server, cluster: Spa
         assert on_one.returncode == 0, on_one.stderr
         served.on_fetch = killing = Killing(cluster, end * 3 // 4)
         environment = {"PYSPARK_PYTHON": sys.executable, **credentials(bucket)}
-        on_all = cluster.submit(SCRIPT, *given, "--out", out, "--tables", tables, environment=environment)
+        on_all = cluster.submit(
+            SCRIPT, *(*given, "--out", out, "--tables", tables), settings=NO_FILES, environment=environment
+        )
     assert on_all.returncode == 0, told(on_all)
     assert killing.killed == cluster.workers
     manifest = SnapshotManifest.from_json(on_all.stdout.splitlines()[-1].encode())
