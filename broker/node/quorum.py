@@ -91,7 +91,7 @@ def build_quorum(
     recovered = replace(log.recovered, election=state_file.read())
     core = QuorumCore(settings, recovered, random.Random(), now)
     transport = _transport(config, settings.default_listener, loop)
-    importer = _importer(fs, config, directories, log, import_pool)
+    importer = _importer(fs, config, directories, log, import_pool, clock)
     driver = QuorumDriver(
         core,
         log,
@@ -109,7 +109,7 @@ def build_quorum(
 
 
 def _importer(
-    fs: FileSystem, config: BrokerConfig, directories: NodeDirectories, log: MetadataLog, pool: WorkPool
+    fs: FileSystem, config: BrokerConfig, directories: NodeDirectories, log: MetadataLog, pool: WorkPool, clock: Clock
 ) -> SnapshotImporter | None:
     """None where the configuration names no store."""
     if not config.ottla_metadata_snapshot_import_uri:
@@ -125,7 +125,7 @@ def _importer(
         config.ottla_metadata_snapshot_import_max_bytes,
         SnapshotCheck,
     )
-    return SnapshotImporter(store, log.snapshots, uri=str(uri), timeout_ms=timeout_ms, pool=pool)
+    return SnapshotImporter(store, log.snapshots, uri=str(uri), timeout_ms=timeout_ms, pool=pool, clock=clock)
 
 
 def _transport(config: BrokerConfig, listener: str, loop: asyncio.AbstractEventLoop) -> NetworkTransport:

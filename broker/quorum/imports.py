@@ -4,9 +4,17 @@ Each step but a refusal has a `serial`; the outcome bears the same. What comes u
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from broker.quorum.identity import SnapshotId
+
+TIMED_BYTES: Final = 64 * 1024 * 1024
+"""Of a snapshot, for each of which there is the timeout: a large one out of a slow store is worth more patience."""
+
+
+def allowed_ms(timeout_ms: int, size: int) -> int:
+    """What `size` bytes out of a store may take, until the next `TIMED_BYTES` are whole."""
+    return timeout_ms * (1 + size // TIMED_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,11 @@ class EndImport:
 
 @dataclass(frozen=True, slots=True)
 class ImportFound:
-    """None: there is nothing of use, or the store does not answer."""
+    """None: there is nothing of use, or the store does not answer. `size` in bytes, as the store says."""
 
     serial: int
     snapshot_id: SnapshotId | None
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@
 
 Until step 5 nothing of it is in the log's view: the node votes with its log as it was and tells nobody of another end.
 Meanwhile the log is not fetched, but the leader is kept in touch with, a byte of its snapshot at a time, which Kafka's
-leaders count as contact too. Whatever goes wrong, and at the latest after `import_timeout_ms`, the leader is asked as
-ever, and the store left alone for as long again. A change of role ends steps 2 and 3; step 4 goes on, for what was
-proven stays so, unless this node comes to lead.
+leaders count as contact too. Whatever goes wrong, and at the latest after `import_timeout_ms` (that many times as the
+snapshot's size is worth, `imports.py`), the leader is asked as ever, and the store left alone for `import_timeout_ms`.
+A change of role ends steps 2 and 3; step 4 goes on, for what was proven stays so, unless this node comes to lead.
 """
 
 from enum import Enum
@@ -30,6 +30,7 @@ from broker.quorum.imports import (
     ImportOutcome,
     LoadImport,
     RefuseImport,
+    allowed_ms,
 )
 from broker.quorum.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse, Request
 from broker.quorum.peers import Flight
@@ -65,8 +66,10 @@ class SnapshotImport:
         """What the leader has in place of the log."""
         self._bounds = (0, 0)
         self._candidate = SnapshotId(0, 0)
+        self._size = 0
         self._asked: Request | None = None
         self._touch_at = 0.0
+        self._began_at = 0.0
         self._deadline = inf
         self._quiet_until = -inf
         replica.on_leaving.append(self._on_leaving)
@@ -98,7 +101,8 @@ class SnapshotImport:
         if self._bounds[0] > most:
             return False
         self._fetch.give_up()
-        self._offered, self._deadline = offered, now.monotonic_ms + settings.import_timeout_ms
+        self._offered, self._began_at = offered, now.monotonic_ms
+        self._deadline = now.monotonic_ms + settings.import_timeout_ms
         self._touch_at = now.monotonic_ms + settings.fetch_timeout_ms / _TOUCHES
         self._search()
         return True
@@ -128,7 +132,8 @@ class SnapshotImport:
         if outcome.serial != self._serial or not self.is_busy:
             return
         match outcome:
-            case ImportFound(snapshot_id=snapshot_id) if self._stage is _Stage.SEARCHING:
+            case ImportFound(snapshot_id=snapshot_id, size=size) if self._stage is _Stage.SEARCHING:
+                self._size = size
                 self._on_found(snapshot_id, now)
             case ImportLoaded(size=size) if self._stage is _Stage.LOADING:
                 self._on_loaded(size, now)
@@ -162,6 +167,7 @@ class SnapshotImport:
 
     def _load(self) -> None:
         self._stage = _Stage.LOADING
+        self._deadline = self._began_at + allowed_ms(self._replica.settings.import_timeout_ms, self._size)
         self._serial += 1
         self._replica.out.imports.append(LoadImport(self._serial, self._candidate))
 

@@ -2,7 +2,8 @@
 
 What is refused is remembered, so that it is neither looked at nor complained of again; an object that is put anew is
 another one. What is brought lies aside, in a file that means nothing after a crash, until the quorum takes it over or
-ends the import. A store that hangs hangs its thread, and nobody else: the quorum's patience is in `EndImport`.
+ends the import. A store that hangs hangs its thread, and nobody else: the quorum's patience is in `EndImport`. One that
+trickles is left as soon as it is behind, for the quorum counts on all of a snapshot to come.
 """
 
 from asyncio import Future
@@ -13,6 +14,7 @@ from functools import partial
 from threading import Event
 from typing import Final, TypeVar
 
+from broker.clock import Clock
 from broker.logs import EventLog
 from broker.quorum.control_history import ControlHistory, IncompatibleVoters
 from broker.quorum.control_records import read_control_records
@@ -27,6 +29,7 @@ from broker.quorum.imports import (
     ImportStep,
     LoadImport,
     RefuseImport,
+    allowed_ms,
 )
 from broker.quorum.settings import ControlRecord
 from broker.quorum.voters import VoterSet
@@ -34,7 +37,7 @@ from broker.runtime.snapshot_store import Cancelled, Found, Offer, SnapshotRefus
 from broker.runtime.thread_pool import PoolFull, WorkPool
 from storage.errors import DamagedSnapshot, StorageError
 from storage.log_snapshots import CheckpointId, SnapshotFiles, checkpoint_name
-from storage.tiered.errors import ObjectStoreError
+from storage.tiered.errors import ObjectStoreError, StoreUnavailable
 
 MAX_REMEMBERED: Final = 1_000
 """Refusals; the oldest are forgotten first."""
@@ -62,7 +65,7 @@ class SnapshotImporter:
     """`perform` is called on the event loop; so is what it calls. `uri` is for people, without secrets."""
 
     def __init__(
-        self, store: SnapshotStore, files: SnapshotFiles, *, uri: str, timeout_ms: int, pool: WorkPool
+        self, store: SnapshotStore, files: SnapshotFiles, *, uri: str, timeout_ms: int, pool: WorkPool, clock: Clock
     ) -> None:
         """`pool` has one thread, so that steps come one after another."""
         self._store = store
@@ -70,6 +73,7 @@ class SnapshotImporter:
         self._uri = uri
         self._timeout_ms = timeout_ms
         self._pool = pool
+        self._clock = clock
         self._refused: dict[Offer, None] = {}
         self._told: dict[Offer, None] = {}
         """Of what may be of use later."""
@@ -116,8 +120,11 @@ class SnapshotImporter:
             self._refuse(offer, reason, is_for_good=offer.end_offset <= find.most and offer.epoch <= find.epoch)
         self._found = self._result(future)
         manifest = None if self._found is None else self._found.manifest
-        found = None if manifest is None else SnapshotId(manifest.end_offset, manifest.epoch)
-        step.done(ImportFound(step.serial, found))
+        if manifest is None:
+            step.done(ImportFound(step.serial, None))
+        else:
+            found = SnapshotId(manifest.end_offset, manifest.epoch)
+            step.done(ImportFound(step.serial, found, manifest.size))
 
     # Loading
 
@@ -134,9 +141,16 @@ class SnapshotImporter:
         """On the thread. Everything is aside and synced, or nothing is."""
         if not self._files.has_room_for(found.manifest.size):
             raise OSError(ENOSPC, f"{found.manifest.file} does not leave enough room on this node's disk")
-        writer = self._files.begin_import(id)
+        writer, began_ms = self._files.begin_import(id), self._clock.monotonic_ms()
+
+        def is_unwanted() -> bool:
+            took_ms = self._clock.monotonic_ms() - began_ms
+            if took_ms > allowed_ms(self._timeout_ms, writer.size):
+                raise StoreUnavailable(f"it brought {writer.size} bytes in {took_ms:.0f} ms")
+            return cancelled.is_set()
+
         try:
-            self._store.load(found.manifest, writer, cancelled.is_set)
+            self._store.load(found.manifest, writer, is_unwanted)
             writer.leave()
             self._check_aside(id)
         except BaseException:

@@ -118,7 +118,8 @@ class RealReplica:
         pool = SimulatedIo(self.process, self._random, inline_share=0.2, delay_ms=scenario.import_delay_ms)
         store = SnapshotStore(lambda: self._simulation.offers.place, CLUSTER_ID, 1_000_000, any_records)
         timeout_ms = scenario.import_timeout_ms
-        return SnapshotImporter(store, self._log.snapshots, uri="the store", timeout_ms=timeout_ms, pool=pool)
+        files, clock = self._log.snapshots, self.process
+        return SnapshotImporter(store, files, uri="the store", timeout_ms=timeout_ms, pool=pool, clock=clock)
 
     # Replica
 

@@ -281,7 +281,7 @@ class Node:
             case FindImport(serial, least, most, epoch):
                 self.importing = serial
                 self.bench.say(f"{self.id} asks the store for a snapshot from {least} to {most}")
-                self.after_store(serial, lambda: ImportFound(serial, self.find(least, most, epoch)))
+                self.after_store(serial, lambda: self.found(serial, self.find(least, most, epoch)))
             case LoadImport(serial, snapshot_id):
                 self.importing = serial
                 self.bench.say(f"{self.id} loads snapshot {_snapshot(snapshot_id)} from the store")
@@ -306,6 +306,9 @@ class Node:
     def find(self, least: int, most: int, epoch: int) -> SnapshotId | None:
         found = [each for each in self.bench.store if each not in self.refused]
         return max((each for each in found if least <= each.end_offset <= most and each.epoch <= epoch), default=None)
+
+    def found(self, serial: int, snapshot_id: SnapshotId | None) -> ImportFound:
+        return ImportFound(serial, snapshot_id, 0 if snapshot_id is None else len(self.bench.store[snapshot_id]))
 
     def load(self, serial: int, snapshot_id: SnapshotId) -> ImportOutcome:
         data = self.bench.store[snapshot_id]

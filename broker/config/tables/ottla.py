@@ -23,8 +23,8 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Where metadata snapshots made outside are found, a directory or s3://bucket/prefix; a node starts or catches "
         "up from them after checking them."),
     ConfigKey("ottla.metadata.snapshot.import.timeout.ms", INT, "30000",
-        "Time after which a node that imports a metadata snapshot fetches from its leader instead, and time for which "
-        "it then leaves the store alone.", rule=at_least(1000)),
+        "Time after which a node that imports a metadata snapshot fetches from its leader instead, for each 64 MiB of "
+        "it, and time for which it then leaves the store alone.", rule=at_least(1000)),
     ConfigKey("ottla.metadata.snapshot.import.max.bytes", LONG, "4294967296",
         "Size of a metadata snapshot above which a node does not import it.", rule=at_least(1)),
     ConfigKey("ottla.metadata.snapshot.compression.type", STRING, "none",

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from broker.metadata.snapshot_check import SnapshotCheck
 from broker.metadata.snapshot_codec import image_batches
 from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.quorum import imports
 from broker.quorum.identity import SnapshotId
 from broker.quorum.imports import (
     EndImport,
@@ -28,6 +30,7 @@ from storage.log_snapshots import CheckpointId, SnapshotFiles
 from storage.tiered.errors import ObjectStoreError, StoreUnavailable
 from storage.tiered.store_uri import StoreAt
 from tests.broker.metadata.histories import History, folded
+from tests.support.clock import ManualClock
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_files import MemoryFileSystem, checked
@@ -67,7 +70,10 @@ class Stage:
         self.error: ObjectStoreError | None = None
         self.told: list[ImportOutcome] = []
         store = SnapshotStore(self.open, CLUSTER_ID, max_bytes, SnapshotCheck)
-        self.importer = SnapshotImporter(store, self.files, uri="s3://b/some/where", timeout_ms=1_000, pool=self.io)
+        self.clock = ManualClock()
+        self.importer = SnapshotImporter(
+            store, self.files, uri="s3://b/some/where", timeout_ms=1_000, pool=self.io, clock=self.clock
+        )
 
     def open(self) -> StoreAt:
         if self.error is not None:
@@ -267,6 +273,33 @@ def test_what_is_ended_says_nothing_and_leaves_nothing(stage: Stage, caplog: pyt
     assert stage.on_disk == []
     assert warnings(caplog) == ["The store of metadata snapshots is too slow, the leader is asked instead: None: None"]
     assert stage.load(stage.find(3) or found, 4) == ImportLoaded(4, len(CONTENT))
+
+
+@pytest.mark.parametrize(("piece_ms", "is_left"), [(400, False), (1_500, True)])
+def test_a_store_that_trickles_is_left_as_soon_as_it_is_behind(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, piece_ms: int, is_left: bool
+) -> None:
+    """The timeout, 1 s, is for each 2,000 bytes here."""
+    monkeypatch.setattr(imports, "TIMED_BYTES", 2_000)
+    stage.offer(manifest(10))
+    found = stage.find() or SnapshotId(0, 0)
+    get = stage.objects.get
+
+    def slowly(key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
+        for piece in get(key, first, last):
+            stage.clock.advance_ms(piece_ms)
+            yield piece
+
+    monkeypatch.setattr(stage.objects, "get", slowly)
+    outcome = stage.load(found)
+    assert stage.clock.monotonic_ms() > 1_000
+    if is_left:
+        assert outcome == ImportFailed(2, is_refused=False)
+        (warning,) = warnings(caplog)
+        assert warning.endswith("it brought 0 bytes in 1500 ms")
+        assert stage.on_disk == []
+    else:
+        assert outcome == ImportLoaded(2, len(CONTENT))
 
 
 def test_what_was_brought_for_nothing_is_discarded(stage: Stage) -> None:
