@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 EVERYTHING: Final = 2**63 - 1
+"""An end, of offsets or times, that leaves out nothing."""
+EVER: Final = -(2**63)
+"""A beginning of times, which a producer may have made up from before 1970, that leaves out nothing."""
 
 
 ANY_TOPIC: Final = ""
@@ -26,7 +29,7 @@ class Bounds:
     end: int = EVERYTHING
     firsts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    from_ms: int = -1
+    from_ms: int = EVER
     to_ms: int = EVERYTHING
 
     def wants(self, topic: str, partition: int) -> bool:

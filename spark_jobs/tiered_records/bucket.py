@@ -9,7 +9,16 @@ from typing import Final, NamedTuple
 
 from spark_jobs.tiered_records.bounds import EVERYTHING
 from spark_jobs.tiered_records.options import InvalidOption, Options
-from spark_jobs.tiered_records.planning import Slice, Transactions, chain_in, deciding, links_of, slices_of, told_of
+from spark_jobs.tiered_records.planning import (
+    RecordsMissing,
+    Slice,
+    Transactions,
+    chain_in,
+    deciding,
+    links_of,
+    slices_of,
+    told_of,
+)
 from spark_jobs.tiered_records.segment_indexes import aborted_in, offset_entries
 from spark_jobs.tiered_records.topics import chosen
 from storage.files import OsFileSystem
@@ -66,6 +75,16 @@ def plan_in(bucket: Bucket, options: Options) -> list[Slice]:
     """As `plan`, of a bucket that is open. The manifests of the partitions that are wanted are read, the indexes of
     the last segment of each, and more of them where there were transactions, or where segments are cut.
     """
+    try:
+        return _plan_in(bucket, options)
+    except (
+        RecordsMissing,
+        RemoteResourceNotFound,
+    ):  # perhaps because what was listed went, or was replaced, before it was read
+        return _plan_in(bucket, options)
+
+
+def _plan_in(bucket: Bucket, options: Options) -> list[Slice]:
     with ThreadPoolExecutor(READERS) as threads:
         reader = BucketReader(bucket.store, bucket.keys, bucket.storage, threads.map)
         planning = _Planning(options, bucket.storage, threads)

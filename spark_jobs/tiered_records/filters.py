@@ -6,13 +6,12 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from spark_jobs.tiered_records.bounds import EVERYTHING, Bounds
+from spark_jobs.tiered_records.bounds import EVER, EVERYTHING, Bounds
 
 T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
-_NO_LOWER: Final = -1
 
 
 def narrowed(bounds: Bounds, filters: Iterable[Filter]) -> Bounds:
@@ -46,15 +45,15 @@ def _between(filter: Filter, number: Callable[[Any], int | None]) -> tuple[int, 
     """(from, to), from included, to not. A time between two milliseconds belongs to the one before."""
     found = number(getattr(filter, "value", None))
     if found is None:
-        return _NO_LOWER, EVERYTHING
+        return EVER, EVERYTHING
     match filter:
         case EqualTo():
             return found, found + 1
         case GreaterThan() | GreaterThanOrEqual():
             return found, EVERYTHING
         case LessThan() | LessThanOrEqual():
-            return _NO_LOWER, found + 1
-    return _NO_LOWER, EVERYTHING
+            return EVER, found + 1
+    return EVER, EVERYTHING
 
 
 def _offset(value: object) -> int | None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol.primitives import Uuid, uuid_from_text
-from spark_jobs.tiered_records.bounds import ANY_TOPIC, EVERYTHING, Bounds
+from spark_jobs.tiered_records.bounds import ANY_TOPIC, EVER, EVERYTHING, Bounds
 from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 DEFAULT_MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
@@ -86,7 +86,7 @@ class Options:
             end=end,
             firsts=firsts,
             ends=ends,
-            from_ms=reader.number("startingTimestamp", -1),
+            from_ms=reader.number("startingTimestamp", EVER),
             to_ms=reader.number("endingTimestamp", EVERYTHING),
         )
         pattern = reader.pattern()

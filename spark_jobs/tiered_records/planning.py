@@ -51,7 +51,9 @@ def chain_in(inventory: PartitionInventory) -> list[Link]:
 def links_of(
     inventory: PartitionInventory, chain: Iterable[Link], bounds: Bounds, *, may_miss: bool = False
 ) -> list[Link]:
-    """The segments to be read, and which offsets of each. Raises RecordsMissing for a hole in what is wanted."""
+    """The segments to be read, and which offsets of each. Raises RecordsMissing for a hole in what is wanted,
+    and for objects that cannot be read.
+    """
     first, end = bounds.offsets_of(inventory.partition.topic, inventory.partition.partition)
     if not may_miss:
         _check_whole(inventory, first, end)
@@ -91,6 +93,9 @@ def _overlapping(aborted: Iterable[AbortedTxn], first: int, last: int) -> Iterat
 
 
 def _check_whole(inventory: PartitionInventory, first: int, end: int) -> None:
+    """What cannot be read may be of any offsets, also beyond all that can."""
+    for fault in inventory.faults:
+        raise RecordsMissing(f"{fault}; failOnDataLoss=false reads what else is there.")
     for hole in inventory.holes:
         missing = OffsetRange(max(hole.first, first), min(hole.last, end - 1))
         if missing.first <= missing.last:

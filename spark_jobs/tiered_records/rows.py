@@ -14,6 +14,7 @@ from protocol.records.compression import Codec, decompress
 from protocol.records.errors import MalformedRecords
 from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints
 from spark_jobs.metadata.record_frames import LEAST_RECORD, LEAST_TOGETHER, VARINT_BYTES, frames_of
+from spark_jobs.tiered_records.bounds import EVERYTHING
 from spark_jobs.tiered_records.columns import Columns, Found
 from spark_jobs.tiered_records.planning import Slice
 from spark_jobs.tiered_records.record_fields import fields_of, places_of
@@ -175,7 +176,8 @@ def _found(part: Slice, window: Window, pool: Bytes, batches: Ints, contents: In
     if is_appended.any():
         times = np.where(is_appended, window.column("max_timestamp")[batches], times)
     found = Found(batches, offsets, times, is_appended, window.column("leader_epoch")[batches], places.keys_at, stops)
-    wanted = (offsets >= part.first) & (offsets <= part.last) & (times >= part.from_ms) & (times < part.to_ms)
+    wanted = (offsets >= part.first) & (offsets <= part.last) & (times >= part.from_ms)
+    wanted &= (times < part.to_ms) | (part.to_ms == EVERYTHING)
     next_offset = int(offsets[-1]) + 1
     return (found if wanted.all() else found.where(wanted)), next_offset
 

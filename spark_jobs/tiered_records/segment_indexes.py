@@ -31,10 +31,13 @@ def offset_before(storage: RemoteStorageManager, segment: RemoteSegment, timesta
 
 
 def aborted_in(storage: RemoteStorageManager, segment: RemoteSegment) -> list[AbortedTxn]:
-    """The transactions whose ABORT markers are in the segment, in their order."""
+    """The transactions whose ABORT markers are in the segment, in their order. A segment may have no such index; of one
+    that is gone it is not known.
+    """
     try:
         content = storage.read_index(segment, IndexKind.TRANSACTION)
     except RemoteResourceNotFound:
+        storage.read_index(segment, IndexKind.LEADER_EPOCH)  # which each has
         return []
     entries = transaction_index.ENTRY.iter_unpack(_whole(content, transaction_index.ENTRY))
     return [AbortedTxn(*fields[1:]) for fields in entries]

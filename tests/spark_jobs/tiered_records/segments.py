@@ -8,7 +8,7 @@ import pyarrow as pa
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
 from protocol.records.reader import iter_all_records
-from spark_jobs.tiered_records.bounds import EVERYTHING
+from spark_jobs.tiered_records.bounds import EVER, EVERYTHING
 from spark_jobs.tiered_records.planning import Slice
 from spark_jobs.tiered_records.rows import Limits, rows_of
 from spark_jobs.tiered_records.schema import RECORDS
@@ -38,7 +38,7 @@ def slice_of(
     batches: Sequence[bytes],
     first: int | None = None,
     last: int | None = None,
-    from_ms: int = -1,
+    from_ms: int = EVER,
     to_ms: int = EVERYTHING,
     aborted: Iterable[AbortedTxn] = (),
 ) -> Slice:
@@ -79,8 +79,9 @@ def plain_rows(part: Slice, data: bytes) -> Iterator[dict[str, Any]]:
             txn.producer_id == header.producer_id and txn.first_offset <= header.base_offset <= txn.last_offset
             for txn in part.aborted
         )
-        is_wanted = part.first <= record.offset <= part.last and part.from_ms <= record.timestamp < part.to_ms
-        if is_wanted and not header.is_control and not is_aborted:
+        is_wanted = part.first <= record.offset <= part.last
+        is_in_time = part.from_ms <= record.timestamp and (part.to_ms == EVERYTHING or record.timestamp < part.to_ms)
+        if is_wanted and is_in_time and not header.is_control and not is_aborted:
             yield {
                 "topic": TOPIC,
                 "partition": PARTITION,

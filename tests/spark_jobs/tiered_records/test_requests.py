@@ -143,6 +143,26 @@ def test_markers_are_looked_for_until_all_is_decided(tmp_path: Path, memory: Mem
     assert Reading(memory, isolationLevel="read_uncommitted", endingOffsets="8").planned["indexes 0"] == 0
 
 
+def test_who_aborted_is_not_guessed_where_the_segment_with_the_marker_goes(
+    tmp_path: Path, memory: MemoryObjectStore
+) -> None:
+    """It goes after its manifest was read, and before its index is."""
+    stage = staged(tmp_path, memory)
+    stage.append(3, producer_id=1)
+    stage.roll()
+    stage.end_transaction(1, ControlType.ABORT)
+    stage.append(3)
+    stage.roll()
+    stage.append(3)
+    stage.roll()
+    (marker,) = keys_of(memory, 3, ".rsm-manifest")
+    store = FaultyObjectStore(memory)
+    store.fail(FaultKind.LOST_OBJECT, "get", key_part=marker, skip=1)
+    with pytest.raises(RecordsMissing, match="offsets 3 to 6 of orders-0 are not in the store"):
+        Reading(memory, store)
+    assert not store.planned_count
+
+
 def test_copies_of_two_leaders_are_read_once(tmp_path: Path, memory: MemoryObjectStore) -> None:
     first, second = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
     for stage, rolls in ((first, (3, 9)), (second, (5, 7, 11))):
@@ -194,6 +214,32 @@ def _compact(stage: Stage) -> None:
     stage.append(2)
     stage.skip_to(20)
     stage.roll(compacted_to=20)
+
+
+@pytest.mark.parametrize("suffix", [".rsm-manifest", ".indexes"])
+def test_a_last_segment_that_cannot_be_read_is_not_passed_over(
+    tmp_path: Path, memory: MemoryObjectStore, suffix: str
+) -> None:
+    """Nothing comes after it, so that there is no hole where it was."""
+    four_segments(staged(tmp_path, memory))
+    (key,) = keys_of(memory, 60, suffix)
+    memory.replace(key, bytes(each ^ 1 for each in memory.content(key)))
+    with pytest.raises(
+        RecordsMissing, match=r"orders-0/AAAAAAAAAAAAAAAAAAEABA cannot be read: .*; failOnDataLoss=false"
+    ):
+        Reading(memory)
+    assert Reading(memory, failOnDataLoss="false").offsets()[:60] == list(range(60))
+
+
+def test_what_goes_while_it_is_planned_for_is_planned_anew(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    """Retention takes the first segment after the listing, or something takes one out of the middle."""
+    four_segments(staged(tmp_path, memory))
+    store = FaultyObjectStore(memory)
+    store.fail(FaultKind.LOST_OBJECT, "get", key_part="00000000000000000000-")
+    assert Reading(memory, store).offsets() == list(range(20, 80))
+    store.fail(FaultKind.LOST_OBJECT, "get", key_part="00000000000000000040-")
+    with pytest.raises(RecordsMissing, match="offsets 40 to 59 of orders-0 are not in the store"):
+        Reading(memory, store)
 
 
 def test_a_segment_that_goes_after_it_was_planned_for(tmp_path: Path, memory: MemoryObjectStore) -> None:

@@ -191,9 +191,13 @@ def test_a_header_whose_name_is_no_text() -> None:
     assert [each["headers"] for each in rows(slice_of([data]), data)] == [[], [{"key": "a\ufffd", "value": None}]]
 
 
-def test_a_time_that_nobody_lives_to_see() -> None:
-    data = build_batch([Record(2**62, None, b"")])
-    assert rows(slice_of([data]), data)[0]["timestamp"] == (2**63 - 1) // 1000 * 1000
+@pytest.mark.parametrize(
+    ("timestamp_ms", "shown_us"),
+    [(-1, -1000), (-5, -5000), (2**62, (2**63 - 1) // 1000 * 1000), (2**63 - 1, (2**63 - 1) // 1000 * 1000)],
+)
+def test_no_time_is_too_strange_to_be_read(timestamp_ms: int, shown_us: int) -> None:
+    data = build_batch([Record(timestamp_ms, None, b"")])
+    assert [each["timestamp"] for each in rows(slice_of([data]), data)] == [shown_us]
 
 
 @pytest.mark.parametrize(
