@@ -25,6 +25,7 @@ from spark_jobs.metadata_tables.table_store import STAGED, TableStore
 STAGED_ROWS: Final = 20_000
 """Up to so many rows of a section are staged: 33 of them are what the driver holds at most."""
 SMALL_BYTES: Final = 4 * 1024 * 1024
+"""Spans below are merged sooner or later. The driver holds what it merges, unpacked some ten times as large."""
 MERGE_SPANS: Final = 16
 _REGISTRY_PART: Final = "registry"
 
@@ -64,7 +65,7 @@ class TablesSink:
     def _take_back(self, end: int, reached: int) -> None:
         """Delete what a step left that was not committed; there is one at most, and it began where the state ends."""
         beyond = [file for table in TABLES for file in self.store.files(table) if file.span.end > end]
-        if any(file.span.start != end or file.is_merged for file in beyond):
+        if any(file.span.start != end or file.level for file in beyond):
             raise TablesRefused(
                 f"the tables in {self.store.uri} go on to offset {reached} and the state only to {end}, so that history"
                 " would be lost: use the --out that they were made with, or other --tables."
@@ -108,7 +109,8 @@ class TablesSink:
         files = [file for file in self.store.files(table) if file.span.end <= committed]
         for run in to_be_merged(files, SMALL_BYTES, MERGE_SPANS):
             whole = Span(run[0].span.start, max(file.span.end for file in run))
-            self.store.write(file_name(table, whole, MERGED), self._joined(table, [file.name for file in run]))
+            name = file_name(table, whole, f"{MERGED}{max(file.level for file in run) + 1}")
+            self.store.write(name, self._joined(table, [file.name for file in run]))
             self.store.delete(file.name for file in run)
 
     def _joined(self, table: str, names: Sequence[str]) -> pa.Table:

@@ -5,12 +5,15 @@ offset lies in its file's span. A span that lies within another one was merged i
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final, NamedTuple
 
-_NAME: Final = re.compile(r"(?P<table>[a-z]+)/(?P<start>\d{20})-(?P<end>\d{20})/part-(?P<part>[a-z0-9]+)\.parquet")
 MERGED: Final = "merged"
+"""Followed by a level: how often its rows were merged."""
 SMALL: Final = "small"
+_LEVEL: Final = re.compile(rf"/part-{MERGED}(\d+)\.parquet$")
+_NAME: Final = re.compile(r"(?P<table>[a-z]+)/(?P<start>\d{20})-(?P<end>\d{20})/part-(?P<part>[a-z0-9]+)\.parquet")
 
 
 class Span(NamedTuple):
@@ -33,8 +36,9 @@ class TableFile(NamedTuple):
     size: int = 0
 
     @property
-    def is_merged(self) -> bool:
-        return self.name.endswith(f"/part-{MERGED}.parquet")
+    def level(self) -> int:
+        found = _LEVEL.search(self.name)
+        return 0 if found is None else int(found[1])
 
 
 def file_name(table: str, span: tuple[int, int], part: str) -> str:
@@ -62,17 +66,40 @@ def covered(files: Iterable[TableFile]) -> list[TableFile]:
 
 
 def to_be_merged(files: Iterable[TableFile], small_bytes: int, at_least: int) -> list[list[TableFile]]:
-    """Runs of `at_least` small spans of one table with no large one in between."""
-    runs: list[list[TableFile]] = [[]]
-    lengths = [0]
+    """Neighbouring small spans of one table that are to be made one each, of twice as many bytes as are small at most.
+
+    As digits of a counter: `at_least` steps make a span of level 1, as many of those one of level 2, so that what a
+    step brought is not written more often than there are levels. Those before a large span are merged as they are, for
+    they get no more.
+    """
+    found: list[list[list[TableFile]]] = []
+    small: list[list[TableFile]] = []
     for of_span in by_span(files):
         if is_small(of_span, small_bytes):
-            runs[-1] += of_span
-            lengths[-1] += 1
-        elif runs[-1]:
-            runs.append([])
-            lengths.append(0)
-    return [run for run, length in zip(runs, lengths, strict=True) if length >= at_least]
+            small.append(of_span)
+        else:
+            found += _pieces(small, small_bytes)
+            small = []
+    for _, same in groupby(small, _level):
+        run = list(same)
+        if len(run) >= at_least or sum(map(bytes_of, run)) >= small_bytes:
+            found += _pieces(run, small_bytes)
+    return [[file for of_span in piece for file in of_span] for piece in found if len(piece) > 1]
+
+
+def _pieces(spans: Iterable[list[TableFile]], limit: int) -> Iterator[list[list[TableFile]]]:
+    """Each of so many spans as reach the limit."""
+    piece: list[list[TableFile]] = []
+    for of_span in spans:
+        piece.append(of_span)
+        if sum(map(bytes_of, piece)) >= limit:
+            yield piece
+            piece = []
+    yield piece
+
+
+def _level(of_span: Iterable[TableFile]) -> int:
+    return max(file.level for file in of_span)
 
 
 def by_span(files: Iterable[TableFile]) -> list[list[TableFile]]:
@@ -83,6 +110,10 @@ def by_span(files: Iterable[TableFile]) -> list[list[TableFile]]:
     return [found[span] for span in sorted(found)]
 
 
-def is_small(of_span: Iterable[TableFile], small_bytes: int) -> bool:
-    """Whether all files of a span may be merged with others."""
-    return sum(file.size for file in of_span) < small_bytes
+def is_small(of_span: Iterable[TableFile], limit: int) -> bool:
+    """Whether all files of a span may be merged with others, up to a limit of bytes."""
+    return bytes_of(of_span) < limit
+
+
+def bytes_of(of_span: Iterable[TableFile]) -> int:
+    return sum(file.size for file in of_span)

@@ -20,7 +20,7 @@ from spark_jobs.metadata_tables import sink as sink_module
 from spark_jobs.metadata_tables.reading import live_files, load_table, read_share, shares
 from spark_jobs.metadata_tables.registry_tables import HIDDEN, tables_of_registry
 from spark_jobs.metadata_tables.schemas import KEYS, TABLES
-from spark_jobs.metadata_tables.sink import TablesRefused, TablesSink
+from spark_jobs.metadata_tables.sink import SMALL_BYTES, TablesRefused, TablesSink
 from spark_jobs.metadata_tables.spans import Span, TableFile, covered, file_name, parse_file, to_be_merged
 from spark_jobs.metadata_tables.table_store import TableStore
 from spark_jobs.metadata_tables.words import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, word
@@ -344,11 +344,52 @@ def test_spans_within_others_are_covered() -> None:
     assert {file.name for file in covered(files)} == {"(0, 2)", "(2, 5)", "(6, 7)"}
 
 
-def test_large_spans_stay_as_they_are() -> None:
-    sizes = [1, 1, 1, 50, 1, 1]
-    files = [TableFile(str(at), "t", Span(at, at + 1), size) for at, size in enumerate(sizes)]
-    assert [[file.name for file in run] for run in to_be_merged(files, 10, 3)] == [["0", "1", "2"]]
-    assert [len(run) for run in to_be_merged(files, 10, 2)] == [3, 2]
+@pytest.mark.parametrize(
+    ("spans", "runs"),
+    [
+        ("1 1", []),
+        ("1 1 1", ["012"]),
+        ("1 1 9", ["01"]),
+        ("1 9 1 1", []),
+        ("1 9 1 1 1", ["234"]),
+        ("1/1 1/1 1 1", []),
+        ("1/1 1/1 1 1 1", ["234"]),
+        ("1/2 1/1 1/1 1/1 1", ["123"]),
+        ("2/1 1 1 9 1", ["012"]),
+        ("6 6", ["01"]),
+        ("6/1 6 6", ["12"]),
+        ("6 1 6 6 6 1", ["012", "34"]),
+    ],
+)
+def test_small_spans_are_merged_like_digits_of_a_counter(spans: str, runs: list[str]) -> None:
+    """Given as bytes/level; small is less than 8, and three are enough."""
+    files = []
+    for at, (size, _, level) in enumerate(each.partition("/") for each in spans.split()):
+        part = f"merged{level}" if level else "small"
+        files.append(TableFile(file_name("t", (at, at + 1), part), "t", Span(at, at + 1), int(size)))
+    found = to_be_merged(files, 8, 3)
+    assert ["".join(str(file.span.start) for file in run) for run in found] == runs
+
+
+@pytest.mark.parametrize(("small", "content"), [(6_000, 700), (40_000, 20_000), (300_000, 300_000)])
+def test_what_is_merged_is_not_written_again_and_again(small: int, content: int) -> None:
+    """A quarter of an hour of steps a second apart, each a file of so many bytes: few files are left, each byte was
+    written a few times, and the driver never held much.
+    """
+    files: list[TableFile] = []
+    written = 0
+    for step in range(900):
+        files.append(TableFile("", "t", Span(step, step + 1), small))
+        for run in to_be_merged(files, SMALL_BYTES, 16):
+            assert sum(file.size for file in run) < 2 * SMALL_BYTES
+            size = sum(file.size if file.level else content for file in run)
+            written += size
+            whole = Span(run[0].span.start, run[-1].span.end)
+            files = [file for file in files if not whole.start <= file.span.start < whole.end]
+            files.append(TableFile(file_name("t", whole, f"merged{run[0].level + 1}"), "t", whole, size))
+    kept = 900 * content
+    assert len(files) < 3 * 16 + kept / SMALL_BYTES
+    assert written < 4 * kept
 
 
 def test_numbers_have_words() -> None:
