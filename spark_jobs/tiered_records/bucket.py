@@ -77,10 +77,7 @@ def plan_in(bucket: Bucket, options: Options) -> list[Slice]:
     """
     try:
         return _plan_in(bucket, options)
-    except (
-        RecordsMissing,
-        RemoteResourceNotFound,
-    ):  # perhaps because what was listed went, or was replaced, before it was read
+    except (RecordsMissing, RemoteResourceNotFound):  # perhaps what was listed went, or was replaced, since then
         return _plan_in(bucket, options)
 
 

@@ -124,7 +124,7 @@ def _opened(window: Window, wanted: Ints, least_bytes: int) -> Iterator[_Opened]
     for number, (begin, end, codec) in enumerate(zip(bodies.tolist(), ends.tolist(), codecs.tolist(), strict=True)):
         body = memoryview(window.data)[begin:end]
         try:
-            parts.append(memoryview(body if codec == Codec.NONE else decompress(codec, body)))
+            parts.append(body if codec == Codec.NONE else bytes(decompress(codec, body)))  # it comes in too much memory
         except MalformedRecords as error:
             raise window.corrupt(int(wanted[number]), str(error)) from error
         size += len(parts[-1])

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import tracemalloc
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -165,6 +166,18 @@ def test_no_more_than_a_window_is_held() -> None:
     for each in given:
         given_bytes += each.batch.nbytes
         assert taken <= given_bytes + 70_000
+
+
+def test_small_compressed_batches_take_no_more_memory_than_they_hold() -> None:
+    """A decompressor's least output is far larger than they are."""
+    batches = [build_batch([Record(1, None, b"v")], base_offset=each, codec=Codec.ZSTD) for each in range(2000)]
+    part, data = slice_of(batches), b"".join(batches)
+    tracemalloc.start()
+    try:
+        assert sum(each.num_rows for each in arrow_batches(part, data)) == 2000
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_many_headers_of_many_records_and_of_one() -> None:
