@@ -57,6 +57,7 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "snapshot_s": ("metadata snapshot written", "s", "lower"),
     "snapshot_heartbeat_ms": ("latest heartbeat during the snapshot", "ms", "lower"),
     "load_s": ("metadata snapshot loaded", "s", "lower"),
+    "check_s": ("metadata snapshot out of a store checked, processor time", "s", "lower"),
     "start_s": ("controller start with all metadata", "s", "lower"),
     "fencing_s": ("a broker with 3 % of all replicas fenced", "s", "lower"),
 }
