@@ -28,9 +28,7 @@ EXIT_INTERRUPTED = 130
 @click.option("--out", required=True, metavar="URI", help="Where snapshots go: a directory, file://, s3:// or s3a://.")
 @click.option("--checkpoint", metavar="URI", help="Where Spark keeps its offsets, any path that Spark can write to.")
 @click.option("--once", is_flag=True, help="Write one snapshot, at the high watermark as it is now, and end.")
-@click.option(
-    "--at", type=click.IntRange(1, MAX_OFFSET), metavar="OFFSET", help="Write the snapshot that ends there, and end."
-)
+@click.option("--at", type=click.IntRange(1), metavar="OFFSET", help="Write the snapshot that ends there, and end.")
 @click.option(
     "--interval",
     type=click.FloatRange(0, min_open=True),
@@ -38,7 +36,12 @@ EXIT_INTERRUPTED = 130
     help="Write a snapshot so often, if there is news, in place of KIP-630's conditions.",
 )
 @click.option("--tables", metavar="URI", help="Where the history goes, as Parquet.")
-@click.option("--client-config", metavar="FILE", type=click.Path(), help="Properties of the client.")
+@click.option(
+    "--client-config",
+    metavar="FILE",
+    type=click.Path(),
+    help="Properties of the client: client.id, security.protocol, time-outs and backoffs.",
+)
 @click.option(
     "--min-changed-ratio",
     type=click.FloatRange(0, 1),
@@ -87,6 +90,8 @@ def metadata_snapshots(
     """
     if once + (at is not None) + (interval is not None) > 1:
         raise click.UsageError("--once, --at and --interval exclude each other.")
+    if at is not None and at > MAX_OFFSET:
+        raise click.UsageError(f"--at is an offset, {MAX_OFFSET} at most.")
     if tables is not None and at is not None:
         raise click.UsageError("--tables goes with what is folded on and on, not with --at.")
     place = _place(out, "--out")
