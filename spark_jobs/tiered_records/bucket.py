@@ -138,7 +138,7 @@ def _splits(storage: RemoteStorageManager, max_bytes: int, link: Link) -> list[i
     splits, following = [], max_bytes
     for entry in offset_entries(storage, segment):
         if entry.position >= following:
-            splits.append(entry.offset)
+            splits.append(entry.offset + 1)
             following = entry.position + max_bytes
     return splits
 

@@ -122,9 +122,8 @@ def _opened(window: Window, wanted: Ints, least_bytes: int) -> Iterator[_Opened]
     parts: list[bytes | memoryview] = []
     first = size = 0
     for number, (begin, end, codec) in enumerate(zip(bodies.tolist(), ends.tolist(), codecs.tolist(), strict=True)):
-        body = memoryview(window.data)[begin:end]
         try:
-            parts.append(body if codec == Codec.NONE else bytes(decompress(codec, body)))  # it comes in too much memory
+            parts.append(_decompressed(codec, memoryview(window.data)[begin:end]))
         except MalformedRecords as error:
             raise window.corrupt(int(wanted[number]), str(error)) from error
         size += len(parts[-1])
@@ -132,6 +131,14 @@ def _opened(window: Window, wanted: Ints, least_bytes: int) -> Iterator[_Opened]
             yield _joined(wanted[first : number + 1], parts)
             parts.clear()
             first, size = number + 1, 0
+
+
+def _decompressed(codec: int, body: memoryview) -> bytes | memoryview:
+    """What comes of a small batch has far more memory than it needs. Raises MalformedRecords."""
+    if codec == Codec.NONE:
+        return body
+    opened = memoryview(decompress(codec, body))
+    return bytes(opened) if len(opened) < _MIB else opened
 
 
 def _joined(batches: Ints, parts: list[bytes | memoryview]) -> _Opened:
