@@ -19,7 +19,8 @@ from storage.tiered.directory_paths import aside_of, is_aside, key_of_directory,
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreUnavailable
 from storage.tiered.object_store import ObjectInfo
 
-_PIECE_BYTES = 1024 * 1024
+_PIECE_BYTES = 4 * 1024 * 1024
+"""A chunk of the default size, which need not be put together from pieces then."""
 
 _LEFTOVER_AGE_MS = 60 * 60 * 1000
 """Since the last write to a file; one that is being written gets older only while its source does not answer."""

@@ -29,8 +29,11 @@ from storage.tiered.upload_parts import upload_parts
 
 __all__ = ["S3Settings", "S3Store"]
 
-_PIECE_BYTES = 512 * 1024
-"""Of a body; what a reader holds, and how much comes again where a body breaks."""
+_PIECE_BYTES = 4 * 1024 * 1024
+"""Of a body: a chunk of the default size, which need not be put together from pieces then."""
+
+_CAREFUL_PIECE_BYTES = 512 * 1024
+"""Of a body that broke before: what came of a piece when it breaks has to come again."""
 
 _MAX_PARTS = 10_000
 """S3's limit for an upload."""
@@ -148,20 +151,20 @@ class S3Store:
         """The body, also where it breaks and the rest of it has to be asked for."""
         end, at, etag = first + answer["ContentLength"], first, answer.get("ETag")
         body: Body | None = answer["Body"]
-        attempts = self._retries.begin()
+        attempts, most = self._retries.begin(), _PIECE_BYTES
         try:
             while at < end:
                 try:
                     body = body or self._rest(key, at, end - 1, etag)
-                    piece = _piece(body, key, end - at)
+                    piece = _piece(body, key, end - at, most)
                 except StoreUnavailable as error:
                     if body is not None:
                         body.close()
-                    body = None
+                    body, most = None, _CAREFUL_PIECE_BYTES
                     if etag is None or not attempts.may_go_on(error):
                         raise
                     continue
-                if len(piece) == min(end - at, _PIECE_BYTES):  # what breaks after a few bytes again is no progress
+                if len(piece) == min(end - at, most):  # what breaks after a few bytes again is no progress
                     attempts = self._retries.begin()
                 at += len(piece)
                 yield piece
@@ -292,10 +295,10 @@ def _check_range(answer: GetAnswer, key: str, first: int, last: int | None) -> N
         raise ObjectStoreError(f"of {key}, bytes {expected} were asked for and {given or 'all'} were sent")
 
 
-def _piece(body: Body, key: str, left: int) -> bytes:
+def _piece(body: Body, key: str, left: int, most: int) -> bytes:
     """The next of a body of which so many bytes are left."""
     with _sdk_errors(lambda: None):
-        piece = body.read(min(left, _PIECE_BYTES))
+        piece = body.read(min(left, most))
     if not piece:
         raise StoreUnavailable(f"the last {left} bytes of {key} did not come")
     return piece

@@ -222,7 +222,7 @@ def test_what_is_no_answer_of_s3_is_unavailable(server: StubS3Server, store: S3S
 def test_a_short_body_is_an_error_and_not_an_end(server: StubS3Server, store: S3Store) -> None:
     server.plan = [Answer(body=bytes(3 * MIB), cut_after=2 * MIB + 17)] * 10
     pieces = store.get("a")
-    assert sum(len(next(pieces)) for _ in range(4)) == 2 * MIB
+    assert len(next(pieces)) == 2 * MIB + 17
     with pytest.raises(StoreUnavailable):
         b"".join(pieces)
 
@@ -249,6 +249,14 @@ def test_a_body_that_breaks_goes_on_where_it_broke(server: StubS3Server, store: 
         (f"bytes={broke + MIB}-{last}", '"one"'),
     ]
     assert len(waits.seconds) == 3
+
+
+def test_a_body_that_broke_is_read_in_smaller_pieces(server: StubS3Server, store: S3Store) -> None:
+    """Or one that breaks every megabyte would never come."""
+    server.plan = [rest(7, cut_after=MIB), rest(7 + MIB)]
+    pieces = [len(piece) for piece in store.get("a", 7, len(CONTENT) - 2)]
+    assert pieces[0] == MIB
+    assert max(pieces[1:]) == MIB // 2
 
 
 def test_a_body_that_breaks_again_and_again_is_unavailable(server: StubS3Server, store: S3Store, waits: Waits) -> None:
