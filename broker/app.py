@@ -44,7 +44,7 @@ from broker.runtime.io_thread import IoThread
 from broker.runtime.log_store import DirectoryFailures
 from broker.runtime.logger_levels import LoggerLevels
 from broker.runtime.thread_pool import ThreadPool
-from broker.runtime.tier_switch import check_nothing_is_remote
+from broker.runtime.tier_switch import check_nothing_is_cut_off, check_nothing_is_remote
 from protocol.primitives import Uuid
 from storage.checkpoints import TopicPartition
 from storage.files import OsFileSystem
@@ -255,6 +255,9 @@ class Node:
     ) -> tuple[DataPart, BrokerLifecycle]:
         self._not_ready = "logs are being loaded"
         log_dirs, image = directories.log_dirs, metadata.cache.image
+        paths = [directory.path for directory in log_dirs.online]
+        config_of = partial(metadata.config.log_config, image)
+        await asyncio.to_thread(check_nothing_is_cut_off, self._fs, paths, image, config_of)
         await asyncio.to_thread(load_logs, log_dirs, metadata.config, image, self._clock.now_ms())
         lifecycle = self._build_lifecycle(directories, metadata, server)
         data = build_data(
