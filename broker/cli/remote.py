@@ -157,9 +157,15 @@ def _rows_of_cluster(where: Where) -> list[Row]:
 
 
 def _topics_with_tiering(client: Client) -> list[str]:
+    from storage.log import NEVER_TIERED  # Here, because no other command needs the logs themselves.
+
     topics = topics_of_metadata(client, None)
     fill_configs(client, topics)
-    return [topic.name for topic in topics if topic.configs.get(REMOTE_STORAGE) == "true"]
+    return [
+        topic.name
+        for topic in topics
+        if topic.configs.get(REMOTE_STORAGE) == "true" and topic.name not in NEVER_TIERED  # by a default, perhaps
+    ]
 
 
 # -- verify ------------------------------------------------------------------------------------------------------------

@@ -81,6 +81,13 @@ class TestDescribe:
         stage.topic("bar", OTHER_ID, (0, 0, -1, 0))
         assert [row["topic"] for row in json.loads(remote("describe", "--topic", "bar", "--json").out)] == ["bar"]
 
+    def test_topics_that_never_have_remote_storage_are_left_out_whatever_their_default(
+        self, stage: Stage, remote: Remote
+    ) -> None:
+        stage.topic("foo", FOO_ID, (0, 0, -1, 0))
+        stage.topic("__consumer_offsets", OTHER_ID, (0, 0, -1, 0))
+        assert [row["topic"] for row in json.loads(remote("describe", "--json").out)] == ["foo"]
+
     def test_a_bucket_alone(self, stage: Stage, remote: Remote) -> None:
         stage.copy(stage.partition(), 5, 9)
         stage.broker.hang_up()
