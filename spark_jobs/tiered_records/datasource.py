@@ -1,8 +1,9 @@
 """`ottla_tiered`: the data source as Spark meets it. What it reads: `spark_jobs.tiered_records`.
 
-Filters on `topic`, `partition`, `offset` and `timestamp` leave out segments, and parts of them, where
-`spark.sql.python.filterPushdown.enabled` is on; Spark applies them to rows as well. Which columns a query needs is not
-told to data sources in Python: who wants few gives a schema of these alone, and the others are not made.
+`spark.sql.python.filterPushdown.enabled` must be on: where it is off, which is Spark's default, Spark refuses a source
+that could make use of filters. Those on `topic`, `partition`, `offset` and `timestamp` leave out segments, and parts of
+them; Spark applies them to rows as well. Which columns a query needs is not told to data sources in Python: who wants
+few gives a schema of these alone, and the others are not made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
