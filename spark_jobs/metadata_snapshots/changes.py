@@ -27,8 +27,8 @@ class ChangeSink(Protocol):
     """
 
     def begin(self, end: int, cluster_id: str) -> None:
-        """In the driver, before the first step: the state of this cluster ends at `end`. What a step wrote beyond it
-        that did not come to its end is void.
+        """In the driver, before the first step: the state of this cluster ends at `end`. What a step wrote that did not
+        come to its end is void.
         """
         ...
 

@@ -3,16 +3,19 @@
 Executors write what is large where it belongs, and stage what is small; the driver makes of all that is small one file
 a table before the step is committed. A step that comes again writes the same files again. When enough small spans have
 come together, they are merged into one: first the merged file is put, then the others go, and whoever lists both sees
-by their names what was merged (`spans.py`). Only what is committed is merged, so that a step that is not can be taken
-back by deleting its files.
+by their names what was merged (`spans.py`).
+
+The tables may be further than the state: by a step whose commit failed, or by all there is where the state was lost.
+What happened is in the log and does not change, so what they have stays, and what is folded again is left out.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_jobs.metadata.registry import RegistryChange
 from spark_jobs.metadata_snapshots.changes import Span as Step
@@ -34,24 +37,27 @@ class TablesRefused(Exception):
     """The tables do not go with the state, and to write into them would make them wrong or lose some. One sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TablesSink:
-    """A `ChangeSink`. May be pickled."""
+    """A `ChangeSink`. May be pickled. `reached` is where the tables end, from `begin` on."""
 
     store: TableStore
+    reached: int = field(default=0, init=False)
 
     def begin(self, end: int, cluster_id: str) -> None:
         """Raises TablesRefused."""
         self._require_cluster(cluster_id)
-        reached = self.store.end() or 0
-        if reached < end:
+        self.reached = self.store.end() or 0
+        if self.reached < end:
             raise TablesRefused(
-                f"the tables in {self.store.uri} end at offset {reached} and the state at {end}:"
+                f"the tables in {self.store.uri} end at offset {self.reached} and the state at {end}:"
                 " begin both anew, with another --out or with other --tables and without the old _state."
             )
-        self._take_back(end, reached)
+        self.store.delete(self.store.staged(""))
         for table in TABLES:
-            self.store.delete(file.name for file in covered(self.store.files(table)))
+            files = list(self.store.files(table))
+            unfinished = [file for file in files if file.span.end > self.reached]
+            self.store.delete(file.name for file in [*unfinished, *covered(set(files) - set(unfinished))])
 
     def _require_cluster(self, cluster_id: str) -> None:
         found = self.store.cluster_id()
@@ -62,24 +68,32 @@ class TablesSink:
                 f"the tables in {self.store.uri} are of cluster {found}, and the brokers are of {cluster_id}."
             )
 
-    def _take_back(self, end: int, reached: int) -> None:
-        """Delete what a step left that was not committed; there is one at most, and it began where the state ends."""
-        beyond = [file for table in TABLES for file in self.store.files(table) if file.span.end > end]
-        if any(file.span.start != end or file.level for file in beyond):
-            raise TablesRefused(
-                f"the tables in {self.store.uri} go on to offset {reached} and the state only to {end}, so that history"
-                " would be lost: use the --out that they were made with, or other --tables."
-            )
-        self.store.delete([*(file.name for file in beyond), *self.store.staged("")])
-
     def section(self, span: Step, section: int, changes: pa.Table) -> None:
-        self._put(span, f"{section:02d}", tables_of_section(changes))
+        """Raises TablesRefused."""
+        news = changes
+        if span.start < self.reached:
+            news = changes.filter(pc.field("offset") >= self.reached)
+            if pc.any(news.column("is_summarized")).as_py():
+                raise self._gap(span)
+        self._put(span, f"{section:02d}", tables_of_section(news))
 
     def registry(self, span: Step, changes: Sequence[RegistryChange]) -> None:
-        self._put(span, _REGISTRY_PART, tables_of_registry(changes))
+        """Raises TablesRefused."""
+        news = [change for change in changes if change.offset >= self.reached]
+        if span.start < self.reached and any(change.is_summarized for change in news):
+            raise self._gap(span)
+        self._put(span, _REGISTRY_PART, tables_of_registry(news))
+
+    def _gap(self, span: Step) -> TablesRefused:
+        return TablesRefused(
+            f"the tables in {self.store.uri} end at offset {self.reached} and the state at {span.start}, and the log in"
+            " between is gone, so that nobody knows what has changed since: begin with other --tables."
+        )
 
     def finish(self, span: Step) -> None:
-        here = Span(span.start, span.end)
+        if span.end <= self.reached:
+            return
+        here = self._news(span)
         self._remove_other_attempts(here)
         by_table: dict[str, list[str]] = defaultdict(list)
         staged = self.store.staged(f"{here}/")
@@ -88,12 +102,17 @@ class TablesSink:
         for table, names in by_table.items():
             self.store.write(file_name(table, here, SMALL), self._joined(table, names))
         self.store.set_end(span.end)
+        self.reached = span.end
         self.store.delete(staged)
         for table in by_table:
-            self._merge(table, span.start)
+            self._merge(table)
+
+    def _news(self, span: Step) -> Span:
+        """What a step adds to the tables."""
+        return Span(max(span.start, self.reached), span.end)
 
     def _put(self, span: Step, part: str, tables: Mapping[str, pa.Table]) -> None:
-        here = Span(span.start, span.end)
+        here = self._news(span)
         for table, rows in tables.items():
             if len(rows) > STAGED_ROWS:
                 self.store.write(file_name(table, here, part), rows)
@@ -105,9 +124,8 @@ class TablesSink:
         for table in TABLES:
             self.store.delete(file.name for file in self.store.files(table, span.start) if file.span != span)
 
-    def _merge(self, table: str, committed: int) -> None:
-        files = [file for file in self.store.files(table) if file.span.end <= committed]
-        for run in to_be_merged(files, SMALL_BYTES, MERGE_SPANS):
+    def _merge(self, table: str) -> None:
+        for run in to_be_merged(self.store.files(table), SMALL_BYTES, MERGE_SPANS):
             whole = Span(run[0].span.start, max(file.span.end for file in run))
             name = file_name(table, whole, f"{MERGED}{max(file.level for file in run) + 1}")
             self.store.write(name, self._joined(table, [file.name for file in run]))

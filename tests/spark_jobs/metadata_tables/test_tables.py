@@ -191,26 +191,48 @@ def offsets_of(store: TableStore) -> list[int]:
     return [row["from_offset"] for row in rows_of(store, "configs")]
 
 
-def test_an_attempt_of_another_length_is_replaced(store: TableStore) -> None:
+def test_an_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which some files were in place already, for they are large."""
+    monkeypatch.setattr(sink_module, "STAGED_ROWS", 0)
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
-    take_steps(sink, [9])
-    take_steps(sink, [5])
+    for end in (9, 5):
+        sink.registry(Step(0, end, 0), [_config_change(offset, "a", str(offset)) for offset in range(end)])
+    sink.finish(Step(0, 5, 0))
     assert offsets_of(store) == [0, 1, 2, 3, 4]
-    assert store.end() == 5
+    assert (store.end(), [file.span.end for file in store.files("configs")]) == (5, [5])
 
 
-def test_a_step_that_is_not_committed_is_taken_back_and_nothing_else(store: TableStore) -> None:
-    """A crash between the tables and the commit, at any step: also where spans are merged."""
+def test_a_step_whose_commit_failed_is_not_lost_nor_told_twice(store: TableStore) -> None:
+    """Whatever comes again in its place, and wherever spans are merged."""
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
-    for end in range(1, 3 * MERGE_SPANS):
-        take_steps(sink, [end + 2], start=end - 1)
-        sink.begin(end - 1, CLUSTER)
-        assert offsets_of(store) == list(range(end - 1)), "what was not committed is gone"
+    for end in range(2, 6 * MERGE_SPANS, 2):
+        take_steps(sink, [end], start=end - 2)
+        if end % 3:
+            sink = TablesSink(store)  # after a crash
+            sink.begin(end - 2, CLUSTER)
+        take_steps(sink, [end - 1], start=end - 2)
+        assert offsets_of(store) == list(range(end))
         take_steps(sink, [end + 1], start=end - 1)
-        take_steps(sink, [end], start=end - 1)
-        assert offsets_of(store) == list(range(end)), "an attempt of another length is replaced"
+        assert offsets_of(store) == list(range(end + 1))
+        take_steps(sink, [end + 2], start=end + 1)
+    assert store.end() == 6 * MERGE_SPANS
+
+
+def test_history_outlives_a_state_that_is_lost(store: TableStore) -> None:
+    log = log_of(1)
+    Writer(store).take(log.rows(0, len(log.images) * 2 // 3))
+    before = {table: rows_of(store, table) for table in TABLES}
+    end = store.end()
+    again = Writer(store)
+    for number in range(0, len(log.images), 10):
+        again.take(log.rows(number, min(number + 10, len(log.images))))
+        if end == store.end():
+            assert {table: rows_of(store, table) for table in TABLES} == before
+    images = [image for image in log.images if image is not None]
+    for image in [*images[::20], images[-1]]:
+        check(store, image)
 
 
 def test_a_step_that_is_under_way_is_not_seen(store: TableStore) -> None:
@@ -222,18 +244,19 @@ def test_a_step_that_is_under_way_is_not_seen(store: TableStore) -> None:
 
 
 def test_what_does_not_go_with_the_state_is_refused(store: TableStore) -> None:
-    """Rather than to leave something out, to tell it twice, or to lose it."""
+    """Rather than to leave something out."""
     sink = TablesSink(store)
     with pytest.raises(TablesRefused, match="end at offset 0 and the state at 7"):
         sink.begin(7, CLUSTER)
-    take_steps(sink, range(1, 2 * MERGE_SPANS))
-    for end in (0, 3, MERGE_SPANS):
-        with pytest.raises(TablesRefused, match=f"go on to offset {2 * MERGE_SPANS - 1} and the state only to {end}"):
-            sink.begin(end, CLUSTER)
+    take_steps(sink, [9])
     with pytest.raises(TablesRefused, match="of cluster 4L6g3nShT-eMCtK--X86sw, and the brokers are of another"):
-        sink.begin(2 * MERGE_SPANS - 1, "another")
-    assert offsets_of(store) == list(range(2 * MERGE_SPANS - 1))
-    sink.begin(2 * MERGE_SPANS - 1, CLUSTER)
+        sink.begin(9, "another")
+    sink.begin(3, CLUSTER)
+    summarized = [_config_change(offset, "a", "b")._replace(is_summarized=True) for offset in (8, 14)]
+    sink.registry(Step(3, 9, 0), summarized[:1])
+    with pytest.raises(TablesRefused, match="end at offset 9 and the state at 3, and the log in between is gone"):
+        sink.registry(Step(3, 15, 0), summarized)
+    sink.registry(Step(9, 15, 0), summarized[1:])
 
 
 def test_small_spans_are_merged_and_covered_ones_not_seen(store: TableStore) -> None:
