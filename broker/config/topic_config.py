@@ -15,7 +15,7 @@ from storage.config import CleanupPolicy, CompressionType, LogConfig, MessageTim
 _MS_PER_MINUTE = 60 * 1000
 _MS_PER_HOUR = 60 * _MS_PER_MINUTE
 _INHERIT = -2
-_REMOTE = "remote.storage.enable"
+REMOTE = "remote.storage.enable"
 
 
 def validate_topic_configs(
@@ -69,7 +69,7 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         retention_ms=whole("retention.ms"),
         local_retention_bytes=whole("local.retention.bytes"),
         local_retention_ms=whole("local.retention.ms"),
-        remote_storage_enable=flag(_REMOTE) and (_REMOTE in overrides or may_default_to_remote),
+        remote_storage_enable=flag(REMOTE) and (REMOTE in overrides or may_default_to_remote),
         remote_copy_lag_ms=whole("remote.copy.lag.ms"),
         remote_copy_lag_bytes=whole("remote.copy.lag.bytes"),
         remote_log_copy_disable=flag("remote.log.copy.disable"),
@@ -139,9 +139,11 @@ def _check_compaction_lag(config: LogConfig) -> None:
 
 
 def _check_remote_storage(config: LogConfig, broker: BrokerConfig) -> None:
-    name = _REMOTE
+    name = REMOTE
     if not broker.remote_log_storage_system_enable:
-        raise ConfigError(name, f"{name} needs remote.log.storage.system.enable on the brokers, which is off.")
+        raise ConfigError(
+            name, f"{name} needs remote.log.storage.system.enable on brokers and controllers, and it is off here."
+        )
     if config.is_compacted and not broker.ottla_remote_storage_compacted_enable:
         raise ConfigError(
             name,
@@ -186,14 +188,14 @@ def _check_read_only(unit: str, local: int, total: int) -> None:
 
 def _was_remote(existing: Mapping[str, str], broker: BrokerConfig) -> bool:
     """By the two keys that it depends on: others that no longer parse are there to be changed."""
-    of_interest = {name: value for name, value in existing.items() if name in (_REMOTE, "cleanup.policy")}
+    of_interest = {name: value for name, value in existing.items() if name in (REMOTE, "cleanup.policy")}
     return log_config(of_interest, broker).remote_storage_enable
 
 
 def _check_disabling(config: LogConfig) -> None:
     if not config.remote_log_delete_on_disable:
         raise ConfigError(
-            _REMOTE,
+            REMOTE,
             "remote.storage.enable can be turned off only with remote.log.delete.on.disable=true, which deletes the "
             "remote part; remote.log.copy.disable=true keeps it and copies nothing more.",
         )

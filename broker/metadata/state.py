@@ -68,6 +68,10 @@ class ConfigSchema(Protocol):
         """The value of a topic key in effect."""
         ...
 
+    def settled_at_creation(self, topic: str, configs: Mapping[str, str], layers: ConfigLayers) -> Mapping[str, str]:
+        """Defaults that a new topic keeps as its own, so that they are the same on all nodes and for all time."""
+        ...
+
     def effective_topic_configs(self, layers: ConfigLayers) -> list[EffectiveConfig]:
         """Every topic key in effect, in the order to show them."""
         ...

@@ -212,7 +212,8 @@ class Topics:
         if overrides:
             resource = ConfigResource(ResourceType.TOPIC, topic.name)
             self._state.schema.validate(resource, overrides, None, self._state.layers(topic.name))
-        return overrides
+        schema = self._state.schema
+        return {**overrides, **schema.settled_at_creation(topic.name, overrides, self._state.layers(topic.name))}
 
     def _assigned(self, topic: CreatableTopic, circumstances: _Circumstances) -> list[PartitionRegistration]:
         if topic.replication_factor != UNSET:

@@ -13,7 +13,7 @@ from broker.config.describe import describe_topic
 from broker.config.errors import ConfigError
 from broker.config.group_config import validate_group_configs
 from broker.config.key import ConfigKey
-from broker.config.topic_config import topic_values, validate_topic_configs
+from broker.config.topic_config import REMOTE, log_config, topic_values, validate_topic_configs
 from broker.config.values import ConfigType, render_value
 from broker.metadata.config_image import ConfigResource, ResourceType
 from broker.metadata.state import ConfigLayers, EffectiveConfig
@@ -83,6 +83,13 @@ class KafkaConfigSchema:
             return render_value(TOPIC_KEYS[key].parse(override)) or ""
         self._enter(layers)
         return self._topic_defaults[key]
+
+    def settled_at_creation(self, topic: str, configs: Mapping[str, str], layers: ConfigLayers) -> Mapping[str, str]:
+        """That it is tiered, if that is the default: where one broker believes otherwise, what is remote is lost."""
+        self._enter(layers)
+        if not self._broker.ottla_log_remote_storage_enable or REMOTE in configs or topic in NEVER_TIERED:
+            return {}
+        return {REMOTE: "true"} if log_config(configs, self._broker).remote_storage_enable else {}
 
     def effective_topic_configs(self, layers: ConfigLayers) -> list[EffectiveConfig]:
         self._enter(layers)

@@ -136,6 +136,9 @@ class PlainSchema:
                 return layer[key]
         return self.DEFAULTS[key]
 
+    def settled_at_creation(self, topic: str, configs: Mapping[str, str], layers: ConfigLayers) -> Mapping[str, str]:
+        return {"default": "kept"} if topic == "settled" else {}
+
     def effective_topic_configs(self, layers: ConfigLayers) -> list[EffectiveConfig]:
         return [EffectiveConfig(key, self.topic_value(key, layers), 5, False, False) for key in self.DEFAULTS]
 

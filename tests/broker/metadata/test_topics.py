@@ -73,6 +73,10 @@ class TestCreate:
         assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in result.configs]
         assert dict(cluster.image.configs.topic("t")) == {"cleanup.policy": "compact"}
 
+    def test_keeps_defaults_that_must_not_change_under_a_topic(self, cluster: Cluster) -> None:
+        create(cluster, CreatableTopic("settled", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")]))
+        assert dict(cluster.image.configs.topic("settled")) == {"cleanup.policy": "compact", "default": "kept"}
+
     def test_hides_configs_from_those_who_may_not_see_them(self, cluster: Cluster) -> None:
         result = cluster.controller.create_topics(
             CreateTopicsRequest([CreatableTopic("t", 1, 1)]), may_describe=lambda _name: False

@@ -254,6 +254,26 @@ class TestConfigSchema:
             KafkaConfigSchema(CONFIG).validate(resource, configs, {}, self.NOTHING)
         assert caught.value.code is code
 
+    @pytest.mark.parametrize(
+        ("topic", "configs", "is_tiered"),
+        [
+            ("t", {}, True),
+            ("t", {"retention.ms": "5000"}, True),
+            ("t", {"remote.storage.enable": "false"}, False),
+            ("t", {"remote.storage.enable": "true"}, False),
+            ("t", {"cleanup.policy": "compact"}, False),
+            ("__consumer_offsets", {}, False),
+        ],
+    )
+    def test_a_topic_that_is_tiered_by_default_stays_so(
+        self, topic: str, configs: dict[str, str], is_tiered: bool
+    ) -> None:
+        storage = ("remote.log.storage.system.enable=true", "remote.log.storage.manager.class.name=local")
+        by_default = load_config(None, (*storage, "ottla.log.remote.storage.enable=true"), {})[0]
+        kept = KafkaConfigSchema(by_default).settled_at_creation(topic, configs, self.NOTHING)
+        assert kept == ({"remote.storage.enable": "true"} if is_tiered else {})
+        assert KafkaConfigSchema(CONFIG).settled_at_creation(topic, configs, self.NOTHING) == {}
+
     def test_lists_and_defaults(self) -> None:
         schema = KafkaConfigSchema(CONFIG)
         assert schema.is_list(ResourceType.TOPIC, "cleanup.policy")
