@@ -37,7 +37,7 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
         "Time a slow replica of the metadata log is waited for before records below a snapshot go (KIP-630).",
         rule=at_least(0)),
     ConfigKey("ottla.log.remote.storage.enable", BOOLEAN, "false",
-        "Whether topics that do not say so themselves keep older segments in remote storage; internal ones never do. New "
+        "Whether topics that do not say so themselves keep older segments in remote storage, internal ones never; new "
         "topics keep it as their own."),
     ConfigKey("ottla.remote.log.unknown.topic.retention.ms", LONG, "604800000",
         "How long remote data is kept of a topic that the cluster does not know and did not see deleted; -1 for ever.",
