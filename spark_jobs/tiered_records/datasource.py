@@ -1,15 +1,18 @@
 """`ottla_tiered`: the data source as Spark meets it. What it reads: `spark_jobs.tiered_records`.
 
-`spark.sql.python.filterPushdown.enabled` must be on: where it is off, which is Spark's default, Spark refuses a source
-that could make use of filters. Those on `topic`, `partition`, `offset` and `timestamp` leave out segments, and parts of
-them; Spark applies them to rows as well. Which columns a query needs is not told to data sources in Python: who wants
-few gives a schema of these alone, and the others are not made.
+With `register`, filters on `topic`, `partition`, `offset` and `timestamp` leave out segments, and parts of them; Spark
+applies them to rows as well. It refuses a source that takes filters while `spark.sql.python.filterPushdown.enabled` is
+off, which is its default, so OttlaTiered registered by itself takes none, and options alone leave out segments.
+
+Which columns a query needs is not told to data sources in Python: who wants few gives a schema of these alone, and the
+others are not made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -22,6 +25,13 @@ from spark_jobs.tiered_records.reading import read
 from spark_jobs.tiered_records.schema import RECORDS
 
 NAME = "ottla_tiered"
+_TAKES_FILTERS = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the source known to a session, and have Spark hand it filters, as it does then to all sources in Python."""
+    spark.conf.set(_TAKES_FILTERS, "true")
+    spark.dataSource.register(FilteredTiered)
 
 
 @dataclass
@@ -43,6 +53,13 @@ class OttlaTiered(DataSource):
         return Reader(Options.of(self.options), columns_of(schema))
 
 
+class FilteredTiered(OttlaTiered):
+    """As OttlaTiered, without the segments that a query's filters leave out."""
+
+    def reader(self, schema: StructType) -> "FilteredReader":
+        return FilteredReader(Options.of(self.options), columns_of(schema))
+
+
 def columns_of(schema: StructType) -> pa.Schema:
     """Those of RECORDS that a schema asks for, as nullable as it says. Raises InvalidOption."""
     wanted = to_arrow_schema(schema, timezone="UTC")
@@ -59,10 +76,6 @@ class Reader(DataSourceReader):
         self._options = options
         self._columns = columns
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._options = replace(self._options, bounds=narrowed(self._options.bounds, filters))
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         return [Task(part) for part in plan(self._options)]
 
@@ -71,3 +84,10 @@ class Reader(DataSourceReader):
         if isinstance(partition, Task):
             storage = bucket_of(self._options).storage
             yield from read(storage, partition.part, schema=self._columns, may_miss=self._options.may_miss)
+
+
+class FilteredReader(Reader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """All of them are Spark's to apply, too."""
+        self._options = replace(self._options, bounds=narrowed(self._options.bounds, filters))
+        return filters

@@ -14,7 +14,7 @@ from spark_jobs.metadata_tables.query import answer, parameters_of
 from spark_jobs.metadata_tables.report import report
 from spark_jobs.metadata_tables.table_store import TableStore
 from spark_jobs.metadata_tables.views import QUERIES, query, register_tables
-from spark_jobs.tiered_records.datasource import NAME, OttlaTiered
+from spark_jobs.tiered_records.datasource import NAME, OttlaTiered, register
 from storage.tiered.store_uri import parse_store_uri
 from tests.spark_jobs.metadata_tables.test_tables import Writer, log_of
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, Stage, options_of
@@ -71,7 +71,9 @@ def test_tiered_records_are_a_table(spark: SparkSession, tmp_path: Path) -> None
                 stage.append(5)
             stage.roll()
     spark.dataSource.register(OttlaTiered)
-    spark.conf.set(PUSHDOWN, "true")
+    unfiltered = spark.read.format(NAME).options(**options_of(stages[0].bucket)).load()
+    assert unfiltered.where(F.col("offset") >= 57).count() == 6, "as Spark is by itself"
+    register(spark)
     try:
         frame = spark.read.format(NAME).options(**options_of(stages[0].bucket)).load()
         whole = frame.orderBy("partition", "offset").collect()
