@@ -6,13 +6,29 @@ Exit 0 if the node says so, 1 if not, or if it does not answer within two second
 
 import http.client
 import os
+import re
 import sys
+from collections.abc import Mapping
 
 READY = "/health/ready"
 _TIMEOUT_S = 2.0
 _DEFAULT = "127.0.0.1:9644"
 _VARIABLE = "KAFKA_OTTLA_HTTP_LISTENER"
+_MOUNTED = "/mnt/shared/config/server.properties"
+_SETTING = re.compile(r"^[ \t]*ottla\.http\.listener[ \t]*[=: \t][ \t]*(\S+)", re.MULTILINE)
 _ALL_ADDRESSES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def listener_of(environ: Mapping[str, str], mounted: str = _MOUNTED) -> str:
+    """Where the node of this container answers: by its environment, its mounted settings, or its default."""
+    if _VARIABLE in environ:
+        return environ[_VARIABLE]
+    try:
+        with open(mounted, encoding="utf-8", errors="replace") as file:
+            found = _SETTING.findall(file.read())
+    except OSError:
+        found = []
+    return str(found[-1]) if found else _DEFAULT
 
 
 def answer(listener: str, path: str) -> tuple[bool, str]:
@@ -31,6 +47,6 @@ def answer(listener: str, path: str) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    is_well, words = answer(os.environ.get(_VARIABLE, _DEFAULT), sys.argv[1] if len(sys.argv) > 1 else READY)
+    is_well, words = answer(listener_of(os.environ), sys.argv[1] if len(sys.argv) > 1 else READY)
     sys.stdout.write(f"{words}\n")
     sys.exit(not is_well)

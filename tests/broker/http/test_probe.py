@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from broker.http.probe import READY, answer
+from broker.http.probe import READY, answer, listener_of
 
 
 class _Node(BaseHTTPRequestHandler):
@@ -43,3 +44,22 @@ def test_nobody_there(port: int) -> None:
     is_well, words = answer("127.0.0.1:1", READY)
     assert not is_well
     assert words.startswith("127.0.0.1:1 does not answer")
+
+
+@pytest.mark.parametrize(
+    ("environ", "settings", "listener"),
+    [
+        ({}, None, "127.0.0.1:9644"),
+        ({}, "#ottla.http.listener=:1\nnode.id=1\n", "127.0.0.1:9644"),
+        ({}, "node.id=1\n ottla.http.listener = 0.0.0.0:7\n", "0.0.0.0:7"),
+        ({}, "ottla.http.listener=:1\nottla.http.listener:[::]:2\n", "[::]:2"),
+        ({"KAFKA_OTTLA_HTTP_LISTENER": ":3"}, "ottla.http.listener=:1\n", ":3"),
+    ],
+)
+def test_it_asks_where_the_node_was_told_to_answer(
+    environ: dict[str, str], settings: str | None, listener: str, tmp_path: Path
+) -> None:
+    mounted = tmp_path / "server.properties"
+    if settings is not None:
+        mounted.write_text(settings)
+    assert listener_of(environ, str(mounted)) == listener
