@@ -68,7 +68,7 @@ class Stage:
     def follower(self) -> int:
         return (self.cluster.leader_index() + 1) % 3
 
-    def node(self, node_id: int, uri: str, *, timeout_ms: int = 5_000) -> ClusterNode:
+    def node(self, node_id: int, uri: str, *, timeout_ms: int = 60_000) -> ClusterNode:
         settings = {
             "ottla.metadata.snapshot.import.uri": uri,
             "ottla.metadata.snapshot.import.timeout.ms": str(timeout_ms),
