@@ -1,7 +1,7 @@
 # The node (target `ottla`, also when no target is given) and the metadata pipeline (target `spark`).
 #
-# Stands in for the apache/kafka image: same user, directories, environment and entry. Python's own image on both stages,
-# so that a virtual environment made in one runs in the other.
+# Stands in for the apache/kafka image: same user, directories, environment and entry, and the tools by their names there.
+# Python's own image on both stages, so that a virtual environment made in one runs in the other.
 FROM python:3.11-slim-bookworm AS python
 
 FROM python AS build
@@ -13,6 +13,9 @@ COPY pyproject.toml ./
 RUN python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
         > requirements.txt \
     && /opt/ottla/bin/pip install -r requirements.txt
+# boto3 knows all of Amazon's services; S3 is used here, and what gives credentials for it.
+RUN cd /opt/ottla/lib/python3.11/site-packages/botocore/data \
+    && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 ! -name sts ! -name 'sso*' ! -name signin -exec rm -r {} +
 COPY . ./
 RUN /opt/ottla/bin/pip install --no-deps . \
     && /opt/ottla/bin/pip uninstall --yes pip setuptools \
@@ -20,14 +23,18 @@ RUN /opt/ottla/bin/pip install --no-deps . \
 
 FROM python AS node
 RUN useradd --create-home --uid 1000 appuser \
-    && mkdir -p /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /var/lib/kafka/data \
+    && mkdir -p /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /opt/kafka/bin /var/lib/kafka/data \
     && printf '#!/bin/sh\nexec /opt/ottla/bin/python -m broker.cli.container "$@"\n' > /etc/kafka/docker/run \
     && printf '%s\n' \
         process.roles=broker,controller node.id=1 controller.quorum.voters=1@localhost:9093 \
         listeners=PLAINTEXT://:9092,CONTROLLER://:9093 advertised.listeners=PLAINTEXT://localhost:9092 \
         controller.listener.names=CONTROLLER \
         > /etc/kafka/docker/server.properties \
-    && chmod 0755 /etc/kafka/docker/run \
+    && for tool in broker-api-versions configs console-consumer console-producer consumer-groups delete-records dump-log \
+            features leader-election log-dirs metadata-quorum metadata-shell reassign-partitions storage topics; do \
+        printf '#!/bin/sh\nexec /opt/ottla/bin/ottla %s "$@"\n' "$tool" > "/opt/kafka/bin/kafka-$tool.sh"; \
+    done \
+    && chmod 0755 /etc/kafka/docker/run /opt/kafka/bin/*.sh \
     && chown -R appuser:appuser /etc/kafka/secrets /mnt/shared/config /var/lib/kafka
 ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1
 

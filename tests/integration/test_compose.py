@@ -10,6 +10,7 @@ import pytest
 
 from broker.cli.container import prepare
 from broker.config.load import load_config
+from storage.tiered.store_uri import parse_store_uri
 from tests.support import containers
 from tests.support.apache_kafka import REPOSITORY
 from tests.support.checkable_records import Recipe, read_back, write
@@ -56,14 +57,32 @@ def test_a_node_understands_its_environment(name: str, services: Mapping[str, An
     assert config.log_dirs == (services[name]["volumes"][0]["target"],)
 
 
-@pytest.mark.parametrize("name", NODES)
-def test_a_node_has_little_to_break_out_with(name: str, services: Mapping[str, Any]) -> None:
-    service = services[name]
-    assert service["read_only"] is True
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    assert {port["host_ip"] for port in service["ports"]} == {"127.0.0.1"}
-    assert service["stop_grace_period"] == "1m0s"
+def test_no_service_has_much_to_break_out_with(services: Mapping[str, Any]) -> None:
+    for name, service in services.items():
+        assert (name, service["read_only"]) == (name, True)
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert {port["host_ip"] for port in service.get("ports", ())} <= {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("name", [*NODES, "metadata-pipeline"])
+def test_who_keeps_something_is_given_time_to_stop(name: str, services: Mapping[str, Any]) -> None:
+    assert services[name]["stop_grace_period"] == "1m0s"
+    assert services[name]["volumes"]
+    assert services[name]["restart"] == "unless-stopped"
+
+
+def test_the_pipeline_understands_its_options(services: Mapping[str, Any]) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ottla[spark]'")
+    from spark_jobs.metadata_snapshots.__main__ import metadata_snapshots
+
+    options = metadata_snapshots.make_context(
+        "metadata_snapshots", list(services["metadata-pipeline"]["command"])
+    ).params
+    for place in (options["out"], options["tables"]):
+        assert parse_store_uri(place).bucket == "ottla"
+    assert options["out"] == services["node-1"]["environment"]["KAFKA_OTTLA_METADATA_SNAPSHOT_IMPORT_URI"]
+    assert options["checkpoint"].startswith(services["metadata-pipeline"]["volumes"][0]["target"])
 
 
 def test_whatever_the_image_is_made_of_is_in_the_context() -> None:
@@ -184,6 +203,8 @@ def test_a_lone_container_starts_as_that_of_kafka_does(engine: Engine) -> None:
     try:
         until(lambda: "Transitioning from RECOVERY to RUNNING" in engine.docker("logs", "lone"))
         write("127.0.0.1:29092", "hello", RECIPE, 0, range(10))
+        tool = ("/opt/kafka/bin/kafka-topics.sh", "--bootstrap-server", "localhost:9092", "--list")
+        assert engine.docker("exec", "lone", *tool).split() == ["hello"]
         engine.docker("stop", "lone")
         assert json.loads(engine.docker("inspect", "lone"))[0]["State"]["ExitCode"] == 0
     finally:

@@ -1,10 +1,12 @@
 """The environment of a container, as the start of apache/kafka's image reads it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from broker.cli.container import DATA, ContainerStart, prepare
+from broker.cli.catalogue import COMMANDS
+from broker.cli.container import DATA, ContainerStart, prepare, with_arguments
 from broker.cli.failure import CommandFailed
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
@@ -72,6 +74,19 @@ def test_listeners_that_are_set_stay_as_they_are(mounted: Path, shipped: Path) -
     assert prepare(environ, mounted, shipped).environment["KAFKA_LISTENERS"] == "A://:2"
 
 
+def test_listeners_that_are_empty_count_as_not_set(mounted: Path, shipped: Path) -> None:
+    environ = {"KAFKA_ADVERTISED_LISTENERS": "A://a:1", "KAFKA_LISTENERS": ""}
+    assert prepare(environ, mounted, shipped).environment["KAFKA_LISTENERS"] == "A://0.0.0.0:1"
+
+
+def test_arguments_beat_the_environment() -> None:
+    arguments = ["KAFKA_NODE_ID=7", "CLUSTER_ID=", "--override", "num.partitions=3", "A=1"]
+    environ, options = with_arguments({"KAFKA_NODE_ID": "1", "PATH": "/bin"}, arguments)
+    assert environ == {"KAFKA_NODE_ID": "7", "CLUSTER_ID": "", "PATH": "/bin"}
+    assert options == ["--override", "num.partitions=3", "A=1"]
+    assert with_arguments({}, []) == ({}, [])
+
+
 def test_a_controller_advertises_nothing(mounted: Path, shipped: Path) -> None:
     environ = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": ""}
     assert "KAFKA_ADVERTISED_LISTENERS" not in prepare(environ, mounted, shipped).environment
@@ -82,3 +97,10 @@ def test_a_controller_advertises_nothing(mounted: Path, shipped: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(mounted: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.properties"):
         prepare({}, mounted, tmp_path / "absent.properties")
+
+
+def test_the_image_has_the_tools_by_the_names_that_kafka_gives_them() -> None:
+    """In health checks and scripts. What Kafka has no tool for, and what the image is there to run, is left out."""
+    dockerfile = (Path(__file__).parents[3] / "Dockerfile").read_text()
+    (tools,) = re.findall(r"for tool in ([a-z\s\\-]+);", dockerfile)
+    assert set(tools.replace("\\", "").split()) == COMMANDS.keys() - {"start", "cluster", "remote"}
