@@ -204,7 +204,7 @@ def test_a_store_that_hangs_costs_a_bounded_time(stage: Stage) -> None:
             assert node.metric(RECEIVED, source="leader") == 1
             begun = time.monotonic()
             assert node.terminate() == 0
-            assert time.monotonic() - begun < 15
+            assert time.monotonic() - begun < 30
 
 
 def test_a_node_that_is_one_more_starts_from_a_bucket(
