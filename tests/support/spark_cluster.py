@@ -112,14 +112,21 @@ class SparkCluster:
             time.sleep(0.02)
 
     def _stop(self) -> None:
-        """Workers end their executors; whatever is left is killed."""
-        left = [child for daemon in self._daemons for child in _descendants(daemon.pid)]
-        for daemon in reversed(self._daemons):
+        """The master goes first, so that no executor is begun for one that ends; whoever is left is killed."""
+        for daemon in self._daemons:
             stop(daemon)
+        left = list(self._at_work())
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(left, timeout=20)
+
+    def _at_work(self) -> Iterator[psutil.Process]:
+        """Executors, their Python, and drivers: whatever works in a directory of the cluster, whoever its parent is."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if self.directory in Path(process.cwd()).parents:
+                    yield process
 
     # What is submitted
 
