@@ -19,6 +19,8 @@ import kafka.admin
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka import admin as ck
 
+from tests.interop.news import News
+
 TIMEOUT_S = 30
 PROSE = {"error_message", "documentation", "message", "description"}
 """Fields whose words are each implementation's own."""
@@ -31,10 +33,16 @@ class Subject:
     bootstrap: str
     librdkafka: ck.AdminClient = field(init=False)
     kafka_python: Any = field(init=False)
+    _news: News = field(init=False)
 
     def __post_init__(self) -> None:
         self.librdkafka = ck.AdminClient({"bootstrap.servers": self.bootstrap})
         self.kafka_python = kafka.admin.KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        self._news = News(self.bootstrap)
+
+    def settle(self) -> None:
+        """Wait until the broker has heard of all that its controller has decided: Apache Kafka answers before."""
+        self._news.catch_up()
 
     def aiokafka(self, call: Callable[[Any], Awaitable[object]]) -> object:
         """Run one call on an aiokafka admin client of its own."""
@@ -66,9 +74,12 @@ def call(name: str) -> Callable[[Call], Call]:
 
 
 def run_all(bootstrap: str) -> dict[str, object]:
-    """Make every call in order; the outcomes by name."""
-    subject = Subject(bootstrap)
-    return {name: outcome(function, subject) for name, function in CALLS.items()}
+    """Make every call in order, each when what came of the one before is known; the outcomes by name."""
+    subject, outcomes = Subject(bootstrap), dict[str, object]()
+    for name, function in CALLS.items():
+        outcomes[name] = outcome(function, subject)
+        subject.settle()
+    return outcomes
 
 
 def outcome(function: Call, subject: Subject) -> object:

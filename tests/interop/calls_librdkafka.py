@@ -199,6 +199,7 @@ def delete_records_compacted(subject: Subject) -> object:
     subject.librdkafka.create_topics([ck.NewTopic("rd-compact", 1, 1, config={"cleanup.policy": "compact"})])[
         "rd-compact"
     ].result(TIMEOUT_S)
+    subject.settle()
     return each_of(subject.librdkafka.delete_records([TopicPartition("rd-compact", 0, 0)]))
 
 
@@ -336,10 +337,12 @@ def elect_leaders(subject: Subject) -> object:
 def scram_credentials(subject: Subject) -> object:
     admin = subject.librdkafka
     credential = ck.ScramCredentialInfo(ck.ScramMechanism.SCRAM_SHA_512, 8192)
+    stored = each_of(
+        admin.alter_user_scram_credentials([ck.UserScramCredentialUpsertion("rd-user", credential, b"secret")])
+    )
+    subject.settle()
     return {
-        "store": each_of(
-            admin.alter_user_scram_credentials([ck.UserScramCredentialUpsertion("rd-user", credential, b"secret")])
-        ),
+        "store": stored,
         "describe": each_of(
             admin.describe_user_scram_credentials(["rd-user", "rd-nobody"]),
             lambda found: [[info.mechanism.name, info.iterations] for info in found.scram_credential_infos],

@@ -675,6 +675,7 @@ def alter_configs(stage: WireStage, version: int) -> Story:
     yield "a group, badly", request(32, "some-group", ("consumer.session.timeout.ms", "1"))
     yield "metrics of clients", request(16, "m", ("interval.ms", "5000"))
     yield "nothing", ac.AlterConfigsRequest()
+    stage.settle()
     yield "what is set now", dc.DescribeConfigsRequest([dc.DescribeConfigsResource(2, "small", None)])
 
 
@@ -708,6 +709,7 @@ def incremental_alter_configs(stage: WireStage, version: int) -> Story:
     yield "a kind that is none", request(77, "x", ("a", 0, "b"))
     yield "configs at odds", request(2, "small", ("min.compaction.lag.ms", 0, "9"), ("max.compaction.lag.ms", 0, "3"))
     yield "nothing", iac.IncrementalAlterConfigsRequest()
+    stage.settle()
     yield "what is set now", dc.DescribeConfigsRequest([dc.DescribeConfigsResource(2, "small", None)])
 
 

@@ -33,6 +33,7 @@ from protocol.messages.list_offsets import (
 from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import iter_headers
 from protocol.records.reader import iter_records
+from tests.interop.news import News
 
 CLIENT_ID = "wire"
 UNKNOWN_MEMBER_ID = 25
@@ -53,8 +54,20 @@ class WireStage:
         self._socket: socket.socket | None = None
         self._correlation = 0
         self.topic_ids: dict[str, Uuid] = {}
+        self._bootstrap = bootstrap
+        self._news: News | None = None
+
+    def settle(self) -> None:
+        """Wait until the broker knows what has been changed so far."""
+        self._news = self._news or News(self._bootstrap)
+        self._news.catch_up()
 
     def close(self) -> None:
+        if self._news is not None:
+            self._news.close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -75,7 +88,7 @@ class WireStage:
             self._send(frame)
             return self._receive()
         except (ConnectionError, EOFError):
-            self.close()
+            self._disconnect()
             return None
 
     def send_silently(self, request: Message, version: int) -> str:
