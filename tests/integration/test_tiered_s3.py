@@ -302,8 +302,8 @@ def test_tiering_that_is_turned_off_takes_the_remote_part_along(tier: TieredClus
     wait_until_shrunk(tier, "disabled", 1, 2, 3)
     tier.configure("disabled", remote_storage_enable="false", remote_log_delete_on_disable="true")
     until(lambda: not tier.bucket("disabled").segments)
-    start = until(lambda: tier.bounds("disabled")[0].start)
-    check_read(tier, "disabled", 5 * MIB, start)
+    until(lambda: tier.bounds("disabled")[0].start)
+    start = check_read_from_start(tier, "disabled", 5 * MIB)
     produce(tier, "disabled", 5 * MIB, 8 * MIB)
     check_read(tier, "disabled", 8 * MIB, start)
     assert not tier.bucket("disabled").segments
