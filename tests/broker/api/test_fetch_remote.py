@@ -390,7 +390,7 @@ class TestQueue:
             offset += len(offsets(only(answer)))
             requests += 1
         assert 10_000 <= plane.clock.monotonic_ms() <= 12_500  # eleven of them were saved up
-        assert plane.reads.quota.waited > 0
+        assert plane.reads.quota.use.wait_max_ms > 0
 
 
 class TestFailures:
