@@ -47,11 +47,14 @@ def check_nothing_is_cut_off(
     Such a log begins below its first segment, by its checkpoint, and remote storage is known to have something of it. A
     crash alone may leave the first behind, of a log that never had remote storage.
     """
+    starts = {directory: _log_starts(fs, directory) for directory in directories}
+    topics = {partition.topic for told in starts.values() for partition in told}
+    local = {topic for topic in topics if not _may_begin_elsewhere(config_of(topic))}
     parted = {
         partition
-        for directory in directories
-        for partition, start_offset in _log_starts(fs, directory).items()
-        if not _may_begin_elsewhere(partition.topic, config_of)
+        for directory, told in starts.items()
+        for partition, start_offset in told.items()
+        if partition.topic in local
         and start_offset < _first_segment(fs, join(directory, f"{partition.topic}-{partition.partition}"))
     }
     cut_off = sorted(_remote(fs, directories[0], parted, image)) if parted else []
@@ -63,8 +66,7 @@ def check_nothing_is_cut_off(
         )
 
 
-def _may_begin_elsewhere(topic: str, config_of: Callable[[str], LogConfig]) -> bool:
-    config = config_of(topic)
+def _may_begin_elsewhere(config: LogConfig) -> bool:
     return config.remote_storage_enable or config.remote_log_delete_on_disable
 
 
