@@ -10,7 +10,8 @@ from tests.support.ottla_node import OttlaNode
 pytestmark = pytest.mark.interop
 
 PROGRAM = str(Path(__file__).parent / "java" / "GroupStories.java")
-SETTINGS = {"group.initial.rebalance.delay.ms": "300"}
+# Records are of a time long ago, and read before retention is first applied, however long that takes.
+SETTINGS = {"group.initial.rebalance.delay.ms": "300", "log.initial.task.delay.ms": "3600000"}
 
 
 def test_java_groups_see_of_us_what_they_see_of_apache_kafka(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ SETTINGS = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
+    "auto.leader.rebalance.enable": "false",
     "offsets.topic.num.partitions": "1",
 }
 TOPIC_SETTINGS = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
