@@ -44,7 +44,7 @@ def test_without_settings_there_are_defaults() -> None:
                 kind=ChunkCacheKind.MEMORY,
                 limits=CacheSettings(64 * 1024 * 1024, 600_000, 10_000),
                 path=None,
-                prefetch_bytes=8 * 1024 * 1024,
+                prefetch_bytes=16 * 1024 * 1024,
                 downloads=8,
             ),
         ),
