@@ -159,8 +159,8 @@ def test_data_outlive_nodes_that_are_killed_paused_cut_off_and_stopped(compose: 
 @pytest.mark.timeout(3600)
 def test_the_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) -> None:
     compose.docker("compose", "--profile", "spark", "up", "--detach", "--build", "metadata-pipeline")
-    until(lambda: "latest.json" in _objects(compose, "metadata"), timeout_s=180)
-    until(lambda: any(name.startswith("changes/") for name in _objects(compose, "tables")), timeout_s=60)
+    until(lambda: "latest.json" in _objects(compose, "metadata"), timeout_s=600)
+    until(lambda: any(name.startswith("changes/") for name in _objects(compose, "tables")), timeout_s=120)
     compose.docker("compose", "--profile", "spark", "stop", "metadata-pipeline")
     assert _status(compose, "metadata-pipeline")["State"]["ExitCode"] == 0
 
