@@ -43,6 +43,7 @@ def frames_of(
     firsts = np.cumsum(counts) - counts
     order = np.argsort(-counts, kind="stable")
     at, limits, first, left = bodies[order], ends[order], firsts[order], counts[order]
+    beyond = limits + 1  # from where nobody comes back
     steps = int(left[0]) if len(left) else 0
     active = np.searchsorted(-left, -np.arange(1, steps + 1), side="right")
     together = int(np.searchsorted(-active, -least_together, side="right"))
@@ -54,7 +55,7 @@ def frames_of(
         astray = (stop > limits[:lanes]) | (length < LEAST_RECORD) | ~is_whole
         contents[first[:lanes] + step] = content
         stops[first[:lanes] + step] = stop
-        at[:lanes] = np.where(astray, limits[:lanes] + 1, stop)  # from where nobody comes back
+        at[:lanes] = np.where(astray, beyond[:lanes], stop)
     for lane in range(int(active[together]) if together < steps else 0):
         rest = slice(int(first[lane]) + together, int(first[lane]) + int(left[lane]))
         at[lane] = _walk_alone(pool, int(at[lane]), int(limits[lane]), contents[rest], stops[rest])
@@ -122,7 +123,8 @@ def varints(pool: Bytes, at: Ints, most: int = 3) -> tuple[Ints, Ints, Bools]:
         value[longer] |= (following & 0x7F) << (7 * shift)
         size[longer] += 1
         byte[longer] = following
-    return _unsigned_shift(value) ^ -(value & 1), size, byte < LONG
+    half = value >> 1 if most < VARLONG_BYTES else _unsigned_shift(value)
+    return half ^ -(value & 1), size, byte < LONG
 
 
 def _unsigned_shift(value: Ints) -> Ints:
