@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.records.batch import crc_is_valid
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from protocol.records.reader import iter_records
@@ -28,7 +27,9 @@ from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.options import Options
 from spark_jobs.tiered_records.planning import Slice
 from spark_jobs.tiered_records.reading import read
+from spark_jobs.tiered_records.rows import Limits
 from spark_jobs.tiered_records.schema import RECORDS
+from spark_jobs.tiered_records.windows import windows
 from storage.tiered.batch_stream import BatchStream
 from storage.tiered.remote_storage import RemoteStorageManager
 from tests.benchmarks.workloads import HIGHER, LOWER
@@ -124,14 +125,10 @@ def _arrow(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
 
 def bytes_alone(storage: RemoteStorageManager, part: Slice) -> Iterator[int]:
     """Every batch is read and its checksum compared; nothing is made of it."""
-    stream = BatchStream(part.segment, 0, storage.read_segment(part.segment, 0))
-    data = stream.rest(part.segment.size_bytes)
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
-        assert crc_is_valid(data, at, size)
-        yield int.from_bytes(data[at + 57 : at + 61], "big")
-        at += size
+    size = part.segment.size_bytes
+    for window in windows(part.segment, storage.read_segment(part.segment, 0), 0, size, Limits().window_bytes):
+        window.check(np.arange(len(window)))
+        yield int(window.column("record_count").sum())
 
 
 SIDES: Final[dict[str, Callable[[RemoteStorageManager, Slice], Iterator[int]]]] = {
