@@ -9,7 +9,7 @@ PORT   ?= 9092
 SEEDS  ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help up check test generate format bench interop sim chaos tiered compose fuzz clean
+.PHONY: help up check test generate format bench interop sim chaos tiered compose spark-cluster fuzz clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ tiered: $(BIN)/.installed-test  ## tier gigabytes to a real S3 server that fails
 
 compose: $(BIN)/.installed-test  ## build the images and run docker-compose.yml for real (root, docker.io and mmdebstrap, Go; minutes)
 	OTTLA_COMPOSE=1 $(BIN)/python -m pytest -q tests/integration/test_compose.py
+
+spark-cluster: $(BIN)/.installed-test  ## run the pipeline on a Spark cluster of processes, its executors killed (Java 17, Go)
+	OTTLA_SPARK_CLUSTER=1 $(BIN)/python -m pytest -q tests/interop/test_spark_cluster.py
 
 fuzz: $(BIN)/.installed-test  ## one million mutated request frames against the codec
 	$(BIN)/python -m tests.protocol.fuzz_requests --frames 1000000
