@@ -15,7 +15,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import metadata_pipeline, metadata_scale, metadata_spark, replication, sides, tiered, wire
+from tests.benchmarks import (
+    metadata_pipeline,
+    metadata_scale,
+    metadata_spark,
+    replication,
+    sides,
+    tiered,
+    tiered_source,
+    wire,
+)
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
 from tests.support.apache_kafka import REPOSITORY
@@ -116,6 +125,7 @@ def run(asked: int | None, only: str) -> list[Row]:
         + tiered_rows(only, asked)
         + pipeline_rows(only)
         + spark_rows(only)
+        + source_rows(only)
     )
 
 
@@ -152,6 +162,11 @@ def pipeline_rows(only: str) -> list[Row]:
 def spark_rows(only: str) -> list[Row]:
     """The metadata job on Spark beside one process that does the same, once: minutes, and gigabytes."""
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_spark.rows(only)]
+
+
+def source_rows(only: str) -> list[Row]:
+    """Tiered records read for Spark, beside a reader of one record at a time and the bytes alone."""
+    return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in tiered_source.rows(only)]
 
 
 def write_report(rows: Sequence[Row]) -> str:
