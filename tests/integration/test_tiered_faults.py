@@ -163,9 +163,8 @@ def test_collection_by_an_old_listing_takes_nothing_that_is_alive(tier: TieredCl
     tier.remote("collect", *by_proxy)
     write(tier.bootstrap, "stale", RECIPE, 0, range(3 * MIB, 6 * MIB))
     until(lambda: len(tier.finished("stale")) > len(old) + 1)
-    until(
-        lambda: tier.segments("stale") == tier.finished("stale")
-    )  # without grace a copy under way is taken for abandoned
+    # Without grace a copy under way is taken for abandoned.
+    until(lambda: len(tier.segments("stale")) == len(tier.finished("stale")))
     with striking(tier, Fault.STALE_LIST):
         said = tier.remote("collect", *by_proxy)
         assert "\n0 segments and 0 other objects removed" in f"\n{said}"
