@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.metadata.cluster_image import Endpoint
+from broker.metadata.cluster_image import BrokerRegistration, Endpoint
 from broker.metadata.delta import MetadataDelta
 from broker.metadata.features import VersionRange
 from broker.metadata.image import MetadataImage
@@ -121,6 +121,8 @@ class BrokerLifecycle:
         self.state = BrokerState.NOT_RUNNING
         self.epoch = NO_EPOCH
         self._metadata_offset = -1
+        self._registered: BrokerRegistration | None = None
+        """This broker, as its own metadata have it."""
         self._answered_ms = clock.monotonic_ms()  # when a controller last did
         self._offline_directories: dict[Uuid, float | None] = {}
         """When each failed, None once the controller knows."""
@@ -145,7 +147,11 @@ class BrokerLifecycle:
         self._wake.set()
 
     async def wait_unfenced(self) -> None:
-        """Return when the controller lets this broker serve."""
+        """Return when the controller lets this broker serve, and its own metadata say so.
+
+        The answer may come first. A client that is told then of a cluster without this broker, or without any, asks
+        again only after minutes (librdkafka).
+        """
         await self._unfenced.wait()
 
     def on_directory_failure(self, directory: Uuid) -> None:
@@ -176,6 +182,8 @@ class BrokerLifecycle:
         self._metadata_offset = image.offset
         if self.state is BrokerState.STARTING and self.epoch != NO_EPOCH:
             self._wake.set()
+        self._registered = image.brokers.get(self._identity.broker_id)
+        self._serve_if_unfenced()
 
     # The conversation
 
@@ -268,6 +276,11 @@ class BrokerLifecycle:
             self._caught_up.set()
         if self.state is BrokerState.RECOVERY and not response.is_fenced:
             self._become(BrokerState.RUNNING)
+            self._serve_if_unfenced()
+
+    def _serve_if_unfenced(self) -> None:
+        own = self._registered
+        if self.state is BrokerState.RUNNING and own is not None and own.epoch == self.epoch and not own.fenced:
             self._unfenced.set()
 
     def _interval_ms(self, failures: int) -> float:

@@ -5,7 +5,9 @@ from collections import deque
 from collections.abc import Callable
 
 import pytest
+from immutables import Map
 
+from broker.metadata.cluster_image import ClusterImage
 from broker.metadata.delta import MetadataDelta
 from broker.metadata.image import EMPTY_IMAGE, Provenance
 from broker.runtime.broker_lifecycle import (
@@ -20,7 +22,7 @@ from broker.runtime.controller_channel import ControllerUnavailable, LocalContro
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from tests.broker.metadata.images import LISTENER, directory_of, endpoint, uuid
+from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
 from tests.broker.runtime.test_controller_driver import DriverNode
 from tests.support.clock import ManualClock
 
@@ -74,8 +76,10 @@ class Scene:
         self.lifecycle = BrokerLifecycle(IDENTITY, self.controller, clock=self.clock, times=times)
         self.task = asyncio.get_running_loop().create_task(self.lifecycle.run())
 
-    def publish(self, offset: int) -> None:
-        image = EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0))
+    def publish(self, offset: int, *, fenced: bool = False, epoch: int = EPOCH) -> None:
+        """The metadata up to `offset`, in which broker 1 is registered."""
+        own = image_with().brokers.brokers[1]._replace(fenced=fenced, epoch=epoch)
+        image = EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0), brokers=ClusterImage(Map({1: own})))
         self.lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
 
     async def reach_running(self) -> None:
@@ -105,6 +109,27 @@ async def test_states_follow_one_another_to_running() -> None:
     ]
     await scene.shut_down()
     assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
+
+
+async def test_serves_when_its_own_metadata_say_that_it_may_too() -> None:
+    """The controller's answer comes first where the own log is slow; then clients would be told of no broker."""
+    scene = Scene()
+    scene.publish(EPOCH, fenced=True)
+    await scene.lifecycle.wait_caught_up()
+    scene.lifecycle.become_ready()
+    serving = asyncio.get_running_loop().create_task(scene.lifecycle.wait_unfenced())
+    allowed = asyncio.Event()
+    scene.controller.on_heartbeat = lambda request: None if request.want_fence else allowed.set()
+    await allowed.wait()
+    await asyncio.sleep(0)
+    for fenced, epoch in ((True, EPOCH), (False, EPOCH - 1)):
+        scene.publish(EPOCH + 1, fenced=fenced, epoch=epoch)
+        await asyncio.sleep(0)
+        assert not serving.done()
+    scene.publish(EPOCH + 2)
+    async with asyncio.timeout(60):
+        await serving
+    await scene.shut_down()
 
 
 async def test_registers_with_what_it_is() -> None:

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from broker.metadata.delta import MetadataDelta
+from broker.metadata.image import EMPTY_IMAGE
 from broker.net.peer import PeerError, PeerUnavailable, VersionMismatch
 from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState, LifecycleTimes
 from broker.runtime.controller_channel import (
@@ -32,7 +34,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tests.broker.metadata.images import LISTENER, directory_of, endpoint, uuid
+from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
 from tests.broker.runtime.other_nodes import OWN, OWN_ID, SECOND, THIRD, OtherNodes
 from tests.broker.runtime.test_controller_driver import DriverNode
 from tests.support.clock import ManualClock
@@ -336,7 +338,7 @@ async def test_a_broker_heartbeats_the_new_controller_within_its_session() -> No
     def answer(node: int) -> Callable[[Any], Message]:
         def beat(request: Any) -> Message:
             if isinstance(request, BrokerRegistrationRequest):
-                return BrokerRegistrationResponse(broker_epoch=0)
+                return BrokerRegistrationResponse(broker_epoch=OWN_ID)
             beats.append((node, loop.time()))
             if node == 3:
                 found.set()
@@ -350,6 +352,7 @@ async def test_a_broker_heartbeats_the_new_controller_within_its_session() -> No
     running = loop.create_task(lifecycle.run())
     await lifecycle.wait_caught_up()
     lifecycle.become_ready()
+    lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image_with(brokers=[OWN_ID]))
     await lifecycle.wait_unfenced()
     last = beats[-1][1]
     scene.nodes.answers[SECOND] = always(None)  # it hangs: not even a reset
