@@ -24,7 +24,7 @@ RUN /opt/ottla/bin/pip install --no-deps . \
 FROM python AS node
 RUN useradd --create-home --uid 1000 appuser \
     && mkdir -p /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /opt/kafka/bin /var/lib/kafka/data \
-    && printf '#!/bin/sh\nexec /opt/ottla/bin/python -m broker.cli.container "$@"\n' > /etc/kafka/docker/run \
+    && printf '#!/bin/sh\nexec /opt/ottla/bin/python -m broker.cli.node.container "$@"\n' > /etc/kafka/docker/run \
     && printf '%s\n' \
         process.roles=broker,controller node.id=1 controller.quorum.voters=1@localhost:9093 \
         listeners=PLAINTEXT://:9092,CONTROLLER://:9093 advertised.listeners=PLAINTEXT://localhost:9092 \

@@ -25,7 +25,7 @@ from broker.config.errors import ConfigError
 from broker.http.routes import node_routes
 from broker.http.server import HttpServer
 from broker.logs import EventLog
-from broker.metadata.features import SUPPORTED_FEATURES
+from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.metrics.exposition import Exposition
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
@@ -38,19 +38,19 @@ from broker.node.front import advertised_endpoints, build_dispatcher, open_ports
 from broker.node.metadata import MetadataPart, build_metadata
 from broker.node.metrics import controller_node_families, node_families
 from broker.node.quorum import build_quorum
-from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
-from broker.runtime.directory_assignments import DirectoryAssignments
-from broker.runtime.io_thread import IoThread
-from broker.runtime.log_store import DirectoryFailures
-from broker.runtime.logger_levels import LoggerLevels
-from broker.runtime.thread_pool import ThreadPool
-from broker.runtime.tier_switch import check_nothing_is_cut_off, check_nothing_is_remote
+from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
+from broker.runtime.controller.directory_assignments import DirectoryAssignments
+from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.loop.io_thread import IoThread
+from broker.runtime.loop.thread_pool import ThreadPool
+from broker.runtime.partitions.log_store import DirectoryFailures
+from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off, check_nothing_is_remote
 from protocol.primitives import Uuid
-from storage.checkpoints import TopicPartition
+from storage.directories.checkpoints import TopicPartition
+from storage.directories.formatting import random_id
+from storage.directories.log_dirs import LogDir, LogDirs
 from storage.files import OsFileSystem
-from storage.formatting import random_id
 from storage.log import Log
-from storage.log_dirs import LogDir, LogDirs
 
 if TYPE_CHECKING:
     from broker.node.tiered import RemotePart

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from protocol.primitives import Buffer
+from storage.tiered.loading.store_uri import StoreAt, StoreUri, open_store
 from storage.tiered.object_store import ObjectInfo
-from storage.tiered.store_uri import StoreAt, StoreUri, open_store
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from storage.checkpoints import EpochStart, read_epochs, write_epochs
+from storage.directories.checkpoints import EpochStart, read_epochs, write_epochs
 from storage.files import FileSystem
 
 UNDEFINED_EPOCH = -1

@@ -31,9 +31,10 @@ from protocol.records.batch import (
     patch,
 )
 from protocol.records.errors import MalformedBatch, MalformedRecords
-from storage.checkpoints import EpochStart, read_topic_id, write_topic_id
+from storage.compaction.replacement import replace_segments
 from storage.config import LogConfig
-from storage.directory_names import parse_directory_name
+from storage.directories.checkpoints import EpochStart, read_topic_id, write_topic_id
+from storage.directories.directory_names import parse_directory_name
 from storage.epochs import EpochEnd
 from storage.errors import (
     CorruptBatch,
@@ -51,7 +52,6 @@ from storage.lookups import aborted_between, first_at_or_after, first_of_the_lat
 from storage.open_segments import OpenSegments
 from storage.producer_state import CachedBatch, Marker, Origin, ProducerState
 from storage.recovery import LogLoader
-from storage.replacement import replace_segments
 from storage.replay import apply_to_producers, marker_of, replay_segment
 from storage.segment import (
     DELETED_SUFFIX,

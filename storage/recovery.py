@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from protocol.records.batch import MAGIC, BatchHeader, crc_is_valid
 from protocol.records.errors import MalformedBatch
-from storage.checkpoints import LEADER_EPOCH_FILE, EpochStart
 from storage.config import LogConfig
+from storage.directories.checkpoints import LEADER_EPOCH_FILE, EpochStart
 from storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from storage.errors import CorruptBatch, CorruptCheckpoint
 from storage.files import FileSystem, join

@@ -19,7 +19,7 @@ So the log takes it over in an order in which a crash leaves either the old log,
 
 from dataclasses import dataclass
 
-from storage.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochStart
 from storage.producer_state import ProducerState
 
 

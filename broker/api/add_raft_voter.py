@@ -4,8 +4,8 @@
 that the quorum does not take within its own time is answered with REQUEST_TIMED_OUT, and may still happen.
 """
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import ChangeVotersResponse
 from broker.quorum.wire.membership import decode_add, encode_add_response
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.runtime.controller_channel import allocate_producer_ids
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.runtime.controller.channel import allocate_producer_ids
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 

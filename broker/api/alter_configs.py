@@ -5,13 +5,13 @@ A broker checks what only it can, and passes the rest on; the controller decides
 
 from collections import Counter
 
-from broker.api.config_changes import OwnConfigCheck, check_resource, refusal
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.api.metadata_source import MetadataSource
-from broker.api.route import Handler
-from broker.metadata.config_image import ConfigResource, ResourceType
-from broker.metadata.configs import AlterOutcome
+from broker.api.serving.config_changes import OwnConfigCheck, check_resource, refusal
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.api.serving.metadata_source import MetadataSource
+from broker.api.serving.route import Handler
+from broker.metadata.controller.configs import AlterOutcome
+from broker.metadata.image.config_image import ConfigResource, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,

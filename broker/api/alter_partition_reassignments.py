@@ -5,8 +5,8 @@ Version 1 can forbid that the number of replicas changes on the way (KIP-860).
 
 from collections.abc import Awaitable
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -7,9 +7,9 @@ between directories have not landed in this version, which the answer says by PO
 
 from typing import Final
 
-from broker.api.context import RequestContext
+from broker.api.serving.context import RequestContext
 from broker.logs import EventLog
-from broker.runtime.partitions import Partitions
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -17,8 +17,8 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from storage.checkpoints import TopicPartition
-from storage.log_dirs import LogDir, LogDirs
+from storage.directories.checkpoints import TopicPartition
+from storage.directories.log_dirs import LogDir, LogDirs
 
 _log: Final = EventLog("broker.logs")
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource
-from broker.api.route import Route
-from broker.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource
+from broker.api.serving.route import Route
+from broker.metadata.image.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (

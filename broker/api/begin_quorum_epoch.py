@@ -3,8 +3,8 @@
 1 names the replica that is told, and where the leader listens (KIP-853). Asked on controller listeners alone.
 """
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import BeginQuorumEpochResponse
 from broker.quorum.wire.elections import decode_begin, encode_begin_response
 from broker.quorum.wire.shape import WrongPartition

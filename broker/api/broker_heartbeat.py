@@ -5,9 +5,9 @@
 
 from collections.abc import Awaitable
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.runtime.broker_watch import BrokerWatch
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.runtime.controller.broker_watch import BrokerWatch
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 

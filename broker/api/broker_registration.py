@@ -6,8 +6,8 @@ features whose lowest level is 0 (KIP-584).
 
 from collections.abc import Awaitable
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 

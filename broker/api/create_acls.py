@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable
 
-from broker.api.acl_support import check_authorizer
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
+from broker.api.serving.acl_support import check_authorizer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
 from protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 
 

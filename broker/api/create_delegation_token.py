@@ -1,8 +1,8 @@
 """CreateDelegationToken (key 38), versions 1-3: issue a delegation token (KIP-48), from 3 on for others (KIP-373)."""
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.api.token_requester import NO_TIME, token_requester
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.api.serving.token_requester import NO_TIME, token_requester
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 

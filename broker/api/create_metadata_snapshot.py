@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Protocol
 
-from broker.api.context import RequestContext
+from broker.api.serving.context import RequestContext
 from broker.quorum.identity import SnapshotId
-from broker.runtime.snapshot_generator import SnapshotImpossible
+from broker.runtime.quorum.snapshot_generator import SnapshotImpossible
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
 

@@ -4,11 +4,11 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.api.mutation_quota import hold_back, mutation_quota
-from broker.metadata.controller import Controller
-from broker.metadata.result import Result
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.api.serving.mutation_quota import hold_back, mutation_quota
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.result import Result
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,

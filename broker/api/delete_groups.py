@@ -1,7 +1,7 @@
 """DeleteGroups (key 42), versions 0-2: remove groups without members, and what they have read."""
 
-from broker.api.context import RequestContext
-from broker.runtime.group_coordinator import GroupCoordinator
+from broker.api.serving.context import RequestContext
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 

@@ -7,11 +7,11 @@ Files go later, with the next run of retention.
 from collections.abc import Awaitable
 from functools import partial
 
-from broker.api.context import RequestContext
-from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, is_internal
-from broker.runtime.partition import Partition
-from broker.runtime.partitions import Partitions
-from broker.runtime.waiters import Deadline, Deadlines, Loop, OffsetWaiter
+from broker.api.serving.context import RequestContext
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
+from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,

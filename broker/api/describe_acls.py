@@ -1,9 +1,9 @@
 """DescribeAcls (key 29), versions 1-3: the access control entries that a filter means, by resource (KIP-140)."""
 
-from broker.api.acl_support import check_authorizer
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource
-from broker.metadata.acl_filter import AclFilter
+from broker.api.serving.acl_support import check_authorizer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource
+from broker.metadata.controller.acl_filter import AclFilter
 from protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from enum import IntEnum
 
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource
-from broker.metadata.quota_image import CLIENT_ID, IP, USER, QuotaEntity
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource
+from broker.metadata.image.quota_image import CLIENT_ID, IP, USER, QuotaEntity
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_client_quotas import (
     ComponentData,

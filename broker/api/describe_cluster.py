@@ -4,9 +4,9 @@ version 2 for fenced brokers as well (KIP-700, KIP-919, KIP-1073).
 
 from typing import Final
 
-from broker.api.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from broker.api.context import RequestContext
-from broker.api.metadata_source import ControllerSource, MetadataSource, visible_controller
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import ControllerSource, MetadataSource, visible_controller
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (
     DescribeClusterBroker,

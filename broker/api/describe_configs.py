@@ -7,8 +7,8 @@ of the cluster. Everything else any broker answers from its image.
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource
 from broker.config.broker_config import BrokerConfig
 from broker.config.describe import (
     ConfigEntry,
@@ -20,8 +20,8 @@ from broker.config.describe import (
     describe_metadata_topic,
     describe_topic,
 )
-from broker.metadata.config_image import CLUSTER_DEFAULT, ResourceType
-from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, name_fault
+from broker.metadata.image.config_image import CLUSTER_DEFAULT, ResourceType
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, name_fault
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,

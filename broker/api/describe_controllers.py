@@ -3,10 +3,10 @@
 Version 1 lets the client say that it wants controllers; who does not is at the wrong endpoint.
 """
 
-from broker.api.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from broker.api.context import RequestContext
 from broker.api.describe_cluster import BROKERS, CONTROLLERS
-from broker.api.metadata_source import ControllerSource, MetadataSource
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (
     DescribeClusterBroker,

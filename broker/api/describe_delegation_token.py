@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource
-from broker.api.token_requester import token_requester
-from broker.metadata.delegation_tokens import token_hmac
-from broker.metadata.security_image import DelegationToken
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource
+from broker.api.serving.token_requester import token_requester
+from broker.metadata.controller.delegation_tokens import token_hmac
+from broker.metadata.image.security_image import DelegationToken
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_delegation_token import (
     DescribedDelegationToken,

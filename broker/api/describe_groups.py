@@ -6,9 +6,9 @@ where before a group that does not exist was Dead (KIP-1043).
 
 from typing import Final
 
-from broker.api.authorized_operations import AclOperation, operation_bits
-from broker.api.context import RequestContext
-from broker.runtime.group_coordinator import GroupCoordinator
+from broker.api.serving.authorized_operations import AclOperation, operation_bits
+from broker.api.serving.context import RequestContext
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 

@@ -7,8 +7,8 @@ Partitions that were asked for and are nowhere are simply missing.
 from collections import defaultdict
 from functools import partial
 
-from broker.api.context import RequestContext
-from broker.runtime.io_thread import BlockingIo
+from broker.api.serving.context import RequestContext
+from broker.runtime.loop.io_thread import BlockingIo
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -17,9 +17,9 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from storage.directories.log_dirs import LogDir, LogDirs
 from storage.files import DiskSpace, FileSystem
 from storage.log import Log
-from storage.log_dirs import LogDir, LogDirs
 
 
 class DescribeLogDirsHandler:

@@ -3,10 +3,10 @@
 Any replica answers from its own log, the leader or not.
 """
 
-from broker.api.context import RequestContext
-from broker.metadata.topic_names import name_fault
-from broker.runtime.partition import Partition
-from broker.runtime.partitions import Partitions
+from broker.api.serving.context import RequestContext
+from broker.metadata.image.topic_names import name_fault
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,

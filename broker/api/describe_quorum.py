@@ -7,8 +7,8 @@ leader knows; on a client listener the question is forwarded to it.
 from collections.abc import Sequence
 from typing import Final
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.description import QuorumDescription, ReplicaStatus
 from broker.quorum.wire.shape import METADATA_PARTITION, METADATA_TOPIC, only
 from protocol.errors import ErrorCode

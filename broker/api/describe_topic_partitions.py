@@ -3,14 +3,14 @@
 A page holds so many partitions, not topics; the cursor names the first partition that did not fit.
 """
 
-from broker.api.authorized_operations import TOPIC_OPERATIONS
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource, leader_endpoint, offline_replicas
-from broker.metadata.image import MetadataImage
-from broker.metadata.partition import NO_LEADER, PartitionRegistration
-from broker.metadata.topic_image import TopicImage
-from broker.metadata.topic_names import is_internal, name_fault
-from broker.runtime.metadata_topic import MetadataTopic
+from broker.api.serving.authorized_operations import TOPIC_OPERATIONS
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource, leader_endpoint, offline_replicas
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.image.topic_image import TopicImage
+from broker.metadata.image.topic_names import is_internal, name_fault
+from broker.runtime.partitions.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource
 from protocol.errors import ErrorCode
 from protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,

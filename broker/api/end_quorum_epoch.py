@@ -3,8 +3,8 @@
 1 names successors by directory too, and where the leader listened (KIP-853). Asked on controller listeners alone.
 """
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import EndQuorumEpochResponse
 from broker.quorum.wire.elections import decode_end, encode_end_response
 from broker.quorum.wire.shape import WrongPartition

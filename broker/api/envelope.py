@@ -11,12 +11,12 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import Final
 
-from broker.api.context import RequestContext
-from broker.api.errors import error_response
-from broker.api.forwarded import met_no_controller
-from broker.api.route import Route
+from broker.api.serving.context import RequestContext
+from broker.api.serving.errors import error_response
+from broker.api.serving.forwarded import met_no_controller
+from broker.api.serving.route import Route
 from broker.net.request import Request
-from broker.runtime.principals import deserialize_principal
+from broker.runtime.controller.principals import deserialize_principal
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES
 from protocol.headers import decode_request_header, encode_response

@@ -1,8 +1,8 @@
 """ExpireDelegationToken (key 40), versions 1-2: let a delegation token end sooner, or at once (KIP-48)."""
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.api.token_requester import NO_TIME, token_requester
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.api.serving.token_requester import NO_TIME, token_requester
 from protocol.errors import KafkaError
 from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 

@@ -21,20 +21,20 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.api.context import RequestContext
-from broker.api.current_leader import LeaderHints
-from broker.api.fetch_remote import LINGER_MS, RemotePart, RemoteReading
+from broker.api.serving.context import RequestContext
+from broker.api.serving.current_leader import LeaderHints
+from broker.api.serving.fetch_remote import LINGER_MS, RemotePart, RemoteReading
 from broker.clock import Clock
-from broker.metadata.topic_image import TopicImage
-from broker.runtime.fetch_sessions import FetchSessions, OpenFetch, SessionAsk, SessionRefused
-from broker.runtime.io_thread import BlockingIo
-from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
-from broker.runtime.nearby_reads import NearbyReads
-from broker.runtime.partition import Partition
-from broker.runtime.partition_reads import Limits, Reader, read, redirect
-from broker.runtime.partitions import Partitions
-from broker.runtime.reads import UNKNOWN, FetchTarget, Isolation, ReadResult, TargetKey
-from broker.runtime.waiters import Deadline, Deadlines, Loop, Watches
+from broker.metadata.image.topic_image import TopicImage
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, Watches
+from broker.runtime.partitions.fetch_sessions import FetchSessions, OpenFetch, SessionAsk, SessionRefused
+from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
+from broker.runtime.partitions.nearby_reads import NearbyReads
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.partition_reads import Limits, Reader, read, redirect
+from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, Isolation, ReadResult, TargetKey
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     AbortedTransaction,

@@ -9,12 +9,12 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from broker.api.context import RequestContext
-from broker.api.current_leader import LeaderHints
-from broker.api.metadata_source import MetadataSource
-from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
-from broker.runtime.io_thread import BlockingIo
-from broker.runtime.metadata_topic import METADATA_PARTITION, MetadataPartition, MetadataTopic
+from broker.api.serving.context import RequestContext
+from broker.api.serving.current_leader import LeaderHints
+from broker.api.serving.metadata_source import MetadataSource
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.partitions.metadata_topic import METADATA_PARTITION, MetadataPartition, MetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,

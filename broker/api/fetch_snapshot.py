@@ -3,8 +3,8 @@
 1 names the replica's directory and where the leader listens (KIP-853).
 """
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import FetchSnapshotResponse
 from broker.quorum.wire.replication import decode_fetch_snapshot, encode_fetch_snapshot_response
 from broker.quorum.wire.shape import WrongPartition

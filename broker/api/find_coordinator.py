@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from broker.api.context import RequestContext
+from broker.api.serving.context import RequestContext
 from broker.coordination.partitioner import partition_for
-from broker.metadata.cluster_image import BrokerRegistration
-from broker.metadata.image import MetadataImage
+from broker.metadata.image.cluster_image import BrokerRegistration
+from broker.metadata.image.metadata_image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

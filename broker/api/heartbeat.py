@@ -1,7 +1,7 @@
 """Heartbeat (key 12), versions 0-4: a member is alive. 3+ static members (KIP-345). Answered at once, always."""
 
-from broker.api.context import RequestContext
-from broker.runtime.group_coordinator import GroupCoordinator
+from broker.api.serving.context import RequestContext
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from broker.api.config_changes import OwnConfigCheck, check_resource, refusal
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.api.metadata_source import MetadataSource
-from broker.api.route import Handler
+from broker.api.serving.config_changes import OwnConfigCheck, check_resource, refusal
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.api.serving.metadata_source import MetadataSource
+from broker.api.serving.route import Handler
 from broker.config.definitions import BROKER_KEYS
 from broker.config.values import ConfigType
-from broker.metadata.config_image import ConfigResource, ResourceType
-from broker.metadata.configs import AlterOperation, AlterOutcome, ConfigOperation, edited_list
+from broker.metadata.controller.configs import AlterOperation, AlterOutcome, ConfigOperation, edited_list
+from broker.metadata.image.config_image import ConfigResource, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,

@@ -6,7 +6,7 @@ librdkafka asks again every half second.
 
 from typing import Final, Protocol
 
-from broker.api.context import RequestContext
+from broker.api.serving.context import RequestContext
 from broker.logs import EventLog
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -4,9 +4,9 @@
 type, and a null protocol name where there is none; 8+ reason (KIP-800); 9+ SkipAssignment (KIP-814).
 """
 
-from broker.api.context import RequestContext
-from broker.api.group_caller import caller
-from broker.runtime.group_coordinator import GroupCoordinator
+from broker.api.serving.context import RequestContext
+from broker.api.serving.group_caller import caller
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 NULL_PROTOCOL_NAME_FROM = 7

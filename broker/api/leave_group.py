@@ -4,8 +4,8 @@
 reasons.
 """
 
-from broker.api.context import RequestContext
-from broker.runtime.group_coordinator import GroupCoordinator
+from broker.api.serving.context import RequestContext
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 MEMBER_LIST_FROM = 3

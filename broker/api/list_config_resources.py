@@ -6,10 +6,10 @@ Version 0 lists client metrics alone (KIP-714), version 1 any type that is asked
 from collections.abc import Iterable
 from typing import Final
 
-from broker.api.context import RequestContext
-from broker.api.metadata_source import MetadataSource
-from broker.metadata.config_image import ResourceType
-from broker.metadata.image import MetadataImage
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import MetadataSource
+from broker.metadata.image.config_image import ResourceType
+from broker.metadata.image.metadata_image import MetadataImage
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
     ConfigResource,

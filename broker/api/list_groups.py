@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0-5: the groups that this broker coordinates. 4+ by state (KIP-518), 5+ by type."""
 
-from broker.api.context import RequestContext
-from broker.runtime.group_coordinator import GroupCoordinator
+from broker.api.serving.context import RequestContext
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from broker.api.context import RequestContext
-from broker.runtime import offset_lookup
-from broker.runtime.metadata_topic import MetadataTopic
-from broker.runtime.offset_lookup import FoundOffset, OffsetQuery
-from broker.runtime.partition import Partition
-from broker.runtime.partitions import Partitions
-from broker.runtime.reads import Isolation
+from broker.api.serving.context import RequestContext
+from broker.runtime.partitions import offset_lookup
+from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.offset_lookup import FoundOffset, OffsetQuery
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.reads import Isolation
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -46,7 +46,7 @@ _SPECIAL_FROM = {
 
 
 class RemoteLookups(Protocol):
-    """`broker.runtime.remote_offsets.RemoteOffsets`."""
+    """`broker.runtime.remote_log.offsets.RemoteOffsets`."""
 
     def covers(self, partition: Partition, /) -> bool:
         """Whether a partition may have a part in remote storage."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,

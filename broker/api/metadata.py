@@ -8,20 +8,20 @@ another cluster gives.
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from broker.api.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.api.context import RequestContext
-from broker.api.metadata_source import (
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.api.serving.context import RequestContext
+from broker.api.serving.metadata_source import (
     ControllerSource,
     MetadataSource,
     leader_endpoint,
     offline_replicas,
     visible_controller,
 )
-from broker.metadata.image import MetadataImage
-from broker.metadata.partition import NO_LEADER, PartitionRegistration
-from broker.metadata.topic_image import TopicImage
-from broker.metadata.topic_names import is_internal, name_fault
-from broker.runtime.metadata_topic import MetadataTopic
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.image.topic_image import TopicImage
+from broker.metadata.image.topic_names import is_internal, name_fault
+from broker.runtime.partitions.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,

@@ -7,12 +7,12 @@ goes to the group.
 
 from collections.abc import Callable
 
-from broker.api.context import RequestContext
-from broker.api.offset_topics import OffsetTopics
-from broker.metadata.image import MetadataImage
-from broker.metadata.topic_image import TopicImage
-from broker.runtime.group_coordinator import GroupCoordinator
-from broker.runtime.metadata_topic import MetadataTopic
+from broker.api.serving.context import RequestContext
+from broker.api.serving.offset_topics import OffsetTopics
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.topic_image import TopicImage
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
+from broker.runtime.partitions.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,

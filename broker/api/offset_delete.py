@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from broker.api.context import RequestContext
-from broker.api.offset_topics import OffsetTopics
-from broker.metadata.image import MetadataImage
-from broker.runtime.group_coordinator import GroupCoordinator
-from broker.runtime.metadata_topic import MetadataTopic
+from broker.api.serving.context import RequestContext
+from broker.api.serving.offset_topics import OffsetTopics
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
+from broker.runtime.partitions.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,

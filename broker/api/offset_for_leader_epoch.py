@@ -4,11 +4,11 @@ Followers and consumers ask it to find out how much of what they hold survived a
 2+ checks the epoch that the asker believes in; 3+ says who asks, which changes nothing here.
 """
 
-from broker.api.context import RequestContext
+from broker.api.serving.context import RequestContext
 from broker.replication.epochs import EpochEnd
-from broker.runtime import partition_reads
-from broker.runtime.metadata_topic import MetadataTopic
-from broker.runtime.partitions import Partitions
+from broker.runtime.partitions import partition_reads
+from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,

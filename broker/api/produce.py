@@ -16,15 +16,15 @@ The path without waiting (acks 0 or 1, or all that must be replicated already is
 from collections.abc import Awaitable
 from functools import partial
 
-from broker.api.context import RequestContext
-from broker.api.current_leader import LeaderHints
-from broker.api.produced_batch import Unframeable, is_transactional, only_batch
-from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC, is_internal
+from broker.api.serving.context import RequestContext
+from broker.api.serving.current_leader import LeaderHints
+from broker.api.serving.produced_batch import Unframeable, is_transactional, only_batch
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
-from broker.runtime.partition import Partition, RecordsRefused
-from broker.runtime.partitions import HostedTopic, Partitions
-from broker.runtime.waiters import Deadline, Deadlines, Loop, OffsetWaiter
+from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
+from broker.runtime.partitions.partition import Partition, RecordsRefused
+from broker.runtime.partitions.registry import HostedTopic, Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,

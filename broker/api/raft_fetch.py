@@ -5,8 +5,8 @@ knows (KIP-1166). Who has all there is waits in the quorum's core until there is
 records are views of the log. Of what clients use Fetch for, nothing is served here.
 """
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import FetchResponse
 from broker.quorum.wire.replication import decode_fetch, encode_fetch_response
 from broker.quorum.wire.shape import WrongPartition

@@ -1,7 +1,7 @@
 """RemoveRaftVoter (key 81), version 0: let a voter be one no more (KIP-853)."""
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import ChangeVotersResponse
 from broker.quorum.wire.membership import decode_remove, encode_remove_response
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse

@@ -1,8 +1,8 @@
 """RenewDelegationToken (key 39), versions 1-2: let a delegation token live on (KIP-48)."""
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.api.token_requester import NO_TIME, token_requester
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.api.serving.token_requester import NO_TIME, token_requester
 from protocol.errors import KafkaError
 from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 

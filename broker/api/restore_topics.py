@@ -10,11 +10,11 @@ of CreateTopics and create something else.
 
 from functools import partial
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.metadata.controller import Controller
-from broker.metadata.result import Result
-from broker.metadata.topic_names import CLUSTER_METADATA_TOPIC
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.result import Result
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.restore_topics import RestoreTopicsRequest, RestoreTopicsResponse
 

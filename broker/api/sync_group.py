@@ -3,9 +3,9 @@
 3+ static members (KIP-345); 5+ protocol type and name, which must then be given (KIP-559).
 """
 
-from broker.api.context import RequestContext
+from broker.api.serving.context import RequestContext
 from broker.groups.answers import sync_refused
-from broker.runtime.group_coordinator import GroupCoordinator
+from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from broker.api.context import RequestContext
-from broker.api.controller_gateway import ControllerGateway
-from broker.metadata.controller import Controller
-from broker.metadata.feature_updates import FeatureChange, UpgradeType
-from broker.metadata.features import KRAFT_VERSION
-from broker.metadata.result import Result
+from broker.api.serving.context import RequestContext
+from broker.api.serving.controller_gateway import ControllerGateway
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.feature_updates import FeatureChange, UpgradeType
+from broker.metadata.controller.result import Result
+from broker.metadata.image.features import KRAFT_VERSION
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import (
     FeatureUpdateKey,

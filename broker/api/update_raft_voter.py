@@ -3,8 +3,8 @@
 Asked on controller listeners alone. Answered before the change is committed: the voter's own fetches commit it.
 """
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import ChangeVotersResponse
 from broker.quorum.wire.membership import decode_update, encode_update_response
 from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse

@@ -4,8 +4,8 @@
 controller listeners alone. An answer that grants is given when the vote is on the disk.
 """
 
-from broker.api.context import RequestContext
-from broker.api.quorum_peer import QuorumPeer
+from broker.api.serving.context import RequestContext
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum.messages import VoteResponse
 from broker.quorum.wire.elections import decode_vote, encode_vote_response
 from broker.quorum.wire.shape import WrongPartition

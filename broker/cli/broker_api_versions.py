@@ -2,9 +2,9 @@
 
 import click
 
-from broker.cli.options import client_options, json_option
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.shared.options import client_options, json_option
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.client import Client, Connection
 from protocol.api_keys import API_BY_KEY, FIRST_PRIVATE_KEY
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import uvloop
 
-from broker.cli.failure import CommandFailed
-from broker.cli.local_cluster import LocalCluster
+from broker.cli.node.local_cluster import LocalCluster
+from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config

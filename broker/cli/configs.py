@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import click
 
-from broker.cli.cluster_view import describe_configs
-from broker.cli.config_text import parse_additions, printed_value
-from broker.cli.failure import CommandFailed
-from broker.cli.options import client_options, forbid, json_option, one_action
-from broker.cli.output import print_json
-from broker.cli.session import read_properties, session
+from broker.cli.shared.cluster_view import describe_configs
+from broker.cli.shared.config_text import parse_additions, printed_value
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import client_options, forbid, json_option, one_action
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import read_properties, session
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsResult

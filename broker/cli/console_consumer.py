@@ -13,17 +13,17 @@ from types import FrameType
 
 import click
 
-from broker.cli.cluster_view import topic_pattern
 from broker.cli.console import remote_metadata
 from broker.cli.console.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, Fetcher, FetchSettings
 from broker.cli.console.formatting import JsonWriter, LineWriter, RecordWriter
 from broker.cli.console.membership import Member, MemberSettings
 from broker.cli.console.properties import gather, is_true, number
-from broker.cli.failure import CommandFailed
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.offsets import EARLIEST, LATEST
-from broker.cli.options import DEFAULT_BOOTSTRAP
-from broker.cli.session import session
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.cluster_view import topic_pattern
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.offsets import EARLIEST, LATEST
+from broker.cli.shared.options import DEFAULT_BOOTSTRAP
+from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode
 

@@ -9,9 +9,9 @@ import click
 from broker.cli.console.lines import LineFormat, read_lines
 from broker.cli.console.producing import ALL, Producer, ProducerSettings
 from broker.cli.console.properties import gather, is_true, number
-from broker.cli.failure import CommandFailed
-from broker.cli.options import DEFAULT_BOOTSTRAP
-from broker.cli.session import session
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import DEFAULT_BOOTSTRAP
+from broker.cli.shared.session import session
 from protocol.records.compression import Codec
 
 DEFAULT_LINGER_MS = 1000

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.group_offsets import delete_offsets, reset_offsets
-from broker.cli.group_report import Detail, describe_members, describe_offsets, describe_states, print_list
-from broker.cli.group_view import Group, describe_group, list_groups
-from broker.cli.offset_reset import How, ResetError, Specification, parse_datetime_ms, parse_duration_ms
-from broker.cli.options import client_options, forbid, json_option, one_action
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.groups.offset_reset import How, ResetError, Specification, parse_datetime_ms, parse_duration_ms
+from broker.cli.groups.offsets import delete_offsets, reset_offsets
+from broker.cli.groups.report import Detail, describe_members, describe_offsets, describe_states, print_list
+from broker.cli.groups.view import Group, describe_group, list_groups
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import client_options, forbid, json_option, one_action
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

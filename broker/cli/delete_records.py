@@ -5,12 +5,12 @@ from collections import defaultdict
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.offsets import by_topic
-from broker.cli.options import client_options, json_option
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.offsets import by_topic
+from broker.cli.shared.options import client_options, json_option
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (

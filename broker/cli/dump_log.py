@@ -13,8 +13,8 @@ from broker.cli.dump import decoders, indexes, state_files
 from broker.cli.dump.batches import UNLIMITED, BatchOptions, dump_batches
 from broker.cli.dump.decoders import Decoder
 from broker.cli.dump.entries import DumpError, Entry, Line
-from broker.cli.failure import CommandFailed
-from broker.cli.options import json_option
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import json_option
 
 TEXT_FILES = frozenset(
     {

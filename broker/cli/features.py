@@ -5,17 +5,17 @@ from typing import Final, NamedTuple
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.options import json_option, key_value
-from broker.cli.output import print_json
-from broker.cli.target import Asked, Target, target_options
-from broker.metadata.features import (
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import json_option, key_value
+from broker.cli.shared.output import print_json
+from broker.cli.shared.target import Asked, Target, target_options
+from broker.metadata.image.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     SUPPORTED_FEATURES,
     bootstrap_records,
 )
-from broker.metadata.metadata_version import LATEST_METADATA_VERSION, METADATA_VERSION, MetadataVersion
+from broker.metadata.image.metadata_version import LATEST_METADATA_VERSION, METADATA_VERSION, MetadataVersion
 from protocol.errors import ErrorCode
 from protocol.messages.metadata_records import FeatureLevelRecord
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.options import client_options, json_option, one_action
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import client_options, json_option, one_action
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import (

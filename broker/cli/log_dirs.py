@@ -4,10 +4,10 @@ import json
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.options import client_options, json_option
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import client_options, json_option
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (

@@ -13,7 +13,7 @@ from typing import cast
 import click
 
 from broker.cli.catalogue import COMMANDS, NOT_LANDED
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2

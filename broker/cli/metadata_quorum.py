@@ -4,11 +4,11 @@ import time
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.options import json_option, one_action
-from broker.cli.output import print_json
-from broker.cli.quorum_report import describe_quorum
-from broker.cli.target import Target, target_options
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import json_option, one_action
+from broker.cli.shared.output import print_json
+from broker.cli.shared.quorum_report import describe_quorum
+from broker.cli.shared.target import Target, target_options
 from broker.client import raise_for
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
@@ -17,10 +17,10 @@ from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterRe
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
+from storage.directories.meta_properties import read_meta_properties
 from storage.errors import StorageError
 from storage.files import OsFileSystem
 from storage.log_snapshots import CheckpointId, checkpoint_name
-from storage.meta_properties import read_meta_properties
 
 
 @click.group("metadata-quorum", short_help="Describe the metadata quorum, change its voters, cut a snapshot.")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.options import DEFAULT_BOOTSTRAP, json_option
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import DEFAULT_BOOTSTRAP, json_option
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.cli.shell.commands import Exit, Shell, ShellError
 from broker.cli.shell.nodes import Directory, root
 from broker.cli.shell.sources import LiveMetadata, load_file

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import click
 
-from broker.cli.cluster_view import topics_of_metadata
-from broker.cli.failure import CommandFailed
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.options import client_options, forbid, json_option, one_action
-from broker.cli.output import print_json
-from broker.cli.reassignment_json import Assignment, assignment_json, read_assignment, read_topics
-from broker.cli.reassignment_throttles import clear_throttles, set_throttle, throttled_replicas
-from broker.cli.session import session
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.reassignment.json_files import Assignment, assignment_json, read_assignment, read_topics
+from broker.cli.reassignment.throttles import clear_throttles, set_throttle, throttled_replicas
+from broker.cli.shared.cluster_view import topics_of_metadata
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import client_options, forbid, json_option, one_action
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.client import Client, raise_for
-from broker.metadata.placement import PlacementImpossible, UsableBroker, place
+from broker.metadata.controller.placement import PlacementImpossible, UsableBroker, place
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

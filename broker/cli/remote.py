@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import click
 
-from broker.cli.cluster_view import fill_configs, topics_of_metadata
-from broker.cli.failure import CommandFailed
-from broker.cli.options import client_options, json_option, key_value
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.shared.cluster_view import fill_configs, topics_of_metadata
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import client_options, json_option, key_value
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.cli.tiering.auditing import Auditing
 from broker.cli.tiering.bucket import Bucket, create_bucket, open_bucket, refuse_other_metadata
 from broker.cli.tiering.cluster import Cluster
@@ -24,11 +24,11 @@ from broker.cli.tiering.progress import shown
 from broker.cli.tiering.recovering import Recovery, plan_document, plan_lines
 from broker.client import Client
 from protocol.primitives import Uuid, uuid_from_text
-from storage.tiered.audit import PartitionReport
-from storage.tiered.bucket_listing import StoredPartition, walk
-from storage.tiered.collection import TOOL_BROKER_ID
-from storage.tiered.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, Verdict
-from storage.tiered.recovery_plan import REMOTE_STORAGE, RecoveryOptions, TopicPlan
+from storage.tiered.bucket.audit import PartitionReport
+from storage.tiered.bucket.collection import TOOL_BROKER_ID
+from storage.tiered.bucket.listing import StoredPartition, walk
+from storage.tiered.bucket.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, Verdict
+from storage.tiered.bucket.recovery_plan import REMOTE_STORAGE, RecoveryOptions, TopicPlan
 
 LOOK_UP_PATIENCE_S = 60
 """For brokers to make logs and elect leaders."""

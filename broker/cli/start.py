@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.lifeline import stop_when_stdin_ends
+from broker.cli.node.lifeline import stop_when_stdin_ends
+from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
@@ -88,8 +88,8 @@ def _first_leaf(error: BaseException) -> BaseException:
 def _failure(error: BaseException) -> CommandFailed:
     """One sentence for errors of the operator's world; a bug is also logged with where it happened."""
     from broker.net.listening import ListenError
-    from broker.runtime.metadata_recovery import UnusableMetadataLog
-    from broker.runtime.quorum_state import InvalidQuorumState
+    from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
+    from broker.runtime.quorum.state_file import InvalidQuorumState
 
     if isinstance(error, ConfigError):
         return CommandFailed(error.sentence)

@@ -4,30 +4,30 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.initial_controllers import (
+from broker.cli.node.format import format_node
+from broker.cli.node.initial_controllers import (
     DYNAMIC_QUORUM,
     STATIC_QUORUM,
     InitialController,
     own_controller,
     parse_initial_controllers,
 )
-from broker.cli.node_format import format_node
-from broker.cli.options import json_option, key_value
-from broker.cli.output import print_json
-from broker.cli.scram_credential import scram_record
+from broker.cli.node.scram_credential import scram_record
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import json_option, key_value
+from broker.cli.shared.output import print_json
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
-from broker.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, bootstrap_records, feature_record
-from broker.metadata.metadata_version import LATEST_METADATA_VERSION, METADATA_VERSION, MetadataVersion
-from broker.metadata.records import VersionedRecord
+from broker.metadata.image.features import KRAFT_VERSION, SUPPORTED_FEATURES, bootstrap_records, feature_record
+from broker.metadata.image.metadata_version import LATEST_METADATA_VERSION, METADATA_VERSION, MetadataVersion
+from broker.metadata.image.records import VersionedRecord
 from protocol.messages.metadata_records import FeatureLevelRecord
 from protocol.primitives import uuid_to_text
+from storage.directories.formatting import is_cluster_id, random_id
+from storage.directories.meta_properties import MetaProperties, check_together, read_meta_properties
 from storage.errors import StorageError
 from storage.files import OsFileSystem
-from storage.formatting import is_cluster_id, random_id
-from storage.meta_properties import MetaProperties, check_together, read_meta_properties
 
 
 @click.group("storage", short_help="Format log directories, or show what is in them.")

@@ -6,11 +6,11 @@ from functools import partial
 
 import click
 
-from broker.cli.cluster_view import Partition, Topic, describe_topics, fill_configs, matching, topics_of_metadata
-from broker.cli.failure import CommandFailed
-from broker.cli.options import client_options, forbid, json_option, key_value, one_action
-from broker.cli.output import print_json
-from broker.cli.session import session
+from broker.cli.shared.cluster_view import Partition, Topic, describe_topics, fill_configs, matching, topics_of_metadata
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import client_options, forbid, json_option, key_value, one_action
+from broker.cli.shared.output import print_json
+from broker.cli.shared.session import session
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (

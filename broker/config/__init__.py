@@ -1,0 +1,1 @@
+"""Kafka's configuration: keys, typed values, dynamic layers, and the DescribeConfigs view."""

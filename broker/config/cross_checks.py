@@ -223,7 +223,7 @@ def _check_snapshot_import(config: BrokerConfig) -> None:
     uri = config.ottla_metadata_snapshot_import_uri
     if not uri:
         return
-    from storage.tiered.store_uri import StoreUriError, parse_store_uri  # only where it is used
+    from storage.tiered.loading.store_uri import StoreUriError, parse_store_uri  # only where it is used
 
     try:
         parse_store_uri(uri)

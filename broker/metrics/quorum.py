@@ -40,7 +40,7 @@ class Durations(Protocol):
 
 
 class QuorumCounts(Protocol):
-    """`broker.runtime.quorum_metrics.QuorumMetrics`."""
+    """`broker.runtime.quorum.metrics.QuorumMetrics`."""
 
     appended_records: int
     fetched_records: int

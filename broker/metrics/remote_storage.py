@@ -145,7 +145,7 @@ assert set(PartitionTier._fields) == set(_GAUGES)
 
 
 class ReadFigures(Protocol):
-    """Counts since the start; see `broker.runtime.remote_reads`."""
+    """Counts since the start; see `broker.runtime.remote_log.reads`."""
 
     @property
     def requests(self) -> int: ...
@@ -158,7 +158,7 @@ class ReadFigures(Protocol):
 
 
 class LookUpFigures(Protocol):
-    """Of look-ups by timestamp; see `broker.runtime.remote_offsets`."""
+    """Of look-ups by timestamp; see `broker.runtime.remote_log.offsets`."""
 
     @property
     def expired(self) -> Mapping[tuple[str, int], int]:

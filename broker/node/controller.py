@@ -1,11 +1,11 @@
 """The controller side of a node's network: the listeners for other controllers, brokers and administrators."""
 
-from broker.api.controller_routes import ControllerServices, controller_routes
-from broker.api.dispatch import Dispatcher
+from broker.api.serving.controller_routes import ControllerServices, controller_routes
+from broker.api.serving.dispatch import Dispatcher
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
-from broker.metadata.cluster_image import Endpoint
-from broker.metadata.features import SUPPORTED_FEATURES
+from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.metrics.requests import RequestMetrics
 from broker.net.peer import PeerSettings
 from broker.net.server import Server
@@ -13,10 +13,10 @@ from broker.node.directories import NodeDirectories
 from broker.node.front import SECURITY_PROTOCOL_IDS
 from broker.node.metadata import MetadataPart
 from broker.node.quorum import own_listeners
-from broker.runtime.broker_watch import BrokerWatch, Spawn, knock
-from broker.runtime.controller_registration import ControllerIdentity, ControllerRegistrar
-from broker.runtime.kraft_upgrade import KraftUpgrade
-from broker.runtime.logger_levels import LoggerLevels
+from broker.runtime.controller.broker_watch import BrokerWatch, Spawn, knock
+from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.registration import ControllerIdentity, ControllerRegistrar
+from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 from protocol.primitives import Uuid
 
 

@@ -9,36 +9,36 @@ from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
-from broker.metadata.image import MetadataImage
+from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import TcpConnect
 from broker.replication.fetch_plan import FetcherSettings
-from broker.runtime.broker_lifecycle import RegisteredBroker
-from broker.runtime.controller_channel import ControllerChannel
-from broker.runtime.duplicate_logs import log_that_counts
-from broker.runtime.dynamic_config import DynamicConfig
-from broker.runtime.fetch_transport import NetworkFetchTransport
-from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
-from broker.runtime.hosted_shard import WriteLimits
-from broker.runtime.io_thread import BlockingIo
-from broker.runtime.isr_shrinking import IsrShrinking
-from broker.runtime.isr_updates import IsrUpdates
-from broker.runtime.log_flusher import LogFlusher
-from broker.runtime.log_store import DirectoryFailures, LogStore
-from broker.runtime.log_tasks import LogTasks, LogTaskSettings
-from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.partition_log import PartitionLog
-from broker.runtime.partitions import Partitions
-from broker.runtime.replica_fetchers import ReplicaFetchers
-from broker.runtime.replication_throttles import ReplicationThrottles
-from broker.runtime.shard_loader import ShardLoader
-from broker.runtime.shard_runtime import ShardRuntime
-from broker.runtime.waiters import Deadlines
+from broker.runtime.controller.broker_lifecycle import RegisteredBroker
+from broker.runtime.controller.channel import ControllerChannel
+from broker.runtime.controller.dynamic_config import DynamicConfig
+from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
+from broker.runtime.coordinators.hosted_shard import WriteLimits
+from broker.runtime.coordinators.partition_log import PartitionLog
+from broker.runtime.coordinators.shard_loader import ShardLoader
+from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.partitions.duplicate_logs import log_that_counts
+from broker.runtime.partitions.isr_shrinking import IsrShrinking
+from broker.runtime.partitions.isr_updates import IsrUpdates
+from broker.runtime.partitions.log_flusher import LogFlusher
+from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
+from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
+from broker.runtime.partitions.registry import Partitions
+from broker.runtime.replication.fetch_transport import NetworkFetchTransport
+from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.records.compression import Codec
-from storage.cleaner import LogCleaner
+from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
+from storage.directories.log_dirs import LogDirs
+from storage.directories.removals import PendingRemovals
 from storage.files import FileSystem
-from storage.log_dirs import LogDirs
-from storage.removals import PendingRemovals
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,21 @@ import time
 from dataclasses import dataclass
 
 from broker.config.broker_config import BrokerConfig
-from broker.metadata.features import bootstrap_records
-from broker.metadata.records import VersionedRecord
-from broker.metadata.snapshot_codec import InvalidSnapshot, bootstrap_checkpoint, read_snapshot
-from broker.runtime.log_store import OnDirectoryFailure
+from broker.metadata.image.features import bootstrap_records
+from broker.metadata.image.records import VersionedRecord
+from broker.metadata.snapshot.codec import InvalidSnapshot, bootstrap_checkpoint, read_snapshot
+from broker.runtime.partitions.log_store import OnDirectoryFailure
 from protocol.primitives import Uuid, uuid_to_text
+from storage.directories.formatting import BOOTSTRAP_CHECKPOINT_FILE, is_cluster_id, random_id
+from storage.directories.log_dirs import LogDirs, lock_directory
+from storage.directories.meta_properties import (
+    MetaProperties,
+    check_together,
+    read_meta_properties,
+    write_meta_properties,
+)
 from storage.errors import StorageError
 from storage.files import FileLock, FileSystem, join, read_file, replace_file
-from storage.formatting import BOOTSTRAP_CHECKPOINT_FILE, is_cluster_id, random_id
-from storage.log_dirs import LogDirs, lock_directory
-from storage.meta_properties import MetaProperties, check_together, read_meta_properties, write_meta_properties
 
 
 class NotFormatted(StorageError):

@@ -5,12 +5,12 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.api.dispatch import Dispatcher
-from broker.api.routes import Services, broker_routes
+from broker.api.serving.dispatch import Dispatcher
+from broker.api.serving.routes import Services, broker_routes
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener as ConfiguredListener
-from broker.metadata.cluster_image import Endpoint
+from broker.metadata.image.cluster_image import Endpoint
 from broker.metrics.requests import RequestMetrics
 from broker.net.limits import NetLimits
 from broker.net.listening import Listener
@@ -20,14 +20,14 @@ from broker.node.data import DataPart
 from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart
 from broker.node.own_host import own_host
-from broker.runtime.broker_lifecycle import BrokerLifecycle
-from broker.runtime.fetch_sessions import FetchSessions
-from broker.runtime.forwarding import Forwarder
-from broker.runtime.hosting_wait import HostingWait
-from broker.runtime.io_thread import BlockingIo
-from broker.runtime.kraft_upgrade import KraftUpgrade
-from broker.runtime.logger_levels import LoggerLevels
-from broker.runtime.producer_ids import ControllerBlocks, ProducerIds
+from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
+from broker.runtime.controller.forwarding import Forwarder
+from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.partitions.fetch_sessions import FetchSessions
+from broker.runtime.partitions.hosting_wait import HostingWait
+from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 from storage.files import FileSystem
 
 if TYPE_CHECKING:

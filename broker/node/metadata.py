@@ -8,31 +8,31 @@ from typing import Any
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
-from broker.metadata.controller import Controller, OwnBroker
-from broker.metadata.state import ControllerSettings, MutationQuotaSettings, TokenSettings
+from broker.metadata.controller.controller import Controller, OwnBroker
+from broker.metadata.controller.state import ControllerSettings, MutationQuotaSettings, TokenSettings
 from broker.metrics.snapshots import SnapshotMetrics
 from broker.net.peer import Peers, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories, read_bootstrap
 from broker.node.quorum import QuorumPart
 from broker.quorum.identity import LeaderAndEpoch
-from broker.quorum.snapshots import SnapshotTrigger, TriggerSettings
-from broker.runtime.config_schema import KafkaConfigSchema
-from broker.runtime.controller_channel import ChannelTimes, ControllerChannel
-from broker.runtime.controller_driver import ControllerDriver
-from broker.runtime.controller_seeker import ControllerSeeker
-from broker.runtime.dynamic_config import DynamicConfig
-from broker.runtime.farewell import Farewell
-from broker.runtime.first_image import FirstImage
-from broker.runtime.io_thread import BlockingIo
-from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
-from broker.runtime.quorum_driver import SHUT_DOWN_TIMEOUT_MS
-from broker.runtime.snapshot_generator import SnapshotGenerator
-from broker.runtime.topic_creation import TopicCreation
+from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
+from broker.runtime.controller.channel import ChannelTimes, ControllerChannel
+from broker.runtime.controller.config_schema import KafkaConfigSchema
+from broker.runtime.controller.driver import ControllerDriver
+from broker.runtime.controller.dynamic_config import DynamicConfig
+from broker.runtime.controller.first_image import FirstImage
+from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.controller.seeker import ControllerSeeker
+from broker.runtime.controller.topic_creation import TopicCreation
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
+from broker.runtime.quorum.controlled_shutdown import Farewell
+from broker.runtime.quorum.driver import SHUT_DOWN_TIMEOUT_MS
+from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec
+from storage.directories.formatting import random_id
 from storage.files import FileSystem
-from storage.formatting import random_id
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 

@@ -21,7 +21,7 @@ from broker.metrics.snapshots import snapshot_families
 from broker.net.server import Server
 from broker.node.data import DataPart
 from broker.node.metadata import MetadataPart
-from broker.runtime.broker_lifecycle import BrokerLifecycle
+from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
 
 
 def node_families(

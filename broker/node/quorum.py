@@ -9,23 +9,23 @@ from typing import Final
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
-from broker.metadata.snapshot_check import SnapshotCheck
+from broker.metadata.snapshot.check import SnapshotCheck
 from broker.net.peer import Peers, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories
 from broker.node.own_host import own_host
 from broker.quorum.core import QuorumCore
 from broker.quorum.identity import Endpoint, Instant, ListenerEndpoint, Listeners, ReplicaKey
 from broker.quorum.settings import QuorumSettings, StaticVoter
-from broker.runtime.controller_seeker import ControllerLocation
-from broker.runtime.io_thread import BlockingIo
-from broker.runtime.metadata_log import MetadataLog
-from broker.runtime.quorum import METADATA_LOG_NAME
-from broker.runtime.quorum_driver import QuorumDriver
-from broker.runtime.quorum_state import QuorumStateFile
-from broker.runtime.quorum_transport import NetworkTransport
-from broker.runtime.snapshot_import import SnapshotImporter
-from broker.runtime.snapshot_store import SnapshotStore
-from broker.runtime.thread_pool import WorkPool
+from broker.runtime.controller.seeker import ControllerLocation
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.loop.thread_pool import WorkPool
+from broker.runtime.quorum.driver import QuorumDriver
+from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.quorum import METADATA_LOG_NAME
+from broker.runtime.quorum.snapshot_import import SnapshotImporter
+from broker.runtime.quorum.snapshot_store import SnapshotStore
+from broker.runtime.quorum.state_file import QuorumStateFile
+from broker.runtime.quorum.transport import NetworkTransport
 from storage.config import CleanupPolicy, LogConfig
 from storage.files import FileSystem, join
 
@@ -114,7 +114,7 @@ def _importer(
     """None where the configuration names no store."""
     if not config.ottla_metadata_snapshot_import_uri:
         return None
-    from storage.tiered.store_uri import open_store, parse_store_uri  # only where it is used
+    from storage.tiered.loading.store_uri import open_store, parse_store_uri  # only where it is used
 
     uri = parse_store_uri(config.ottla_metadata_snapshot_import_uri)
     timeout_ms = config.ottla_metadata_snapshot_import_timeout_ms

@@ -11,8 +11,8 @@ from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.logs import EventLog
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import MetadataImage
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.family import Family
 from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families, under_first_names
 from broker.metrics.topics import BrokerTopicMetrics
@@ -20,47 +20,47 @@ from broker.net.peer import TcpConnect
 from broker.node.data import DataPart
 from broker.node.directories import NodeDirectories
 from broker.node.metadata import MetadataPart, Spawn
-from broker.runtime.controller_driver import MetadataPublisher
-from broker.runtime.dynamic_config import DynamicConfig
-from broker.runtime.foreign_remote_metadata import ForeignRemoteMetadata
-from broker.runtime.io_thread import BlockingIo
-from broker.runtime.leader_starts import LeaderStarts, ReadLogStart
-from broker.runtime.log_starts import LogStarts, NoLogStarts
-from broker.runtime.loop_slices import LoopSlices
-from broker.runtime.remote_compaction import CompactionTools
-from broker.runtime.remote_copying import CopyQuota, CopyTools
-from broker.runtime.remote_expiration import ExpirationTools
-from broker.runtime.remote_log_manager import HostedPartitions, RemoteLogManager, RemotePools
-from broker.runtime.remote_metadata_client import NetworkMetadataClient
-from broker.runtime.remote_metadata_creation import MetadataTopicCreation, MetadataTopicOnRequest, TopicCreator
-from broker.runtime.remote_metadata_log import HostedMetadataLogs
-from broker.runtime.remote_metadata_settings import parse_remote_metadata_settings
-from broker.runtime.remote_metadata_snapshots import MetadataSnapshots
-from broker.runtime.remote_metadata_topic import TopicRemoteMetadata
-from broker.runtime.remote_offsets import RemoteOffsets
-from broker.runtime.remote_reads import RemoteReads, RemoteReadSettings
-from broker.runtime.remote_segments import RemoteSegments
-from broker.runtime.remote_settings import RemoteLogSettings
-from broker.runtime.remote_tier_source import RemoteTierSource
-from broker.runtime.thread_pool import ThreadPool
-from broker.runtime.throttle import Throttle
-from broker.runtime.topic_descriptions import TopicDescriptions
+from broker.runtime.controller.driver import MetadataPublisher
+from broker.runtime.controller.dynamic_config import DynamicConfig
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.loop.loop_slices import LoopSlices
+from broker.runtime.loop.thread_pool import ThreadPool
+from broker.runtime.loop.throttle import Throttle
+from broker.runtime.remote_log.compaction import CompactionTools
+from broker.runtime.remote_log.copying import CopyQuota, CopyTools
+from broker.runtime.remote_log.expiration import ExpirationTools
+from broker.runtime.remote_log.leader_starts import LeaderStarts, ReadLogStart
+from broker.runtime.remote_log.log_starts import LogStarts, NoLogStarts
+from broker.runtime.remote_log.manager import HostedPartitions, RemoteLogManager, RemotePools
+from broker.runtime.remote_log.offsets import RemoteOffsets
+from broker.runtime.remote_log.reads import RemoteReads, RemoteReadSettings
+from broker.runtime.remote_log.segments import RemoteSegments
+from broker.runtime.remote_log.settings import RemoteLogSettings
+from broker.runtime.remote_log.tier_source import RemoteTierSource
+from broker.runtime.remote_log.topic_descriptions import TopicDescriptions
+from broker.runtime.remote_metadata.client import NetworkMetadataClient
+from broker.runtime.remote_metadata.foreign_manager import ForeignRemoteMetadata
+from broker.runtime.remote_metadata.led_partitions import HostedMetadataLogs
+from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
+from broker.runtime.remote_metadata.snapshots import MetadataSnapshots
+from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
+from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation, MetadataTopicOnRequest, TopicCreator
+from storage.directories.formatting import random_id
 from storage.files import FileSystem, join
-from storage.formatting import random_id
-from storage.tiered import metadata_snapshot
-from storage.tiered.backoff import Backoff
-from storage.tiered.forgetting_storage import ForgettingStorage
-from storage.tiered.index_cache import DIRECTORY_NAME as INDEX_CACHE
-from storage.tiered.index_cache import IndexCache
-from storage.tiered.loading import is_object_store, load_remote_storage, open_object_store
-from storage.tiered.log_start_object import read_log_start
-from storage.tiered.metadata_loading import is_on_topic, load_remote_metadata
+from storage.tiered.bucket.partition_objects import PartitionObjects
+from storage.tiered.cache.forgetting_storage import ForgettingStorage
+from storage.tiered.cache.index_cache import DIRECTORY_NAME as INDEX_CACHE
+from storage.tiered.cache.index_cache import IndexCache
+from storage.tiered.catalog import metadata_snapshot
+from storage.tiered.format.log_start_object import read_log_start
+from storage.tiered.loading.remote_metadata import is_on_topic, load_remote_metadata
+from storage.tiered.loading.remote_storage import is_object_store, load_remote_storage, open_object_store
 from storage.tiered.object_store import ObjectStore
-from storage.tiered.partition_objects import PartitionObjects
 from storage.tiered.remote_metadata import RemoteLogMetadataManager, RemoteMetadataContext
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
-from storage.tiered.segment_reading import SegmentReader
-from storage.tiered.segment_rewriting import DIRECTORY as COMPACTION_DIRECTORY
+from storage.tiered.segments.reading import SegmentReader
+from storage.tiered.stores.backoff import Backoff
+from storage.tiered.upkeep.segment_rewriting import DIRECTORY as COMPACTION_DIRECTORY
 
 CACHE_DIRECTORY = "remote-log-cache"
 """In the first log directory: what remote storage keeps on this disk for itself."""

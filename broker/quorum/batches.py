@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from broker.quorum.control_records import read_control_records
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.settings import ControlRecord
-from broker.quorum.voters import VoterSet
 from protocol.compiler import encode_bytes
 from protocol.messages.common_records import (
     KRaftVersionRecord,

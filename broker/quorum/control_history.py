@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.settings import ControlRecord
-from broker.quorum.voters import VoterSet
 from protocol.messages.common_records import VotersRecord
 
 T = TypeVar("T")

@@ -19,8 +19,10 @@ from broker.quorum.description import QuorumDescription
 from broker.quorum.elections import Elections
 from broker.quorum.following import Following
 from broker.quorum.identity import Instant, LeaderAndEpoch, SnapshotId
-from broker.quorum.imports import ImportOutcome
 from broker.quorum.leadership import Leadership
+from broker.quorum.membership.voter_changes import VoterChanges
+from broker.quorum.membership.voters import VoterSet
+from broker.quorum.membership.votes import Outcome
 from broker.quorum.messages import (
     AddVoterRequest,
     BeginQuorumEpochRequest,
@@ -49,13 +51,11 @@ from broker.quorum.replica import RandomSource, Replica
 from broker.quorum.reports import Reports
 from broker.quorum.serving import Serving
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
-from broker.quorum.snapshot_fetch import SnapshotFetch
-from broker.quorum.snapshot_import import SnapshotImport
+from broker.quorum.snapshots.fetch import SnapshotFetch
+from broker.quorum.snapshots.importing import SnapshotImport
+from broker.quorum.snapshots.imports import ImportOutcome
+from broker.quorum.snapshots.trimming import Trimming
 from broker.quorum.state import Candidate, Follower, Leader, Observer, Prospective, Resigned, Unattached
-from broker.quorum.trimming import Trimming
-from broker.quorum.voter_changes import VoterChanges
-from broker.quorum.voters import VoterSet
-from broker.quorum.votes import Outcome
 from protocol.errors import ErrorCode
 
 __all__ = ["Appended", "BatchTooLarge", "NotLeader", "QuorumCore", "QuorumDescription", "RandomSource"]

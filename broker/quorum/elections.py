@@ -15,6 +15,7 @@ from typing import Final
 
 from broker.quorum.admission import voter_error
 from broker.quorum.identity import NOBODY, Instant, Listeners, ReplicaKey
+from broker.quorum.membership.votes import Ballot, Outcome
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -36,7 +37,6 @@ from broker.quorum.state import (
     Term,
     Unattached,
 )
-from broker.quorum.votes import Ballot, Outcome
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID
 

@@ -19,10 +19,10 @@ from broker.quorum.peers import Flight
 from broker.quorum.ready import Append
 from broker.quorum.replica import Replica
 from broker.quorum.reports import Reports
-from broker.quorum.snapshot_fetch import SnapshotFetch
-from broker.quorum.snapshot_import import SnapshotImport
+from broker.quorum.snapshots.fetch import SnapshotFetch
+from broker.quorum.snapshots.importing import SnapshotImport
+from broker.quorum.snapshots.trimming import Trimming
 from broker.quorum.state import Follower, Observer, Role, Unattached
-from broker.quorum.trimming import Trimming
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
 

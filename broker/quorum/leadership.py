@@ -18,6 +18,7 @@ from broker.quorum.appends import Appended, Appends, NotLeader
 from broker.quorum.batches import TypedRecord
 from broker.quorum.elections import Elections
 from broker.quorum.identity import NOBODY, Instant, ReplicaKey
+from broker.quorum.membership.voters import Voter, VoterSet
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
 )
@@ -26,7 +27,6 @@ from broker.quorum.ready import Append
 from broker.quorum.replica import Replica
 from broker.quorum.settings import ControlRecord
 from broker.quorum.state import Leader, Role, Term
-from broker.quorum.voters import Voter, VoterSet
 from protocol.records.control import control_batch
 
 CONTACT_TIMEOUTS = 1.5

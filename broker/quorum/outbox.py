@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from broker.quorum.identity import LeaderAndEpoch
-from broker.quorum.imports import ImportStep
 from broker.quorum.messages import Response
 from broker.quorum.ready import Answer, ElectionState, LogOperation, Ready, Send
+from broker.quorum.snapshots.imports import ImportStep
 
 
 class Outbox:

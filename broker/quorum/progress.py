@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from broker.quorum.identity import Instant, ReplicaKey
+from broker.quorum.membership.voters import VoterSet
+from broker.quorum.membership.votes import agreed_offset, majority
 from broker.quorum.messages import UNKNOWN_OFFSET
-from broker.quorum.voters import VoterSet
-from broker.quorum.votes import agreed_offset, majority
 
 NEVER: Final = -1
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import NOBODY, Endpoint, LeaderAndEpoch, SnapshotId
-from broker.quorum.imports import ImportStep
 from broker.quorum.messages import Request, Response
+from broker.quorum.snapshots.imports import ImportStep
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 

@@ -18,6 +18,8 @@ from broker.quorum.identity import (
     ReplicaKey,
 )
 from broker.quorum.log_view import LogView
+from broker.quorum.membership.voters import VoterSet
+from broker.quorum.membership.votes import Ballot
 from broker.quorum.messages import UNKNOWN_OFFSET, LeaderHint, Request, Response
 from broker.quorum.outbox import Outbox
 from broker.quorum.peers import Peers
@@ -35,8 +37,6 @@ from broker.quorum.state import (
     Unattached,
     check_transition,
 )
-from broker.quorum.voters import VoterSet
-from broker.quorum.votes import Ballot
 from protocol.primitives import ZERO_UUID
 
 LARGEST_EPOCH: Final = 2**30

@@ -2,7 +2,8 @@
 
 from broker.quorum.elections import Elections
 from broker.quorum.identity import NOBODY, Instant
-from broker.quorum.membership import auto_join, update_of_entry
+from broker.quorum.membership.requests import auto_join, update_of_entry
+from broker.quorum.membership.voters import Voter
 from broker.quorum.messages import (
     AddVoterRequest,
     ChangeVotersResponse,
@@ -12,7 +13,6 @@ from broker.quorum.messages import (
 from broker.quorum.peers import Flight
 from broker.quorum.replica import Replica
 from broker.quorum.state import Follower, Observer
-from broker.quorum.voters import Voter
 from protocol.errors import ErrorCode
 
 Report = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest

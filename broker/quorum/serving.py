@@ -21,7 +21,7 @@ from broker.quorum.messages import (
 from broker.quorum.parked import Parked, ParkedFetches
 from broker.quorum.replica import Replica
 from broker.quorum.settings import StoredSnapshot
-from broker.quorum.snapshots import distribute, position_error
+from broker.quorum.snapshots.rules import distribute, position_error
 from broker.quorum.state import Leader, Role
 from protocol.errors import ErrorCode
 

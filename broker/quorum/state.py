@@ -20,8 +20,8 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
 from broker.quorum.identity import Endpoint, ReplicaKey
+from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
-from broker.quorum.votes import Ballot
 
 
 class Term(NamedTuple):

@@ -22,7 +22,7 @@ as all above is either the same in the records that will be fetched or of anothe
 start on, as in the leader's own log. An earlier entry speaks of records that exist no more, and would keep segments of
 such epochs from being cleaned up as unreferenced (KIP-405 cuts at the log start as well, Kafka's code does not).
 
-Leaders are asked and segments sought by the driver (`broker.runtime.tier_builds`). Whatever goes wrong ends the
+The driver (`tier_builds`) asks leaders and looks up segments. Whatever goes wrong ends the
 attempt; the follower, whose log is as it was, fetches again after a back-off and may hear the same.
 """
 

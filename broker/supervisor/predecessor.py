@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
+from storage.directories.log_dirs import LogDirLocked, lock_directory
 from storage.files import FileSystem
-from storage.log_dirs import LogDirLocked, lock_directory
 
 PATIENCE_S = 40.0
 """Longer than a node that lost its supervisor takes to stop, or to be ended by its lifeline, which gives it 30 s."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, get_args
 
 import numpy as np
 
-from broker.metadata.records import FRAME_VERSION, MetadataRecord
+from broker.metadata.image.records import FRAME_VERSION, MetadataRecord
 from protocol.errors import DecodeError
 from protocol.primitives import decode_uvarint
 from spark_jobs.metadata.byte_columns import Bools, Ints, Strings

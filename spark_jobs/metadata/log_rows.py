@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from broker.metadata.snapshot_codec import TOPIC_BUCKET_BITS
+from broker.metadata.snapshot.codec import TOPIC_BUCKET_BITS
 from protocol.messages.metadata_records import (
     ClearElrRecord,
     PartitionChangeRecord,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from broker.metadata.records import decode_record
+from broker.metadata.image.records import decode_record
 from protocol.errors import DecodeError
 from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord
 from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints, Strings, integers_at

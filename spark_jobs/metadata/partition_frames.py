@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.partition import LeaderRecoveryState, PartitionRegistration
-from broker.metadata.records import FRAME_VERSION, encode_record
-from broker.metadata.snapshot_codec import FRAME_BYTES_PER_BATCH, RECORDS_PER_BATCH
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
+from broker.metadata.image.records import FRAME_VERSION, encode_record
+from broker.metadata.snapshot.codec import FRAME_BYTES_PER_BATCH, RECORDS_PER_BATCH
 from protocol.messages.metadata_records import TopicRecord
 from protocol.primitives import Uuid
 from protocol.records.batch import (

@@ -3,7 +3,7 @@
 A run is what happens to one partition, in order of offsets, on top of its row in the state if it has one. The value of
 a field after a record is that of the last record of the run that has the field; a PartitionRecord has them all. So each
 field is a source, the row it comes from, which a running maximum finds for all runs at once. Epochs are counted in the
-same way. What a record does is defined by `broker.metadata.partition.PartitionRegistration.merge`.
+same way. What a record does is defined by `broker.metadata.image.partition.PartitionRegistration.merge`.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from broker.metadata.partition import NO_LEADER, PartitionRegistration
-from broker.metadata.records import InvalidMetadata
+from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.image.records import InvalidMetadata
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 from spark_jobs.metadata.byte_columns import Bools, Ints

@@ -2,7 +2,7 @@
 configs, quotas, producer ids, ACLs, credentials, tokens. And the names of topics, under which configs are kept.
 
 Such records are few beside those of partitions. What an entity was before and after a change is told as the record that
-would state it (`broker.metadata.records`), in the latest version, so that nothing is lost.
+would state it (`broker.metadata.image.records`), in the latest version, so that nothing is lost.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 from immutables import Map
 
-from broker.metadata.changed_records import changed_records
-from broker.metadata.config_image import ConfigResource, ResourceType, config_record
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.features import feature_record
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from broker.metadata.metadata_version import LATEST_METADATA_VERSION, MetadataVersion
-from broker.metadata.quota_image import quota_entity, quota_record
-from broker.metadata.records import InvalidMetadata, MetadataRecord, VersionedRecord, decode_record, encode_record
-from broker.metadata.security_image import ScramImage
-from broker.metadata.snapshot_codec import read_snapshot, snapshot_batches
+from broker.metadata.image.changed_records import changed_records
+from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.features import feature_record
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
+from broker.metadata.image.metadata_version import LATEST_METADATA_VERSION, MetadataVersion
+from broker.metadata.image.quota_image import quota_entity, quota_record
+from broker.metadata.image.records import InvalidMetadata, MetadataRecord, VersionedRecord, decode_record, encode_record
+from broker.metadata.image.security_image import ScramImage
+from broker.metadata.snapshot.codec import read_snapshot, snapshot_batches
 from protocol.errors import DecodeError
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker.metadata.records import InvalidMetadata, MetadataRecord, decode_record
+from broker.metadata.image.records import InvalidMetadata, MetadataRecord, decode_record
 from protocol.errors import DecodeError
 from protocol.messages.metadata_records import ClearElrRecord, RemoveTopicRecord, TopicRecord
 from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, binary_array, int_array, numbers, strings_of

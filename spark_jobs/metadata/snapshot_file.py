@@ -1,4 +1,4 @@
-"""From folded state to the bytes of a snapshot, as `broker.metadata.snapshot_codec` defines them.
+"""From folded state to the bytes of a snapshot, as `broker.metadata.snapshot.codec` defines them.
 
 Sections are encoded apart from each other, each with base offsets from 0; put together, only those offsets change,
 which the CRC does not cover. The opening batch and the registry are written by the node's own code.
@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from broker.metadata.image import Provenance
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.snapshot_codec import InvalidSnapshot, SnapshotReading, image_batches
-from broker.metadata.topic_image import TopicsImage
+from broker.metadata.image.metadata_image import Provenance
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.topic_image import TopicsImage
+from broker.metadata.snapshot.codec import InvalidSnapshot, SnapshotReading, image_batches
 from protocol.compiler import encode_bytes
 from protocol.messages.common_records import SnapshotFooterRecord
 from protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord, RegisterControllerRecord

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from broker.metadata.records import InvalidMetadata
+from broker.metadata.image.records import InvalidMetadata
 from protocol.primitives import Uuid, uuid_to_text
 from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints, Strings, fixed_array, flat, numbers, strings_of
 from spark_jobs.metadata.section_state import TOPIC_ROW

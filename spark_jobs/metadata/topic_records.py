@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.metadata.records import FRAME_VERSION, decode_record
+from broker.metadata.image.records import FRAME_VERSION, decode_record
 from protocol.errors import DecodeError
 from protocol.messages.metadata_records import TopicRecord
 from protocol.primitives import Uuid

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker.metadata.records import InvalidMetadata
+from broker.metadata.image.records import InvalidMetadata
 from protocol.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 BEGIN: Final = BeginTransactionRecord.API_KEY

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from broker.cli.failure import CommandFailed
-from broker.cli.session import read_properties
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.session import read_properties
 from spark_jobs.metadata_snapshots.schedule import MIN_BYTES, MIN_CHANGED_RATIO, Schedule
 from spark_jobs.metadata_snapshots.signals import Interrupted
 from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES
-from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
+from storage.tiered.loading.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 MAX_OFFSET = (1 << 63) - 1
 EXIT_USAGE = 2

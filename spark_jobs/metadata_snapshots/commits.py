@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.metadata.metadata_version import MINIMUM_METADATA_VERSION
+from broker.metadata.image.metadata_version import MINIMUM_METADATA_VERSION
 from spark_jobs.metadata_source.position import NO_EPOCH, Position
 
 VERSION: Final = 1

@@ -27,8 +27,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from broker.client import Client, ClientConfig
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.snapshot.manifest import SnapshotManifest
 from spark_jobs.metadata.snapshot_file import EncodeContext
 from spark_jobs.metadata_snapshots.changes import ChangeSink
 from spark_jobs.metadata_snapshots.commits import Commit, Since, empty
@@ -47,7 +47,7 @@ from spark_jobs.metadata_source.packed import NAME, PACKS, PackedMetadata, packs
 from spark_jobs.metadata_source.reading import snapshot_rows
 from spark_jobs.metadata_source.settings import CLIENT_PREFIX, ENDING_OFFSET, MAX_ROWS, STARTING_OFFSET
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 
 _FAILURES: Final = (PySparkException, Py4JJavaError, ObjectStoreError)
 """What comes out of a query, out of a job of executors, and out of the store."""

@@ -3,7 +3,7 @@
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from spark_jobs.metadata_source.metadata_log import SourceRefused
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 
 
 def check_out(out: StoreUri, cluster_id: str) -> None:

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.snapshot.manifest import SnapshotManifest
 
 
 class Report:

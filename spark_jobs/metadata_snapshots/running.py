@@ -8,7 +8,7 @@ from typing import NamedTuple
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 from broker.client import ClientError
 from protocol.errors import KafkaError
 from spark_jobs.metadata_snapshots.failures import failure_of, in_short
@@ -20,7 +20,7 @@ from spark_jobs.metadata_snapshots.shared_places import check_shared
 from spark_jobs.metadata_snapshots.signals import stopped_by_signals
 from spark_jobs.metadata_source.settings import SourceSettings
 from spark_jobs.session import open_session
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 
 _TRACEBACK = "OTTLA_TRACEBACK"
 _SPARK = {

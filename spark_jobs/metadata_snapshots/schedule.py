@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from broker.quorum.snapshots import SnapshotTrigger, TriggerSettings
+from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
 from spark_jobs.metadata_snapshots.commits import Commit
 
 # Kafka's defaults of metadata.snapshot.min.changed_records.ratio, metadata.log.max.record.bytes.between.snapshots and

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.metadata_source.metadata_log import SourceRefused
 from spark_jobs.store_directory import StoreDirectory
 from storage.tiered.errors import ObjectNotFound, StoreUnavailable
-from storage.tiered.store_uri import StoreUri, open_store
+from storage.tiered.loading.store_uri import StoreUri, open_store
 
 LOOKS: Final = 4
 """How many tasks look for each that can run at a time: executors take what comes, and all should have their turn."""

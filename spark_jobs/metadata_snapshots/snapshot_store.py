@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from broker.metadata.snapshot_manifest import LATEST, InvalidManifest, SnapshotManifest, parse_manifest_name
+from broker.metadata.snapshot.manifest import LATEST, InvalidManifest, SnapshotManifest, parse_manifest_name
 from protocol.primitives import Buffer
 from spark_jobs.metadata.snapshot_file import read_back
 from spark_jobs.metadata_snapshots.state_store import LEFT_MS, STATE, StateStore
 from storage.tiered.errors import ObjectNotFound
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 
 ASIDE: Final = f"{STATE}aside/"
 PIECE_BYTES: Final = 1024 * 1024

@@ -9,13 +9,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_tables.table_store import TableStore
 from spark_jobs.metadata_tables.views import register_tables
 from spark_jobs.session import open_session, unavailable_reason
 from storage.tiered.errors import ObjectStoreError
-from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
+from storage.tiered.loading.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 _SETTINGS: Final = {
     # Days and hours are those of what is printed.

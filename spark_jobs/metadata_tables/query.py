@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 from pyspark.sql import SparkSession
 
-from broker.cli.output import print_columns, print_json, width_of
+from broker.cli.shared.output import print_columns, print_json, width_of
 from spark_jobs.metadata_tables.opening import session_of
 from spark_jobs.metadata_tables.views import QUERIES, query
 

@@ -15,7 +15,7 @@ from spark_jobs.metadata_tables.sink import SMALL_BYTES
 from spark_jobs.metadata_tables.spans import Span, TableFile, by_span, covered, is_small
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.errors import ObjectNotFound
-from storage.tiered.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import parse_store_uri
 
 ATTEMPTS: Final = 20
 """Of listing, and of reading what was merged. Merges are many steps apart."""

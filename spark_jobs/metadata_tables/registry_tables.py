@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from broker.config.definitions import broker_key
-from broker.metadata.records import MetadataRecord, decode_record
+from broker.metadata.image.records import MetadataRecord, decode_record
 from protocol.messages import metadata_records as messages
 from protocol.primitives import uuid_to_text
 from spark_jobs.metadata.registry import CHANGED, REMOVED, RegistryChange

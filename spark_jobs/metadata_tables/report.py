@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.metadata_tables.opening import session_of
 from spark_jobs.metadata_tables.views import query, register_tables
-from storage.tiered.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import parse_store_uri
 
 MAX_ROWS: Final = 50
 """Of each table on the page; which rows come first is for the query to say."""

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from spark_jobs.metadata_tables.reading import Share, read_share, shares
 from spark_jobs.metadata_tables.schemas import KEYS, TABLES
 from spark_jobs.metadata_tables.table_store import TableStore
-from storage.tiered.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import parse_store_uri
 
 NAME: Final = "ottla_table"
 QUERIES: Final = Path(__file__).parent / "queries"

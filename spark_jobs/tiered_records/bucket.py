@@ -24,14 +24,14 @@ from spark_jobs.tiered_records.topics import chosen
 from storage.files import OsFileSystem
 from storage.index.transaction import AbortedTxn
 from storage.producer_state import ProducerState
-from storage.tiered.bucket_inventory import BucketReader, PartitionInventory, recency
-from storage.tiered.bucket_listing import StoredPartition, walk
+from storage.tiered.bucket.inventory import BucketReader, PartitionInventory, recency
+from storage.tiered.bucket.listing import StoredPartition, walk
+from storage.tiered.catalog.segment_chain import Link
 from storage.tiered.errors import RemoteResourceNotFound
-from storage.tiered.loading import load_remote_storage, open_object_store
-from storage.tiered.object_keys import ObjectKeys
+from storage.tiered.format.object_keys import ObjectKeys
+from storage.tiered.loading.remote_storage import load_remote_storage, open_object_store
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import IndexKind, RemoteStorageContext, RemoteStorageManager
-from storage.tiered.segment_chain import Link
 from storage.tiered.segment_metadata import RemoteSegment
 
 READERS: Final = 16

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from protocol.primitives import Uuid, uuid_from_text
 from spark_jobs.tiered_records.bounds import ANY_TOPIC, EVER, EVERYTHING, Bounds
-from storage.tiered.store_uri import StoreUri, StoreUriError, parse_store_uri
+from storage.tiered.loading.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 DEFAULT_MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _SETTING: Final = "rsm."
@@ -56,7 +56,7 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """May be pickled. `storage_name` and `storage_settings` are those of `storage.tiered.loading`; `directory` is where
+    """May be pickled. `storage_name` and `storage_settings` are those of `loading.remote_storage`; `directory` is where
     objects are files, empty for a bucket. `topics` is empty where there is a `pattern`.
     """
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from spark_jobs.tiered_records.bounds import EVERYTHING, Bounds
 from storage.index.transaction import AbortedTxn
-from storage.tiered.bucket_inventory import OffsetRange, PartitionInventory
-from storage.tiered.lineage import Lineage
-from storage.tiered.segment_chain import Link, chain_of
+from storage.tiered.bucket.inventory import OffsetRange, PartitionInventory
+from storage.tiered.catalog.lineage import Lineage
+from storage.tiered.catalog.segment_chain import Link, chain_of
 from storage.tiered.segment_metadata import RemoteSegment
 
 

@@ -2,7 +2,7 @@
 
 What is asked of the store is the part of the segment in which the slice lies, by one request whose body is taken in
 pieces as rows are wanted; a body that breaks goes on where it broke, and a store that throttles is asked again, as
-everywhere (`storage.tiered.retries`).
+everywhere (`storage.tiered.stores.retries`).
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from protocol.primitives import Uuid, uuid_to_text
 from spark_jobs.tiered_records.options import InvalidOption, Options
-from storage.tiered.bucket_listing import StoredPartition
+from storage.tiered.bucket.listing import StoredPartition
 
 
 def chosen(stored: Iterable[StoredPartition], options: Options) -> list[StoredPartition]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from storage.tiered.custom_metadata import CustomField
+from storage.tiered.format.custom_metadata import CustomField
 
 E = TypeVar("E")
 

@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from typing import cast
 
-from broker.api.dispatch import Dispatcher
 from broker.api.fetch import FetchHandler
 from broker.api.produce import ProduceHandler
-from broker.api.route import route
+from broker.api.serving.dispatch import Dispatcher
+from broker.api.serving.route import route
 from broker.clock import SystemClock
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import Answer, ConnectionInfo, Request
-from broker.runtime.fetch_sessions import FetchSessions
-from broker.runtime.partition import ACKS_ALL, Partition
+from broker.runtime.partitions.fetch_sessions import FetchSessions
+from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.headers import RequestHeader

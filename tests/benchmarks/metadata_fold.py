@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from broker.client import Client, ClientConfig
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.snapshot.manifest import SnapshotManifest
 from spark_jobs.metadata.log_rows import rows_of
 from spark_jobs.metadata.single_process import SingleProcess
 from spark_jobs.metadata_snapshots.changes import Span
@@ -23,7 +23,7 @@ from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_source.metadata_log import MetadataLog
 from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 
 STEP_ROWS: Final = 1_000_000
 WAIT_MS: Final = 500

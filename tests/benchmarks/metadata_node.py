@@ -18,23 +18,23 @@ import uvloop
 
 from broker.clock import SystemClock
 from broker.config.load import load_config
-from broker.metadata.controller import Controller
-from broker.metadata.features import bootstrap_records
-from broker.metadata.snapshot_check import SnapshotCheck
-from broker.metadata.state import ControllerSettings
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.state import ControllerSettings
+from broker.metadata.image.features import bootstrap_records
+from broker.metadata.snapshot.check import SnapshotCheck
 from broker.metrics.snapshots import SnapshotMetrics
 from broker.quorum.core import QuorumCore
 from broker.quorum.identity import Endpoint, Instant, ReplicaKey
 from broker.quorum.messages import Request
 from broker.quorum.settings import QuorumSettings, StaticVoter
-from broker.quorum.snapshots import SnapshotTrigger, TriggerSettings
-from broker.runtime.config_schema import KafkaConfigSchema
-from broker.runtime.controller_driver import ControllerDriver
-from broker.runtime.io_thread import IoThread
-from broker.runtime.metadata_log import MetadataLog
-from broker.runtime.quorum_driver import Done, QuorumDriver
-from broker.runtime.quorum_state import QuorumStateFile
-from broker.runtime.snapshot_generator import SnapshotGenerator
+from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
+from broker.runtime.controller.config_schema import KafkaConfigSchema
+from broker.runtime.controller.driver import ControllerDriver
+from broker.runtime.loop.io_thread import IoThread
+from broker.runtime.quorum.driver import Done, QuorumDriver
+from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
+from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.primitives import Uuid

@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from broker.metadata.features import bootstrap_records
-from broker.metadata.loader import MetadataLoader, RecordBatch
-from broker.metadata.records import decode_record, encode_record
-from broker.metadata.snapshot_codec import image_batches
+from broker.metadata.image.features import bootstrap_records
+from broker.metadata.image.loader import MetadataLoader, RecordBatch
+from broker.metadata.image.records import decode_record, encode_record
+from broker.metadata.snapshot.codec import image_batches
 from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers

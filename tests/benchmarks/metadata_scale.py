@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from broker.client import ClientConfig, Connection, Endpoint
-from broker.metadata.features import SUPPORTED_FEATURES
+from broker.metadata.image.features import SUPPORTED_FEATURES
 from protocol.errors import ErrorCode
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import (

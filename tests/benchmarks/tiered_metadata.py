@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.primitives import Uuid
 from protocol.records.builder import build_value_batch
-from storage.checkpoints import (
+from storage.config import LogConfig
+from storage.directories.checkpoints import (
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,
     EpochStart,
@@ -25,15 +26,14 @@ from storage.checkpoints import (
     read_topic_id,
     write_offsets,
 )
-from storage.config import LogConfig
+from storage.directories.formatting import random_id
 from storage.files import OsFileSystem
-from storage.formatting import random_id
 from storage.log import Log
 from storage.producer_state import ProducerState
 from storage.tier_start import TierStart
-from storage.tiered.metadata_partitioner import metadata_partition
-from storage.tiered.metadata_records import encode_event
-from storage.tiered.metadata_snapshot import DIRECTORY as SNAPSHOTS
+from storage.tiered.catalog.metadata_partitioner import metadata_partition
+from storage.tiered.catalog.metadata_records import encode_event
+from storage.tiered.catalog.metadata_snapshot import DIRECTORY as SNAPSHOTS
 from storage.tiered.segment_metadata import (
     RemoteSegment,
     RemoteSegmentId,

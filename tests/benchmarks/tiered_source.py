@@ -30,8 +30,8 @@ from spark_jobs.tiered_records.reading import read
 from spark_jobs.tiered_records.rows import Limits
 from spark_jobs.tiered_records.schema import RECORDS
 from spark_jobs.tiered_records.windows import windows
-from storage.tiered.batch_stream import BatchStream
 from storage.tiered.remote_storage import RemoteStorageManager
+from storage.tiered.segments.batch_stream import BatchStream
 from tests.benchmarks.workloads import HIGHER, LOWER
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, Stage, options_of
 

@@ -20,7 +20,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from storage.tiered.metadata_records import UndecodableEvent, decode_event
+from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.chaos.tier import METADATA_TOPIC
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.cli.container import prepare
+from broker.cli.node.container import prepare
 from broker.config.load import load_config
-from storage.tiered.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import parse_store_uri
 from tests.support import containers
 from tests.support.apache_kafka import REPOSITORY
 from tests.support.checkable_records import Recipe, read_back, write
@@ -169,7 +169,7 @@ def _objects(engine: Engine, prefix: str) -> list[str]:
     """The names below a prefix of the bucket, as a node sees them."""
     uri = f"s3://ottla/{prefix}?endpoint=http://s3:7070&region=us-east-1&path-style=true"
     code = (
-        f"from storage.tiered.store_uri import open_store; place = open_store({uri!r});"
+        f"from storage.tiered.loading.store_uri import open_store; place = open_store({uri!r});"
         " print(*(place.name(each.key) for each in place.store.list(place.prefix)), sep='\\n')"
     )
     return engine.docker("compose", "exec", "-T", "node-1", "python", "-c", code).splitlines()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.offsets import list_offsets
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.offsets import list_offsets
 from broker.client import Client, ClientConfig
 from tests.support.checkable_records import Recipe, read_back, write
 from tests.support.local_tier import SETTINGS, TIERED, until

@@ -10,9 +10,9 @@ import pytest
 
 from broker import app
 from broker.config.load import load_config
-from broker.runtime.io_thread import IoThread
-from broker.runtime.log_tasks import LogTasks
-from storage.log_dirs import LogDirs
+from broker.runtime.loop.io_thread import IoThread
+from broker.runtime.partitions.log_tasks import LogTasks
+from storage.directories.log_dirs import LogDirs
 from tests.support.apache_kafka import free_ports
 
 pytestmark = pytest.mark.integration

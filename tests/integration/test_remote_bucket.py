@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.cli.main import run
-from storage.tiered.object_keys import ObjectSuffix
-from storage.tiered.s3 import S3Store
+from storage.tiered.format.object_keys import ObjectSuffix
+from storage.tiered.stores.s3 import S3Store
 from tests.broker.cli.tiering.stage import FOO_ID, Stage, StageBroker
 from tests.support.s3_server import S3Server, unavailable_reason
 

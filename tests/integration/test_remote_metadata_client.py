@@ -11,23 +11,23 @@ from immutables import Map
 
 from broker.client import Client, ClientConfig
 from broker.clock import SystemClock
-from broker.metadata.cluster_image import BrokerRegistration, ClusterImage, Endpoint
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage
-from broker.metadata.partition import PartitionRegistration
-from broker.metadata.topic_image import TopicImage, TopicsImage
+from broker.metadata.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.topic_image import TopicImage, TopicsImage
 from broker.net.peer import TcpConnect
-from broker.runtime.io_thread import IoThread
-from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.remote_metadata_client import NetworkMetadataClient
-from broker.runtime.remote_metadata_settings import TOPIC, parse_remote_metadata_settings
-from broker.runtime.remote_metadata_snapshots import MetadataSnapshots
-from broker.runtime.remote_metadata_topic import TopicRemoteMetadata
-from broker.runtime.waiters import Deadlines
+from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.loop.io_thread import IoThread
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.remote_metadata.client import NetworkMetadataClient
+from broker.runtime.remote_metadata.settings import TOPIC, parse_remote_metadata_settings
+from broker.runtime.remote_metadata.snapshots import MetadataSnapshots
+from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
 from protocol.primitives import ZERO_UUID
 from storage.files import OsFileSystem
 from storage.tiered.segment_metadata import SegmentState
-from tests.broker.runtime.test_remote_metadata_topic import PARTITION, segment, update
+from tests.broker.runtime.remote_metadata.test_topic import PARTITION, segment, update
 from tests.support.manual_loop import ManualLoop
 from tests.support.metadata_brokers import CountedCreation
 from tests.support.metadata_topic import LedLogs, MetadataTopic

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.runtime.remote_metadata_settings import TOPIC as METADATA_TOPIC
+from broker.runtime.remote_metadata.settings import TOPIC as METADATA_TOPIC
+from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
+from storage.tiered.catalog.metadata_records import decode_event
 from storage.tiered.errors import InvalidSegmentTransition
-from storage.tiered.materialized_metadata import MaterializedMetadata
-from storage.tiered.metadata_records import decode_event
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.apache_kafka import run_tool, unavailable_reason
 from tests.support.living_directory import files_below

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from protocol.primitives import uuid_to_text
-from storage.formatting import random_id
+from storage.directories.formatting import random_id
 from tests.support.killed_command import KILLED
 from tests.support.local_tier import LocalTier, Read, until
 from tests.support.ottla_node import clean_environment

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.metadata.snapshot_codec import read_snapshot
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.snapshot.codec import read_snapshot
+from broker.metadata.snapshot.manifest import SnapshotManifest
 from protocol.records.batch import iter_headers
 from storage.log_snapshots import CheckpointId, parse_checkpoint_name
-from storage.tiered.s3 import S3Store
+from storage.tiered.stores.s3 import S3Store
 from tests.support import joining_node
 from tests.support.broker_cluster import ClusterNode
 from tests.support.joining_node import line_with

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from protocol.primitives import uuid_to_text
-from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
-from storage.tiered.s3 import S3Store
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment
-from storage.tiered.unfinished_uploads import UnfinishedUpload
+from storage.tiered.stores.s3 import S3Store
+from storage.tiered.stores.unfinished_uploads import UnfinishedUpload
 from tests.support.checkable_records import Recipe, read_back, write
 from tests.support.partition_states import until
 from tests.support.s3_proxy import Fault

@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from storage.tiered.lineage import Lineage
+from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.support.checkable_records import Recipe, read_back, write
 from tests.support.partition_states import PartitionState, until, wait_for_state, wait_until_whole

@@ -15,21 +15,21 @@ from pathlib import Path
 from random import Random
 from typing import Final, Protocol
 
-from broker.api.controller_routes import ControllerServices, controller_routes
-from broker.api.dispatch import Dispatcher
+from broker.api.serving.controller_routes import ControllerServices, controller_routes
+from broker.api.serving.dispatch import Dispatcher
 from broker.config.broker_config import BrokerConfig
 from broker.config.load import load_config
-from broker.metadata.controller import Controller
-from broker.metadata.loader import LoaderState
-from broker.metadata.records import MetadataRecord, VersionedRecord, decode_record
-from broker.metadata.state import ControllerSettings, MutationQuotaSettings
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.state import ControllerSettings, MutationQuotaSettings
+from broker.metadata.image.loader import LoaderState
+from broker.metadata.image.records import MetadataRecord, VersionedRecord, decode_record
 from broker.net.request import CloseConnection, ConnectionInfo, Request
 from broker.quorum.description import QuorumDescription
 from broker.quorum.identity import SnapshotId
 from broker.quorum.messages import Request as QuorumRequest
 from broker.quorum.messages import Response as QuorumResponse
-from broker.runtime.config_schema import KafkaConfigSchema
-from broker.runtime.logger_levels import LoggerLevels
+from broker.runtime.controller.config_schema import KafkaConfigSchema
+from broker.runtime.controller.logger_levels import LoggerLevels
 from protocol.api_keys import response_class
 from protocol.compiler import encode_bytes
 from protocol.framing import SIZE_BYTES

@@ -10,9 +10,9 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from broker.metadata.features import SUPPORTED_FEATURES
-from broker.metadata.image import MetadataImage
-from broker.metadata.partition import LOST_DIRECTORY, PartitionRegistration
+from broker.metadata.image.features import SUPPORTED_FEATURES
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import LOST_DIRECTORY, PartitionRegistration
 from protocol.messages import Message
 from protocol.messages import alter_partition as ap
 from protocol.messages import alter_partition_reassignments as apr

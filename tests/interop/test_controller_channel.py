@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from broker.api.forwarded import forwarded
-from broker.api.route import route
-from broker.metadata.features import SUPPORTED_FEATURES
+from broker.api.serving.forwarded import forwarded
+from broker.api.serving.route import route
+from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.net.peer import Endpoint, Peers, TcpConnect
 from broker.net.request import ConnectionInfo, Request
-from broker.runtime.controller_channel import ControllerChannel
-from broker.runtime.controller_driver import ControllerDriver
-from broker.runtime.controller_seeker import ControllerLocation, ControllerSeeker
-from broker.runtime.forwarding import Forwarder
+from broker.runtime.controller.channel import ControllerChannel
+from broker.runtime.controller.driver import ControllerDriver
+from broker.runtime.controller.forwarding import Forwarder
+from broker.runtime.controller.seeker import ControllerLocation, ControllerSeeker
 from protocol.api_keys import API_BY_KEY, ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import RequestHeader
@@ -42,7 +42,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
-from storage.formatting import random_id
+from storage.directories.formatting import random_id
 from tests.support.apache_kafka import apache_kafka, unavailable_reason
 
 pytestmark = pytest.mark.interop

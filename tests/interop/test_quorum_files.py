@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from broker.metadata.features import bootstrap_records
-from broker.metadata.image import MetadataImage, Provenance
-from broker.metadata.records import MetadataRecord
-from broker.metadata.snapshot_codec import image_batches, read_snapshot
+from broker.metadata.image.features import bootstrap_records
+from broker.metadata.image.metadata_image import MetadataImage, Provenance
+from broker.metadata.image.records import MetadataRecord
+from broker.metadata.snapshot.codec import image_batches, read_snapshot
 from protocol.messages import metadata_records as messages
 from protocol.messages.common_records import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from protocol.primitives import Uuid

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.initial_controllers import InitialController
+from broker.cli.node.initial_controllers import InitialController
 from protocol.primitives import uuid_to_text
-from storage.formatting import random_id
+from storage.directories.formatting import random_id
 from tests.support.apache_kafka import run_tool, unavailable_reason
 from tests.support.kraft_nodes import KraftNode, KraftNodes, Make
 from tests.support.ottla_node import run_ottla

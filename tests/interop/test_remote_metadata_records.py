@@ -6,10 +6,10 @@ import pytest
 
 from broker.cli.main import run
 from protocol.records.builder import build_value_batch
-from storage.tiered.materialized_metadata import MaterializedMetadata
-from storage.tiered.metadata_records import encode_event
+from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
+from storage.tiered.catalog.metadata_records import encode_event
 from storage.tiered.segment_metadata import SegmentState
-from tests.storage.tiered.test_metadata_records import DELETE, SEGMENT, UPDATE
+from tests.storage.tiered.catalog.test_metadata_records import DELETE, SEGMENT, UPDATE
 from tests.support.apache_kafka import run_tool, unavailable_reason
 
 pytestmark = pytest.mark.interop

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.snapshot_codec import read_snapshot
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.snapshot.codec import read_snapshot
+from broker.metadata.snapshot.manifest import SnapshotManifest
 from storage.log_snapshots import parse_checkpoint_name
 from tests.support.apache_kafka import unavailable_reason
 from tests.support.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until

@@ -19,14 +19,14 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ot
 
 import pyspark
 
-from broker.metadata.snapshot_codec import image_batches
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.snapshot.codec import image_batches
+from broker.metadata.snapshot.manifest import SnapshotManifest
 from protocol.messages.metadata_records import TopicRecord
 from spark_jobs import store_directory
 from spark_jobs.metadata_snapshots import __main__ as command
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.store_directory import StoreDirectory
-from storage.tiered.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.spark_jobs.tiered_records.stage import TOPIC, Stage, options_of
 from tests.support import s3_server, snapshot_job

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.records import decode_record
+from broker.metadata.image.records import decode_record
 from protocol.messages.metadata_records import TopicRecord
 from tests.support.apache_kafka import REPOSITORY
 from tests.support.ottla_node import OttlaNode

@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from broker.quorum.identity import ReplicaKey, SnapshotId
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import Request, Response
-from broker.quorum.voters import VoterSet
 from protocol.primitives import ZERO_UUID
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.history import History, Observed, Subject, Violation

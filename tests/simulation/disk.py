@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.quorum.identity import LogPosition, SnapshotId
-from broker.quorum.voters import VoterSet
+from broker.quorum.membership.voters import VoterSet
 from protocol.primitives import Buffer, Uuid, uuid_from_text
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.quorum_control import read_control_state

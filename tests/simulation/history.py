@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from broker.quorum.identity import ReplicaKey
-from broker.quorum.voters import VoterSet
+from broker.quorum.membership.voters import VoterSet
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.watched_disk import LoggedBatch
 

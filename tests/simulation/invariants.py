@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from broker.quorum.identity import ReplicaKey, SnapshotId
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
     FetchRequest,
@@ -16,7 +17,6 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.voters import VoterSet
 from protocol.errors import ErrorCode
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.history import Cluster, Observed, Subject, Violation

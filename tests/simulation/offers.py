@@ -9,14 +9,14 @@ from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.snapshot.manifest import SnapshotManifest
 from broker.quorum.identity import SnapshotId
-from broker.runtime.snapshot_store import RecordCheck
+from broker.runtime.quorum.snapshot_store import RecordCheck
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from storage.tiered.errors import StoreUnavailable
+from storage.tiered.loading.store_uri import StoreAt
 from storage.tiered.object_store import ObjectInfo
-from storage.tiered.store_uri import StoreAt
 from tests.simulation.disk import METADATA_DIRECTORY
 from tests.support.memory_object_store import MemoryObjectStore
 

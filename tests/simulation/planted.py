@@ -12,17 +12,17 @@ from broker.quorum.core import QuorumCore
 from broker.quorum.identity import NOBODY, Instant, SnapshotId
 from broker.quorum.leadership import Leadership
 from broker.quorum.log_view import LogView, Valid, Validation
+from broker.quorum.membership.voter_changes import VoterChanges
 from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
 from broker.quorum.ready import ElectionState
 from broker.quorum.replica import RandomSource, Replica
 from broker.quorum.serving import Serving
 from broker.quorum.settings import QuorumSettings, Recovered
-from broker.quorum.snapshot_import import SnapshotImport, _Stage
+from broker.quorum.snapshots.importing import SnapshotImport, _Stage
 from broker.quorum.state import Follower, Leader, Role
-from broker.quorum.voter_changes import VoterChanges
-from broker.runtime.metadata_log import MetadataLog, SnapshotWriter
-from broker.runtime.quorum_driver import QuorumDriver, _Work
-from broker.runtime.quorum_state import QuorumStateFile
+from broker.runtime.quorum.driver import QuorumDriver, _Work
+from broker.runtime.quorum.metadata_log import MetadataLog, SnapshotWriter
+from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from storage.log_snapshots import CheckpointId
 from tests.simulation.replica import Parts

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from broker.metadata.snapshot_codec import voters_checkpoint
+from broker.metadata.snapshot.codec import voters_checkpoint
 from broker.quorum.core import NotLeader, QuorumCore
 from broker.quorum.identity import Endpoint, Instant, KRaftVersions, LeaderAndEpoch, SnapshotId
+from broker.quorum.membership.voters import Voter, VoterSet
 from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
 from broker.quorum.settings import QuorumSettings, StaticVoter, StoredSnapshot
-from broker.quorum.voters import Voter, VoterSet
-from broker.runtime.listener_feeds import _committed_batches
-from broker.runtime.metadata_log import MetadataLog
-from broker.runtime.quorum import VOTERS_CHECKPOINT, CommittedBatch
-from broker.runtime.quorum_driver import QuorumDriver
-from broker.runtime.quorum_state import QuorumStateFile
-from broker.runtime.snapshot_import import SnapshotImporter
-from broker.runtime.snapshot_store import SnapshotStore
+from broker.runtime.quorum.driver import QuorumDriver
+from broker.runtime.quorum.listener_feeds import _committed_batches
+from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.quorum import VOTERS_CHECKPOINT, CommittedBatch
+from broker.runtime.quorum.snapshot_import import SnapshotImporter
+from broker.runtime.quorum.snapshot_store import SnapshotStore
+from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig

@@ -10,8 +10,8 @@ from random import Random
 from typing import Final
 
 from broker.quorum.identity import ReplicaKey
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import AddVoterRequest, ChangeVotersResponse, RemoveVoterRequest, Response
-from broker.quorum.voters import VoterSet
 from protocol.errors import ErrorCode
 from tests.simulation.node import LISTENER, Node
 from tests.simulation.offers import OfferSchedule

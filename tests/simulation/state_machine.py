@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Protocol
 
-from broker.metadata.snapshot_codec import data_batch
+from broker.metadata.snapshot.codec import data_batch
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
-from broker.quorum.voters import VoterSet
-from broker.runtime.quorum import CommittedBatch, SnapshotReader
+from broker.quorum.membership.voters import VoterSet
+from broker.runtime.quorum.quorum import CommittedBatch, SnapshotReader
 from protocol.compiler import encode_bytes
 from protocol.messages.common_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from protocol.records.batch import iter_headers

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from broker.metadata.snapshot_codec import data_batch, voters_checkpoint
+from broker.metadata.snapshot.codec import data_batch, voters_checkpoint
 from broker.quorum.identity import ReplicaKey, SnapshotId
+from broker.quorum.membership.voters import Voter, VoterSet
 from broker.quorum.ready import ElectionState
-from broker.quorum.voters import Voter, VoterSet
-from broker.runtime.quorum_state import QuorumStateFile
+from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.primitives import Uuid
 from protocol.records.quorum_control import ControlState
 from storage.files import join, replace_file

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
 
-from broker.quorum.voters import VoterSet
+from broker.quorum.membership.voters import VoterSet
 from protocol.primitives import Buffer
 from protocol.records.batch import crc_is_valid
 from protocol.records.quorum_control import read_control_state

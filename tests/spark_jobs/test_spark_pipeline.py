@@ -15,10 +15,10 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ot
 
 from pyspark.sql import SparkSession
 
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import EMPTY_IMAGE, Provenance
-from broker.metadata.loader import MetadataLoader
-from broker.metadata.snapshot_codec import image_batches, read_snapshot
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.loader import MetadataLoader
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, Provenance
+from broker.metadata.snapshot.codec import image_batches, read_snapshot
 from protocol.records.builder import build_value_batch
 from protocol.records.quorum_control import read_control_state
 from spark_jobs.metadata_snapshots import micro_batch
@@ -32,7 +32,7 @@ from spark_jobs.metadata_source.metadata_log import SourceRefused
 from spark_jobs.metadata_tables.reading import live_files
 from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.support.served_metadata_log import ServedMetadataLog
 from tests.support.spark_session import spark as spark

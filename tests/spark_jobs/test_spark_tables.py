@@ -15,7 +15,7 @@ from spark_jobs.metadata_tables.report import report
 from spark_jobs.metadata_tables.table_store import TableStore
 from spark_jobs.metadata_tables.views import QUERIES, query, register_tables
 from spark_jobs.tiered_records.datasource import NAME, OttlaTiered, register
-from storage.tiered.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata_tables.test_tables import Writer, log_of
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, Stage, options_of
 from tests.support.spark_session import spark as spark

@@ -6,8 +6,8 @@ from random import Random
 from protocol.records.batch import iter_headers, parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, end_transaction_marker
-from storage.checkpoints import TopicPartition, read_offsets, write_offsets
 from storage.config import LogConfig
+from storage.directories.checkpoints import TopicPartition, read_offsets, write_offsets
 from storage.epochs import LeaderEpochs
 from storage.errors import LogDirFailure
 from storage.index.transaction import AbortedTxn

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochStart
 from storage.epochs import EpochEnd, LeaderEpochs
 from storage.files import read_file
 from tests.protocol.profile import more_examples

@@ -6,9 +6,9 @@ import pytest
 
 from protocol.records.builder import Record, build_batch
 from storage.config import CleanupPolicy, LogConfig
+from storage.directories.removals import PendingRemovals
 from storage.files import join, write_file
 from storage.log import Log
-from storage.removals import PendingRemovals
 from storage.retention import Reason, delete_old_segments, over_size
 from tests.support.memory_files import MemoryFileSystem
 

@@ -8,8 +8,8 @@ import pytest
 
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
-from storage.checkpoints import EpochStart, TopicPartition, read_offsets, write_offsets
 from storage.config import LogConfig
+from storage.directories.checkpoints import EpochStart, TopicPartition, read_offsets, write_offsets
 from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.producer_state import ProducerState

@@ -6,13 +6,13 @@ import pytest
 
 from protocol.primitives import uuid_from_text
 from protocol.records.builder import Record, build_batch
-from storage.checkpoints import LOG_START_OFFSET_FILE, EpochStart, TopicPartition, read_offsets
-from storage.cleaner import cleanable_range
+from storage.compaction.cleaner import cleanable_range
 from storage.config import CleanupPolicy, LogConfig
+from storage.directories.checkpoints import LOG_START_OFFSET_FILE, EpochStart, TopicPartition, read_offsets
+from storage.directories.log_dirs import LogDirs
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.files import join, write_file
 from storage.log import Log
-from storage.log_dirs import LogDirs
 from storage.retention import Reason, delete_old_segments
 from tests.support.memory_files import MemoryFileSystem
 

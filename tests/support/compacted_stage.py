@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
-from broker.runtime.partition import Partition
-from broker.runtime.remote_locations import Located, RemoteLocations
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.remote_log.locations import Located, RemoteLocations
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.reader import iter_records
-from storage.cleaner import LogCleaner
+from storage.compaction.cleaner import LogCleaner
+from storage.compaction.offset_map import ENTRY_BYTES
 from storage.config import CleanupPolicy
 from storage.index.transaction import AbortedTxn
 from storage.log import Log
-from storage.offset_map import ENTRY_BYTES
 from storage.producer_state import Origin
-from storage.tiered.index_cache import IndexCache
-from storage.tiered.segment_reading import ReadRange, SegmentReader
+from storage.tiered.cache.index_cache import IndexCache
+from storage.tiered.segments.reading import ReadRange, SegmentReader
 from tests.support.memory_files import MemoryFileSystem
 from tests.support.remote_stage import TIERED, Broker, Bucket, replicate
 

@@ -8,20 +8,20 @@ from collections.abc import Awaitable, Sequence
 from itertools import count
 from typing import Generic, TypeVar, cast
 
-from broker.api.context import RequestContext
-from broker.metadata.image import MetadataImage
-from broker.metadata.loader import MetadataLoader, RecordBatch
-from broker.metadata.partition import UNASSIGNED_DIRECTORY
-from broker.metadata.records import MetadataRecord
+from broker.api.serving.context import RequestContext
+from broker.metadata.image.loader import MetadataLoader, RecordBatch
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
+from broker.metadata.image.records import MetadataRecord
 from broker.net.request import ConnectionInfo, Request
-from broker.runtime.fetch_sessions import FetchSessions
-from broker.runtime.isr_updates import IsrUpdates
-from broker.runtime.log_flusher import LogFlusher
-from broker.runtime.log_store import LogStore
-from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.partition import Partition
-from broker.runtime.partitions import Partitions
-from broker.runtime.waiters import Deadlines
+from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.partitions.fetch_sessions import FetchSessions
+from broker.runtime.partitions.isr_updates import IsrUpdates
+from broker.runtime.partitions.log_flusher import LogFlusher
+from broker.runtime.partitions.log_store import LogStore
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader
 from protocol.messages.alter_partition import (
@@ -40,12 +40,12 @@ from protocol.messages.metadata_records import (
 )
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
-from storage.cleaner import LogCleaner
+from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
+from storage.directories.log_dirs import LogDir, LogDirs
+from storage.directories.removals import PendingRemovals
 from storage.files import FileSystem
 from storage.log import Log
-from storage.log_dirs import LogDir, LogDirs
-from storage.removals import PendingRemovals
 from tests.support.clock import ManualClock
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop

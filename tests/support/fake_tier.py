@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from broker.replication.followed import Replica
 from broker.replication.tier_state import Load, history
-from broker.runtime.tier_builds import TierUnavailable
+from broker.runtime.replication.tier_builds import TierUnavailable
 from protocol.primitives import Uuid
-from storage.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochStart
 from storage.producer_state import ProducerState
 from storage.tier_start import TierStart
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition

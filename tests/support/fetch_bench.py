@@ -12,24 +12,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.api.fetch import reader_of, session_ask
-from broker.metadata.config_image import ResourceType
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import Provenance
-from broker.metadata.records import MetadataRecord
+from broker.metadata.image.config_image import ResourceType
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import Provenance
+from broker.metadata.image.records import MetadataRecord
 from broker.metrics.topics import TopicMeters
 from broker.net.peer import Endpoint
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.followed import Phase
 from broker.replication.tier_state import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
-from broker.runtime.fetch_sessions import FetchSessions, OpenFetch, SessionRefused
-from broker.runtime.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
-from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.partition import FetchedOutOfOrder, FetchPosition
-from broker.runtime.reads import FetchTarget, ReadResult
-from broker.runtime.replica_fetchers import ReplicaFetchers
-from broker.runtime.replication_throttles import ReplicationThrottles
-from broker.runtime.waiters import Deadlines
+from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.partitions.fetch_sessions import FetchSessions, OpenFetch, SessionRefused
+from broker.runtime.partitions.partition import FetchedOutOfOrder, FetchPosition
+from broker.runtime.partitions.reads import FetchTarget, ReadResult
+from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
+from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
     EpochEndOffset,

@@ -17,8 +17,8 @@ from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.groups.state import GroupState
-from broker.runtime.hosted_shard import Answer, Command, HostedShard, WriteLimits
-from broker.runtime.waiters import Deadlines
+from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
+from broker.runtime.loop.waiters import Deadlines
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.common_records import ConsumerProtocolSubscription

@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import Mapping
 
-from broker.api.context import RequestContext
+from broker.api.serving.context import RequestContext
 from broker.clock import SystemClock
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.net.request import ConnectionInfo, Request
-from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
-from broker.runtime.hosted_shard import WriteLimits
-from broker.runtime.shard_loader import ShardLoader
-from broker.runtime.shard_runtime import ShardRuntime
-from broker.runtime.waiters import Deadlines
+from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
+from broker.runtime.coordinators.hosted_shard import WriteLimits
+from broker.runtime.coordinators.shard_loader import ShardLoader
+from broker.runtime.coordinators.shard_runtime import ShardRuntime
+from broker.runtime.loop.waiters import Deadlines
 from protocol.headers import RequestHeader
 from protocol.messages.metadata_records import (
     BrokerEndpoint,

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from broker.runtime.waiters import Loop
+from broker.runtime.loop.waiters import Loop
 
 T = TypeVar("T")
 

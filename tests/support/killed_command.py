@@ -15,8 +15,8 @@ from broker.cli.main import run
 from broker.cli.tiering import recovering
 from broker.cli.tiering.metadata_topic import MetadataTopic
 from broker.cli.tiering.recovering import Recovery
-from storage.tiered.recovery_plan import TopicPlan
-from storage.tiered.termed_objects import TermedObject
+from storage.tiered.bucket.recovery_plan import TopicPlan
+from storage.tiered.format.termed_objects import TermedObject
 
 KILLED = 9
 SEGMENTS_PER_BATCH = 2

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from broker.cli.initial_controllers import InitialController
+from broker.cli.node.initial_controllers import InitialController
 from broker.client import ClientConfig, ClientError, Connection, Endpoint
 from protocol.errors import ErrorCode
 from protocol.messages import Message
@@ -33,7 +33,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.primitives import Uuid, uuid_from_text
 from protocol.records.batch import HEADER_SIZE, parse_header
-from storage.formatting import random_id
+from storage.directories.formatting import random_id
 from tests.support.apache_kafka import JARS, free_ports, random_uuid_text, run_tool, stop, wait_for_port
 from tests.support.ottla_node import clean_environment, run_ottla
 

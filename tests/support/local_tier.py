@@ -17,7 +17,7 @@ from broker.cli.tiering.cluster import Cluster, LogBounds
 from broker.cli.tiering.metadata_topic import METADATA_TOPIC, MetadataTopic
 from broker.client import Client, ClientConfig
 from protocol.errors import KafkaError
-from storage.tiered.metadata_snapshot import DIRECTORY as METADATA_SNAPSHOTS
+from storage.tiered.catalog.metadata_snapshot import DIRECTORY as METADATA_SNAPSHOTS
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.living_directory import files_below

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from storage.tiered.catalog.metadata_cache import MetadataCache
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
-from storage.tiered.metadata_cache import MetadataCache
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import EMPTY_IMAGE
-from broker.runtime.remote_metadata_settings import parse_remote_metadata_settings
-from broker.runtime.remote_metadata_snapshots import MetadataSnapshots
-from broker.runtime.remote_metadata_topic import TopicRemoteMetadata
-from broker.runtime.waiters import Deadlines
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
+from broker.runtime.remote_metadata.snapshots import MetadataSnapshots
+from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
 from tests.support.inline_io import InlineIo
 from tests.support.memory_files import MemoryFileSystem
 from tests.support.metadata_topic import LedLogs, MetadataTopic, TopicClient

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 from immutables import Map
 
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage
-from broker.metadata.partition import PartitionRegistration
-from broker.metadata.topic_image import TopicImage, TopicsImage
-from broker.runtime.fetch_transport import Unanswered
-from broker.runtime.remote_metadata_client import (
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.topic_image import TopicImage, TopicsImage
+from broker.runtime.remote_metadata.client import (
     EARLIEST,
     AppendDone,
     OffsetQuestion,
@@ -24,7 +23,8 @@ from broker.runtime.remote_metadata_client import (
     ReadPosition,
     ReadResult,
 )
-from broker.runtime.remote_metadata_settings import TOPIC
+from broker.runtime.remote_metadata.settings import TOPIC
+from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ONE_UUID, Uuid
 from protocol.records.builder import build_value_batch

@@ -22,17 +22,6 @@ from broker.quorum.identity import (
     ReplicaKey,
     SnapshotId,
 )
-from broker.quorum.imports import (
-    EndImport,
-    FindImport,
-    ImportFailed,
-    ImportFound,
-    ImportLoaded,
-    ImportOutcome,
-    ImportStep,
-    LoadImport,
-    RefuseImport,
-)
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
     FetchResponse,
@@ -59,6 +48,17 @@ from broker.quorum.ready import (
     WritePart,
 )
 from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StaticVoter, StoredSnapshot
+from broker.quorum.snapshots.imports import (
+    EndImport,
+    FindImport,
+    ImportFailed,
+    ImportFound,
+    ImportLoaded,
+    ImportOutcome,
+    ImportStep,
+    LoadImport,
+    RefuseImport,
+)
 from protocol.errors import ErrorCode
 from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader, iter_headers

@@ -2,6 +2,7 @@
 
 from broker.quorum.control_records import read_control_records
 from broker.quorum.identity import LogPosition, ReplicaKey
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import (
     AddVoterRequest,
     BeginQuorumEpochRequest,
@@ -19,7 +20,6 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.voters import VoterSet
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import iter_headers

@@ -13,8 +13,8 @@ from storage.files import FileSystem, read_file
 from storage.index.transaction import AbortedTxn
 from storage.log import Log
 from storage.segment import LogSegment
+from storage.tiered.catalog.lineage import epochs_of
 from storage.tiered.errors import RemoteResourceNotFound
-from storage.tiered.lineage import epochs_of
 from storage.tiered.remote_storage import IndexKind, SegmentFiles
 from storage.tiered.segment_metadata import (
     RemoteSegment,

@@ -11,22 +11,22 @@ from dataclasses import replace
 from random import Random
 
 from broker.metrics.remote_storage import RemoteStorageMetrics
-from broker.runtime.log_starts import LogStarts, NoLogStarts
-from broker.runtime.loop_slices import LoopSlices
-from broker.runtime.remote_compaction import CompactionTools
-from broker.runtime.remote_copying import CopyQuota, CopyTools
-from broker.runtime.remote_expiration import ExpirationTools
-from broker.runtime.remote_log_manager import RemoteLogManager
-from broker.runtime.remote_segments import RemoteSegments
-from broker.runtime.remote_settings import RemoteLogSettings
-from broker.runtime.throttle import Throttle
-from broker.runtime.tiered_partition import Replica
+from broker.runtime.loop.loop_slices import LoopSlices
+from broker.runtime.loop.throttle import Throttle
+from broker.runtime.remote_log.compaction import CompactionTools
+from broker.runtime.remote_log.copying import CopyQuota, CopyTools
+from broker.runtime.remote_log.expiration import ExpirationTools
+from broker.runtime.remote_log.log_starts import LogStarts, NoLogStarts
+from broker.runtime.remote_log.manager import RemoteLogManager
+from broker.runtime.remote_log.segments import RemoteSegments
+from broker.runtime.remote_log.settings import RemoteLogSettings
+from broker.runtime.remote_log.tiered_partition import Replica
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
-from storage.checkpoints import TopicPartition
 from storage.config import LogConfig
+from storage.directories.checkpoints import TopicPartition
+from storage.directories.log_dirs import LogDirs
 from storage.log import Log
-from storage.log_dirs import LogDirs
 from storage.retention import Expired, delete_old_segments
 from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segment_metadata import PartitionDeleteState, RemoteSegment, SegmentState, TopicIdPartition

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from storage.tiered.s3 import S3Settings
+from storage.tiered.stores.s3 import S3Settings
 from tests.support.apache_kafka import REPOSITORY, free_ports, wait_for_port
 from tests.support.suspension import suspend
 

@@ -1,4 +1,4 @@
-"""What may go of a remote log, found by a look at all of it: the dumb twin of `storage.tiered.expiry`.
+"""What may go of a remote log, found by a look at all of it: the dumb twin of `storage.tiered.upkeep.expiry`.
 
 `decided` has the real one decide on the same, with a chain that has just been read.
 """
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from protocol.primitives import Uuid
-from storage.tiered.expiry import EXAMINED_A_LOOK, Deletion, Expiry, LocalPart, Reason, Tier, decide
-from storage.tiered.lineage import Lineage
-from storage.tiered.live_chain import LiveChain
-from storage.tiered.metadata_cache import MetadataCache
-from storage.tiered.segment_chain import Link, chain_of, share
+from storage.tiered.catalog.lineage import Lineage
+from storage.tiered.catalog.live_chain import LiveChain
+from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.segment_chain import Link, chain_of, share
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
+from storage.tiered.upkeep.expiry import EXAMINED_A_LOOK, Deletion, Expiry, LocalPart, Reason, Tier, decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from broker.runtime.shard_log import LoadedBatch, LoadedRecord
-from broker.runtime.waiters import OffsetWaiter, OffsetWaiters
+from broker.runtime.coordinators.shard_log import LoadedBatch, LoadedRecord
+from broker.runtime.loop.waiters import OffsetWaiter, OffsetWaiters
 from protocol.errors import ErrorCode, KafkaError
 
 READ_BATCHES = 3

@@ -15,7 +15,7 @@ from pathlib import Path
 from broker.cli.tiering.cluster import Cluster, LogBounds
 from broker.cli.tiering.metadata_topic import MetadataTopic
 from broker.client import Client, ClientConfig
-from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from tests.support.living_directory import files_below, total_bytes
 from tests.support.ottla_node import run_ottla

@@ -12,9 +12,9 @@ from typing import TypeVar, cast
 
 from broker.api.fetch import FetchHandler
 from broker.api.list_offsets import ListOffsetsHandler
-from broker.runtime.remote_offsets import RemoteOffsets
-from broker.runtime.remote_reads import RemoteReads, RemoteReadSettings
-from broker.runtime.thread_pool import PoolFull
+from broker.runtime.loop.thread_pool import PoolFull
+from broker.runtime.remote_log.offsets import RemoteOffsets
+from broker.runtime.remote_log.reads import RemoteReads, RemoteReadSettings
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -28,10 +28,10 @@ from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin
-from storage.tiered.index_cache import IndexCache
+from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
-from storage.tiered.segment_reading import SegmentReader
+from storage.tiered.segments.reading import SegmentReader
 from tests.support.data_plane import Answer, DataPlane, batch
 from tests.support.inline_io import InlineIo
 from tests.support.memory_remote_metadata import MakeFuture, MemoryRemoteMetadata

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.tiered.object_keys import ObjectSuffix
+from storage.tiered.format.object_keys import ObjectSuffix
 from tests.support.apache_kafka import REPOSITORY
 from tests.support.checkable_records import Recipe
 from tests.support.s3_server import unavailable_reason

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from storage.tiered.object_keys import ObjectSuffix
+from storage.tiered.format.object_keys import ObjectSuffix
 from tests.chaos.tier_checks import epoch_faults
 from tests.support.tier_view import TierView
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from storage.tiered.metadata_records import UndecodableEvent, decode_event
+from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.support.checkable_records import Recipe
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.offsets import LATEST, by_topic, list_offsets
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.offsets import LATEST, by_topic, list_offsets
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.cli.console.properties import is_true, separator
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 
 READ_BYTES = 1 << 18
 MAX_LINE_BYTES = 64 << 20

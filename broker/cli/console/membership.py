@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.cli.console.range_assignor import assign_ranges
-from broker.cli.group_view import CONSUMER_PROTOCOL, VERSION_BYTES, read_assignment
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.offsets import LAST_VERSION_WITH_NAMES, by_topic, check_commit, commit_request, committed_offsets
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.groups.view import CONSUMER_PROTOCOL, VERSION_BYTES, read_assignment
+from broker.cli.shared.offsets import LAST_VERSION_WITH_NAMES, by_topic, check_commit, commit_request, committed_offsets
 from broker.client import Client, ClientError, Connection, raise_for
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import DecodeError, ErrorCode, KafkaError

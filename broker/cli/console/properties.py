@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from broker.cli.failure import CommandFailed
-from broker.cli.options import key_value
-from broker.cli.session import read_properties
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.options import key_value
+from broker.cli.shared.session import read_properties
 
 _ESCAPES = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0"}
 

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from broker.cli.failure import CommandFailed
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.remote_metadata_text import event_text
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.remote_metadata_text import event_text
 from protocol.records.batch import BatchHeader
 from protocol.records.reader import FullRecord
-from storage.tiered.metadata_records import UndecodableEvent, decode_event
+from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 
 FORMATTERS: Final = ("RemoteLogMetadataSerde$RemoteLogMetadataFormatter", "RemoteLogMetadataFormatter")
 """The class as Kafka has it, and as KIP-405 calls it."""

@@ -57,8 +57,8 @@ def cluster_metadata_decoder() -> Decoder:
 
 def remote_log_metadata_decoder() -> Decoder:
     """Records of `__remote_log_metadata`, in the words of Kafka's tool."""
-    from broker.cli.remote_metadata_text import event_text
-    from storage.tiered.metadata_records import UndecodableEvent, decode_event
+    from broker.cli.shared.remote_metadata_text import event_text
+    from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 
     def decode_record(record: FullRecord) -> Decoded:
         key = _utf8(record.key)

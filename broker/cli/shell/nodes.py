@@ -12,14 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from struct import Struct
 from typing import Final, TypeAlias
 
-from broker.metadata.cluster_image import BrokerRegistration, ClusterImage, ControllerRegistration, Endpoint
-from broker.metadata.config_image import CLUSTER_DEFAULT, ConfigResource, ConfigsImage, ResourceType
-from broker.metadata.features import FeaturesImage, VersionRange
-from broker.metadata.image import MetadataImage, Provenance
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.partition import LeaderRecoveryState, PartitionRegistration
-from broker.metadata.quota_image import ClientQuotasImage, QuotaEntity
-from broker.metadata.security_image import (
+from broker.metadata.image.cluster_image import BrokerRegistration, ClusterImage, ControllerRegistration, Endpoint
+from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ConfigsImage, ResourceType
+from broker.metadata.image.features import FeaturesImage, VersionRange
+from broker.metadata.image.metadata_image import MetadataImage, Provenance
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
+from broker.metadata.image.quota_image import ClientQuotasImage, QuotaEntity
+from broker.metadata.image.security_image import (
     AccessControlEntry,
     AclsImage,
     DelegationToken,
@@ -27,7 +27,7 @@ from broker.metadata.security_image import (
     ScramImage,
     ScramMechanism,
 )
-from broker.metadata.topic_image import TopicImage, TopicsImage
+from broker.metadata.image.topic_image import TopicImage, TopicsImage
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 
 _LONGS: Final = Struct(">qq")

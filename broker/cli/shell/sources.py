@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 from broker.client import Client, Connection, raise_for
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from broker.metadata.loader import MetadataLoader, RecordBatch
-from broker.metadata.records import InvalidMetadata, decode_record
-from broker.metadata.snapshot_codec import InvalidSnapshot, SnapshotReading
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.loader import MetadataLoader, RecordBatch
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
+from broker.metadata.image.records import InvalidMetadata, decode_record
+from broker.metadata.snapshot.codec import InvalidSnapshot, SnapshotReading
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, SnapshotId
 from protocol.messages.fetch_snapshot import (

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from broker.cli.tiering.bucket import Bucket
 from broker.cli.tiering.cluster import Cluster
 from protocol.primitives import Uuid, uuid_to_text
-from storage.tiered.audit import Audit, AuditContext, PartitionReport
-from storage.tiered.bucket_listing import StoredPartition, StoredTopic, topic_directory
-from storage.tiered.collection import Collection
-from storage.tiered.metadata_journal import MetadataJournal
+from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport
+from storage.tiered.bucket.collection import Collection
+from storage.tiered.bucket.listing import StoredPartition, StoredTopic, topic_directory
+from storage.tiered.bucket.reconcile import Finding, Verdict
+from storage.tiered.bucket.segment_check import SegmentCheck
+from storage.tiered.catalog.metadata_journal import MetadataJournal
+from storage.tiered.format.topic_object import read_topic
 from storage.tiered.object_store import ObjectInfo
-from storage.tiered.reconcile import Finding, Verdict
-from storage.tiered.segment_check import SegmentCheck
-from storage.tiered.topic_object import read_topic
-from storage.tiered.unfinished_uploads import UnfinishedUpload, abandoned_uploads, abort
+from storage.tiered.stores.unfinished_uploads import UnfinishedUpload, abandoned_uploads, abort
 
 Say = Callable[[str], None]
 

@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 from broker.config.environment import settings_from_environment
 from broker.config.errors import ConfigError
 from broker.config.load import parse_override, read_properties
 from storage.files import OsFileSystem
-from storage.tiered.bucket_inventory import BucketReader
-from storage.tiered.collection import TOOL_BROKER_ID
+from storage.tiered.bucket.collection import TOOL_BROKER_ID
+from storage.tiered.bucket.inventory import BucketReader
 from storage.tiered.errors import ObjectStoreError, RemoteStorageError, StoreUnavailable
-from storage.tiered.loading import CLASS_NAME_KEY, load_remote_storage, open_object_store
-from storage.tiered.metadata_loading import CLASS_NAME_KEY as METADATA_CLASS_NAME_KEY
-from storage.tiered.metadata_loading import is_on_topic
-from storage.tiered.object_keys import ObjectKeys
+from storage.tiered.format.object_keys import ObjectKeys
+from storage.tiered.loading.remote_metadata import CLASS_NAME_KEY as METADATA_CLASS_NAME_KEY
+from storage.tiered.loading.remote_metadata import is_on_topic
+from storage.tiered.loading.remote_storage import CLASS_NAME_KEY, load_remote_storage, open_object_store
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
-from storage.tiered.s3 import S3Store
 from storage.tiered.settings import DEFAULT_PREFIX
+from storage.tiered.stores.s3 import S3Store
 
 IMPL_PREFIX = "remote.log.storage.manager.impl.prefix"
 LOCAL = "local"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cli.offsets import CONSUMER_REPLICA_ID, EARLIEST, LATEST
+from broker.cli.shared.offsets import CONSUMER_REPLICA_ID, EARLIEST, LATEST
 from broker.client import Client, raise_for
 from protocol.api_keys import ApiKey
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -16,7 +16,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.messages.metadata import MetadataResponseTopic
-from storage.tiered.recovery_plan import ClusterTopics
+from storage.tiered.bucket.recovery_plan import ClusterTopics
 from storage.tiered.segment_metadata import TopicIdPartition
 
 EARLIEST_LOCAL = -4

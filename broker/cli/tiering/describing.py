@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import click
 
-from broker.cli.output import print_columns, width_of
+from broker.cli.shared.output import print_columns, width_of
 from broker.cli.tiering.cluster import Cluster, LogBounds, PartitionName
 from broker.cli.tiering.metadata_topic import METADATA_TOPIC
 from protocol.primitives import uuid_to_text
-from storage.tiered.bucket_inventory import PartitionInventory
-from storage.tiered.metadata_journal import KnownPartition
+from storage.tiered.bucket.inventory import PartitionInventory
+from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
 
 NOT_KNOWN = "-"

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from broker.cli.tiering.describing import age
 from protocol.primitives import uuid_to_text
-from storage.tiered.audit import PartitionReport, summary
+from storage.tiered.bucket.audit import PartitionReport, summary
+from storage.tiered.bucket.reconcile import IN_ORDER, Finding, Verdict
 from storage.tiered.object_store import ObjectInfo
-from storage.tiered.reconcile import IN_ORDER, Finding, Verdict
 
 
 def lines(report: PartitionReport) -> Iterator[str]:

@@ -7,16 +7,16 @@ there is to know. Where records go while they are being read, they are read anew
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.cli.console.fetching import Fetcher, FetchSettings
-from broker.cli.failure import CommandFailed
-from broker.cli.offset_reset import TopicPartition
-from broker.cli.offsets import EARLIEST, LATEST, list_offsets
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.offsets import EARLIEST, LATEST, list_offsets
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.builder import Record, build_batch
-from storage.tiered.metadata_journal import Event, KnownPartition, KnownPartitions
-from storage.tiered.metadata_partitioner import metadata_partition
-from storage.tiered.metadata_records import UndecodableEvent, decode_event, encode_event
+from storage.tiered.catalog.metadata_journal import Event, KnownPartition, KnownPartitions
+from storage.tiered.catalog.metadata_partitioner import metadata_partition
+from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event, encode_event
 from storage.tiered.segment_metadata import TopicIdPartition
 
 METADATA_TOPIC = "__remote_log_metadata"

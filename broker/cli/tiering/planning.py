@@ -6,10 +6,10 @@ from dataclasses import replace
 from broker.cli.tiering.bucket import Bucket
 from broker.cli.tiering.cluster import Cluster
 from protocol.primitives import Uuid, uuid_to_text
-from storage.tiered.metadata_journal import KnownPartition, MetadataJournal
-from storage.tiered.recovery_plan import RecoveryOptions, TopicEvidence, TopicPlan, plan_topic
+from storage.tiered.bucket.recovery_plan import RecoveryOptions, TopicEvidence, TopicPlan, plan_topic
+from storage.tiered.bucket.topic_evidence import incarnations, topics_in
+from storage.tiered.catalog.metadata_journal import KnownPartition, MetadataJournal
 from storage.tiered.segment_metadata import TopicIdPartition
-from storage.tiered.topic_evidence import incarnations, topics_in
 
 
 class Planning:

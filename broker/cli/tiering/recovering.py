@@ -1,4 +1,4 @@
-"""`ottla remote recover`: carries out the plans of `storage/tiered/recovery_plan.py`, stage by stage.
+"""`ottla remote recover`: carries out the plans of `storage/tiered/bucket/recovery_plan.py`, stage by stage.
 
 1. The controller is asked whether it would make the topic, so that nothing is begun that cannot be finished.
 2. Events that metadata lack are published, so that whoever leads a partition finds its segments.
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 from broker.cli.tiering.bucket import Bucket
 from broker.cli.tiering.cluster import Cluster
 from broker.client import Client, raise_for
@@ -25,9 +25,9 @@ from protocol.messages.restore_topics import (
     RestoreTopicsResponse,
 )
 from protocol.primitives import uuid_to_text
-from storage.tiered.log_start_object import LogStart, encode_log_start, log_start_object
-from storage.tiered.metadata_journal import Event, MetadataJournal
-from storage.tiered.recovery_plan import PartitionPlan, RecoveryOptions, TopicPlan
+from storage.tiered.bucket.recovery_plan import PartitionPlan, RecoveryOptions, TopicPlan
+from storage.tiered.catalog.metadata_journal import Event, MetadataJournal
+from storage.tiered.format.log_start_object import LogStart, encode_log_start, log_start_object
 from storage.tiered.segment_metadata import PartitionDelete, RemoteSegmentId
 
 SEGMENTS_PER_BATCH = 500

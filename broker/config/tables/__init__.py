@@ -1,0 +1,1 @@
+"""Kafka's configuration keys as tables, one module per group of keys."""

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from broker.api.context import RequestContext
-from broker.metadata.config_image import ConfigsImage
-from broker.metadata.image import MetadataImage
+from broker.api.serving.context import RequestContext
+from broker.metadata.image.config_image import ConfigsImage
+from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.request import ConnectionInfo, Request
-from broker.runtime.controller_driver import Command
+from broker.runtime.controller.driver import Command
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import RequestHeader
 from tests.broker.metadata.images import LISTENER, Cluster

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
-from broker.metadata.partition import UNASSIGNED_DIRECTORY
+from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -11,7 +11,7 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from protocol.messages.metadata_records import PartitionChangeRecord
-from storage.checkpoints import TopicPartition
+from storage.directories.checkpoints import TopicPartition
 from tests.support.data_plane import DataPlane
 
 

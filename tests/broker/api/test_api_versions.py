@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.api.api_versions import ApiVersionsHandler
-from broker.api.route import route
+from broker.api.serving.route import route
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -20,7 +20,7 @@ from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.config.load import load_config
 from broker.quorum.identity import LeaderAndEpoch
-from broker.runtime.metadata_topic import MetadataPartition, MetadataTopic
+from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from broker.api.alter_configs import AlterConfigsHandler, StoreConfigsHandler
-from broker.api.config_changes import OwnConfigCheck
 from broker.api.describe_configs import DescribeConfigsHandler
 from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler, StoreConfigChangesHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
+from broker.api.serving.config_changes import OwnConfigCheck
 from broker.config.broker_config import BrokerConfig
 from broker.config.load import load_config
-from broker.metadata.config_image import ConfigResource, ResourceType
-from broker.metadata.configs import AlterOperation, ConfigOperation
+from broker.metadata.controller.configs import AlterOperation, ConfigOperation
+from broker.metadata.image.config_image import ConfigResource, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest

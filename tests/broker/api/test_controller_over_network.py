@@ -5,25 +5,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from broker.api.dispatch import Dispatcher
-from broker.api.forwarded import forwarded
-from broker.api.route import route
+from broker.api.serving.dispatch import Dispatcher
+from broker.api.serving.forwarded import forwarded
+from broker.api.serving.route import route
 from broker.net.limits import NetLimits
 from broker.net.listening import Listener
 from broker.net.peer import Endpoint, Peers, TcpConnect
 from broker.net.request import ConnectionInfo, Request
 from broker.net.server import Server
-from broker.runtime.controller_channel import ControllerChannel
-from broker.runtime.controller_driver import ControllerDriver
-from broker.runtime.controller_seeker import ControllerLocation, ControllerSeeker
-from broker.runtime.forwarding import Forwarder
+from broker.runtime.controller.channel import ControllerChannel
+from broker.runtime.controller.driver import ControllerDriver
+from broker.runtime.controller.forwarding import Forwarder
+from broker.runtime.controller.seeker import ControllerLocation, ControllerSeeker
 from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.broker.api.metadata_stage import context
-from tests.broker.api.test_controller_routes import LISTENER, Node, Observer
+from tests.broker.api.serving.test_controller_routes import LISTENER, Node, Observer
 from tests.support.clock import ManualClock
 
 BROKER_ID = 7

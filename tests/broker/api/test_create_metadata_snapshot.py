@@ -6,10 +6,10 @@ import pytest
 
 from broker.api.api_versions import ApiVersionsHandler
 from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler
-from broker.api.route import route
-from broker.metadata.image import EMPTY_IMAGE
+from broker.api.serving.route import route
+from broker.metadata.image.metadata_image import EMPTY_IMAGE
 from broker.quorum.identity import SnapshotId
-from broker.runtime.snapshot_generator import SnapshotImpossible
+from broker.runtime.quorum.snapshot_generator import SnapshotImpossible
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.api.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from broker.api.describe_cluster import DescribeClusterHandler
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tests.broker.api.metadata_stage import FixedMetadata, context

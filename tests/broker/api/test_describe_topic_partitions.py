@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.api.authorized_operations import TOPIC_OPERATIONS
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
-from broker.metadata.image import MetadataImage
+from broker.api.serving.authorized_operations import TOPIC_OPERATIONS
+from broker.metadata.image.metadata_image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.api.fetch import CONSUMER_ERRORS, FetchHandler
-from broker.runtime.nearby_reads import NearbyReads
+from broker.runtime.partitions.nearby_reads import NearbyReads
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import ErrorCode
-from storage.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochStart
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.support.tiered_plane import TieredPlane, at, offsets, only
 

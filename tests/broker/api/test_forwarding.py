@@ -7,24 +7,24 @@ from typing import Any, cast
 
 import pytest
 
-from broker.api.context import RequestContext
 from broker.api.envelope import EnvelopeHandler
-from broker.api.forwardable_routes import forwardable_routes
-from broker.api.forwarded import forwarded
-from broker.api.hosted import hosted
 from broker.api.incremental_alter_configs import LoggerControl
-from broker.api.quorum_peer import QuorumPeer
-from broker.api.route import Route, route
+from broker.api.serving.context import RequestContext
+from broker.api.serving.forwardable_routes import forwardable_routes
+from broker.api.serving.forwarded import forwarded
+from broker.api.serving.hosted import hosted
+from broker.api.serving.quorum_peer import QuorumPeer
+from broker.api.serving.route import Route, route
 from broker.api.update_features import KraftVersionUpgrade
 from broker.config.broker_config import BrokerConfig
 from broker.config.load import load_config
-from broker.metadata.image import MetadataImage
-from broker.metadata.quota_image import quota_entity, quota_record
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.quota_image import quota_entity, quota_record
 from broker.net.peer import PeerUnavailable, VersionMismatch
 from broker.net.request import CloseConnection, ConnectionInfo, Request
-from broker.runtime.controller_seeker import ControllerSeeker
-from broker.runtime.forwarding import Forwarder
-from broker.runtime.principals import deserialize_principal, serialize_principal
+from broker.runtime.controller.forwarding import Forwarder
+from broker.runtime.controller.principals import deserialize_principal, serialize_principal
+from broker.runtime.controller.seeker import ControllerSeeker
 from protocol.api_keys import ApiKey
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES
@@ -43,7 +43,7 @@ from protocol.messages.describe_quorum import (
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tests.broker.api.metadata_stage import LiveCluster, context
-from tests.broker.runtime.other_nodes import SECOND, THIRD, OtherNodes
+from tests.broker.runtime.controller.other_nodes import SECOND, THIRD, OtherNodes
 from tests.support.fast_forward_loop import run_fast
 
 STATIC = load_config(None, (), {})[0]

@@ -10,8 +10,8 @@ from broker.api.describe_groups import DescribeGroupsHandler
 from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
 from broker.api.list_groups import ListGroupsHandler
 from broker.coordination.partitioner import partition_for
-from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC
-from broker.runtime.shard_runtime import ShardState
+from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC
+from broker.runtime.coordinators.shard_runtime import ShardState
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest

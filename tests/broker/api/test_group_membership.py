@@ -11,7 +11,7 @@ from broker.api.join_group import JoinGroupHandler
 from broker.api.leave_group import LeaveGroupHandler
 from broker.api.sync_group import SyncGroupHandler
 from broker.groups.caller import java_address
-from broker.runtime.group_coordinator import GROUP_METADATA_TOPIC
+from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest

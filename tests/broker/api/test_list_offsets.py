@@ -1,9 +1,9 @@
-"""ListOffsets, key 2 (`broker.api.list_offsets`, `broker.runtime.offset_lookup`)."""
+"""ListOffsets, key 2 (`broker.api.list_offsets`, `broker.runtime.partitions.offset_lookup`)."""
 
 import pytest
 
 from broker.api.list_offsets import ListOffsetsHandler
-from broker.runtime import offset_lookup
+from broker.runtime.partitions import offset_lookup
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -1,10 +1,10 @@
-"""ListOffsets where older segments are in remote storage (`broker.runtime.remote_offsets`)."""
+"""ListOffsets where older segments are in remote storage (`broker.runtime.remote_log.offsets`)."""
 
 from random import Random
 
 import pytest
 
-from broker.runtime.offset_lookup import (
+from broker.runtime.partitions.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.api.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.api.metadata import MetadataHandler
-from broker.metadata.image import MetadataImage
-from broker.metadata.partition import LOST_DIRECTORY
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import LOST_DIRECTORY
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,

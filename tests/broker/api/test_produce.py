@@ -3,7 +3,7 @@
 import pytest
 
 from broker.api.produce import ADMIN_CLIENT_ID, ProduceHandler
-from broker.api.produced_batch import only_batch
+from broker.api.serving.produced_batch import only_batch
 from broker.net.request import CloseConnection
 from broker.replication.leader import FollowerFetch
 from protocol.errors import ErrorCode, KafkaError

@@ -11,9 +11,9 @@ from broker.api.begin_quorum_epoch import BeginQuorumEpochHandler
 from broker.api.describe_quorum import DescribeQuorumHandler
 from broker.api.end_quorum_epoch import EndQuorumEpochHandler
 from broker.api.fetch_snapshot import FetchSnapshotHandler
-from broker.api.quorum_peer import QuorumPeer
 from broker.api.raft_fetch import RaftFetchHandler
 from broker.api.remove_raft_voter import RemoveRaftVoterHandler
+from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.update_raft_voter import UpdateRaftVoterHandler
 from broker.api.vote import VoteHandler
 from broker.quorum import messages as core

@@ -13,10 +13,10 @@ from broker.api.describe_acls import DescribeAclsHandler
 from broker.api.describe_client_quotas import DescribeClientQuotasHandler
 from broker.api.describe_delegation_token import DescribeDelegationTokenHandler
 from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
-from broker.api.errors import error_response
 from broker.api.expire_delegation_token import ExpireDelegationTokenHandler
 from broker.api.renew_delegation_token import RenewDelegationTokenHandler
-from broker.metadata.state import ControllerSettings, TokenSettings
+from broker.api.serving.errors import error_response
+from broker.metadata.controller.state import ControllerSettings, TokenSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

@@ -5,7 +5,7 @@ import pytest
 from broker.api.create_partitions import CreatePartitionsHandler
 from broker.api.create_topics import CreateTopicsHandler
 from broker.api.delete_topics import DeleteTopicsHandler
-from broker.metadata.quota_image import quota_entity, quota_record
+from broker.metadata.image.quota_image import quota_entity, quota_record
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

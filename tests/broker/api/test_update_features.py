@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from broker.api.update_features import UpdateFeaturesHandler
-from broker.metadata.metadata_version import MetadataVersion
+from broker.metadata.image.metadata_version import MetadataVersion
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.api.metadata_stage import LiveCluster, context

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli.features import release_levels
-from broker.metadata.metadata_version import MetadataVersion
+from broker.metadata.image.metadata_version import MetadataVersion
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.config_text import parse_additions
+from broker.cli.shared.config_text import parse_additions
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (

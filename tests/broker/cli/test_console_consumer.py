@@ -8,8 +8,8 @@ import pytest
 
 from broker.cli.console.formatting import LineWriter
 from broker.cli.console.range_assignor import assign_ranges
-from broker.cli.failure import CommandFailed
-from broker.cli.offset_reset import TopicPartition
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.shared.failure import CommandFailed
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode

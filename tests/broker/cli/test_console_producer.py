@@ -9,7 +9,7 @@ import pytest
 
 from broker.cli.console.lines import LineFormat, ParsedLine, read_lines
 from broker.cli.console.partitioner import murmur2, partition_of_key
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest

@@ -9,8 +9,8 @@ import pytest
 
 from broker.cli import main as main_module
 from broker.cli.catalogue import COMMANDS, NOT_LANDED, Command
-from broker.cli.failure import CommandFailed
 from broker.cli.main import cli, run
+from broker.cli.shared.failure import CommandFailed
 
 
 @pytest.fixture

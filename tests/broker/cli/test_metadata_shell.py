@@ -10,10 +10,10 @@ import pytest
 from broker.cli.main import run
 from broker.cli.shell.commands import Exit, Shell, ShellError
 from broker.cli.shell.nodes import root
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from broker.metadata.records import MetadataRecord, encode_record
-from broker.metadata.snapshot_codec import data_batch, image_batches
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
+from broker.metadata.image.records import MetadataRecord, encode_record
+from broker.metadata.snapshot.codec import data_batch, image_batches
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData, SnapshotId

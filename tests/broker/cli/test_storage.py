@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from broker.cli.main import run
-from broker.cli.scram_credential import scram_record
+from broker.cli.node.scram_credential import scram_record
 from broker.cli.storage import initial_records, parse_release
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.snapshot_codec import read_snapshot
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.snapshot.codec import read_snapshot
 from protocol.messages.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 from protocol.primitives import uuid_from_text, uuid_to_text
+from storage.directories.meta_properties import read_meta_properties
 from storage.files import OsFileSystem
-from storage.meta_properties import read_meta_properties
 
 CLUSTER_ID = "5UGSfPCiS0KcqzV2IZCXIA"
 OWN, OTHER = "tYrn9BBZTvC6MCd6h0jY6A", "JEXY6aqzQY-32P5TStzaFg"

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.metadata.features import bootstrap_records, feature_record
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage
-from broker.metadata.loader import LoaderState, MetadataLoader, RecordBatch
-from broker.metadata.records import MetadataRecord
-from broker.metadata.snapshot_codec import image_batches
+from broker.metadata.image.features import bootstrap_records, feature_record
+from broker.metadata.image.loader import LoaderState, MetadataLoader, RecordBatch
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.records import MetadataRecord
+from broker.metadata.snapshot.codec import image_batches
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
-from broker.metadata.cluster_image import Endpoint
-from broker.metadata.config_image import ConfigResource, ResourceType, config_record
-from broker.metadata.controller import Controller, OwnBroker
-from broker.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, VersionRange, bootstrap_records
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage
-from broker.metadata.loader import LoaderState, MetadataLoader, Publication, RecordBatch
-from broker.metadata.metadata_version import LATEST_METADATA_VERSION, MetadataVersion
-from broker.metadata.partition import PartitionRegistration
-from broker.metadata.records import MetadataRecord, VersionedRecord, decode_record, encode_record
-from broker.metadata.result import Outcome, Portion
-from broker.metadata.state import ConfigLayers, ControllerSettings, EffectiveConfig, QuorumView
+from broker.metadata.controller.controller import Controller, OwnBroker
+from broker.metadata.controller.result import Outcome, Portion
+from broker.metadata.controller.state import ConfigLayers, ControllerSettings, EffectiveConfig, QuorumView
+from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
+from broker.metadata.image.features import KRAFT_VERSION, SUPPORTED_FEATURES, VersionRange, bootstrap_records
+from broker.metadata.image.loader import LoaderState, MetadataLoader, Publication, RecordBatch
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.metadata_version import LATEST_METADATA_VERSION, MetadataVersion
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.records import MetadataRecord, VersionedRecord, decode_record, encode_record
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener

@@ -6,9 +6,9 @@ import pytest
 
 from broker.quorum.control_history import Control, ControlHistory, IncompatibleVoters
 from broker.quorum.identity import Endpoint
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.settings import ControlRecord, StaticVoter
-from broker.quorum.voters import VoterSet
-from tests.broker.quorum.test_voters import voter, voters
+from tests.broker.quorum.membership.test_voters import voter, voters
 
 STATIC = VoterSet.of_static([StaticVoter(1, Endpoint("a", 1))], "CONTROLLER")
 

@@ -1,8 +1,8 @@
 """What a leader knows of others."""
 
 from broker.quorum.identity import Instant, ReplicaKey
+from broker.quorum.membership.voters import Voter, VoterSet
 from broker.quorum.progress import Progress, ReplicaProgress
-from broker.quorum.voters import Voter, VoterSet
 from protocol.primitives import ZERO_UUID, Uuid
 
 DISK, OTHER_DISK = Uuid(b"d" * 16), Uuid(b"e" * 16)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from broker.quorum.identity import KRaftVersions, ReplicaKey
+from broker.quorum.membership.voters import Voter, VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, Request
 from broker.quorum.settings import ControlRecord
-from broker.quorum.voters import Voter, VoterSet
 from tests.support.quorum_bench import CLUSTER, Limits, Node, QuorumBench, directory, endpoint, listeners
 
 STEPS = 120

@@ -6,6 +6,8 @@ from math import inf
 import pytest
 
 from broker.quorum.identity import ReplicaKey
+from broker.quorum.membership.voters import VoterSet
+from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
 from broker.quorum.state import (
     TRANSITIONS,
@@ -20,8 +22,6 @@ from broker.quorum.state import (
     Unattached,
     check_transition,
 )
-from broker.quorum.voters import VoterSet
-from broker.quorum.votes import Ballot
 
 
 def roles() -> list[Role]:

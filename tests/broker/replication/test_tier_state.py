@@ -21,7 +21,7 @@ from broker.replication.tier_state import (
     history,
 )
 from protocol.errors import ErrorCode
-from storage.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochStart
 
 
 @dataclass(frozen=True)

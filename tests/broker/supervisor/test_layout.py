@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.cli.lifeline import GRACE_S
+from broker.cli.node.lifeline import GRACE_S
 from broker.config.load import load_config
 from broker.supervisor.layout import place, start_command
 from broker.supervisor.predecessor import PATIENCE_S, POLL_S, wait_until_free

@@ -38,7 +38,7 @@ from broker.groups.records import (
     decode_record,
     offset_committed,
 )
-from broker.runtime.shard_log import LoadedRecord
+from broker.runtime.coordinators.shard_log import LoadedRecord
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import MemberIdentity

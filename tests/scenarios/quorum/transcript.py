@@ -40,6 +40,7 @@ from pathlib import Path
 
 from broker.quorum.appends import NotLeader
 from broker.quorum.identity import Endpoint, KRaftVersions, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.membership.voters import Voter, VoterSet
 from broker.quorum.messages import (
     AddVoterRequest,
     BeginQuorumEpochRequest,
@@ -51,7 +52,6 @@ from broker.quorum.messages import (
     VoteRequest,
 )
 from broker.quorum.settings import ControlRecord
-from broker.quorum.voters import Voter, VoterSet
 from tests.support.quorum_bench import CLUSTER, FixedRandom, Limits, Node, QuorumBench, directory, endpoint, listeners
 from tests.support.quorum_words import describe_batches, describe_response, describe_voters
 

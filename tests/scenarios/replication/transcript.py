@@ -36,10 +36,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from broker.metadata.config_image import ResourceType
+from broker.metadata.image.config_image import ResourceType
 from broker.replication.epochs import EpochEnd
-from broker.runtime.partition import FetchedOutOfOrder
-from broker.runtime.tier_builds import TierUnavailable
+from broker.runtime.partitions.partition import FetchedOutOfOrder
+from broker.runtime.replication.tier_builds import TierUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.fetch_bench import Entry, FollowerBench, encode, fill
 

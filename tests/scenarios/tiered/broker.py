@@ -11,7 +11,7 @@ from random import Random
 from broker.metrics.topics import TopicMeters
 from broker.replication.epochs import EpochEnd, check_leader_epoch, has_diverged
 from broker.replication.tier_state import EARLIEST_LOCAL
-from broker.runtime.partition import FetchPosition
+from broker.runtime.partitions.partition import FetchPosition
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
@@ -19,8 +19,14 @@ from protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEnd
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderPartition
 from protocol.primitives import Buffer, Uuid
 from protocol.records.builder import Record, build_batch
-from storage.checkpoints import LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE, TopicPartition, read_offsets, write_offsets
 from storage.config import LogConfig
+from storage.directories.checkpoints import (
+    LOG_START_OFFSET_FILE,
+    RECOVERY_POINT_FILE,
+    TopicPartition,
+    read_offsets,
+    write_offsets,
+)
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.files import join
 from storage.log import Log

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from storage.tiered.copying import lineage_of
+from storage.tiered.upkeep.copying import lineage_of
 from tests.scenarios.tiered.broker import NOW_MS
 from tests.scenarios.tiered.drawing import draw
 from tests.scenarios.tiered.world import World, name_of

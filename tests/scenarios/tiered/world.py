@@ -14,11 +14,11 @@ from broker.net.peer import Endpoint
 from broker.replication.epochs import EpochEnd, has_diverged
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetcher import FetcherCore
-from broker.runtime.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
-from broker.runtime.followed_partition import FollowedPartition
-from broker.runtime.leader_fetcher import LeaderFetcher
-from broker.runtime.remote_tier_source import RemoteTierSource
-from broker.runtime.waiters import Deadlines
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.remote_log.tier_source import RemoteTierSource
+from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
+from broker.runtime.replication.followed_partition import FollowedPartition
+from broker.runtime.replication.leader_fetcher import LeaderFetcher
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
 from protocol.messages.offset_for_leader_epoch import (
@@ -28,12 +28,11 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.primitives import Uuid
 from protocol.records.reader import iter_all_records
-from storage.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochStart
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.log import Log
 from storage.retention import delete_old_segments
-from storage.tiered.copying import CopyLag, backlog_of, closed, describe, files_of, lineage_of, may_be_copied
-from storage.tiered.lineage import claimed_remote_offset, covered_remote_offset, decode_epochs
+from storage.tiered.catalog.lineage import claimed_remote_offset, covered_remote_offset, decode_epochs
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import (
     RemoteSegment,
@@ -42,6 +41,7 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
+from storage.tiered.upkeep.copying import CopyLag, backlog_of, closed, describe, files_of, lineage_of, may_be_copied
 from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, PRODUCER, TOPIC, TOPIC_ID, Broker
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog

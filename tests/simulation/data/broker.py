@@ -10,37 +10,37 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol
 
-from broker.api.context import RequestContext
 from broker.api.fetch import FetchHandler
 from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
-from broker.metadata.cluster_image import Endpoint as RegisteredEndpoint
-from broker.metadata.delta import MetadataDelta
-from broker.metadata.features import SUPPORTED_FEATURES
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage
-from broker.metadata.image_difference import difference
-from broker.metadata.loader import MetadataLoader, Publication, RecordBatch
-from broker.metadata.slices import finish
+from broker.api.serving.context import RequestContext
+from broker.metadata.image.cluster_image import Endpoint as RegisteredEndpoint
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.features import SUPPORTED_FEATURES
+from broker.metadata.image.image_difference import difference
+from broker.metadata.image.loader import MetadataLoader, Publication, RecordBatch
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.slices import finish
 from broker.net.peer import Endpoint
 from broker.node.data import set_aside_strays, settle_duplicates
 from broker.replication.fetch_plan import FetcherSettings
-from broker.runtime.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
-from broker.runtime.controller_driver import MetadataPublisher
-from broker.runtime.controller_seeker import ControllerUnavailable
-from broker.runtime.directory_assignments import DirectoryAssignments
-from broker.runtime.fetch_sessions import FetchSessions
-from broker.runtime.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
-from broker.runtime.isr_shrinking import IsrShrinking
-from broker.runtime.isr_updates import IsrUpdates
-from broker.runtime.log_flusher import LogFlusher
-from broker.runtime.log_store import DirectoryFailures, LogStore
-from broker.runtime.log_tasks import LogTasks, LogTaskSettings
-from broker.runtime.metadata_cache import MetadataCache
-from broker.runtime.partition import Partition
-from broker.runtime.partitions import Partitions
-from broker.runtime.replica_fetchers import ReplicaFetchers
-from broker.runtime.waiters import Deadlines
+from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
+from broker.runtime.controller.directory_assignments import DirectoryAssignments
+from broker.runtime.controller.driver import MetadataPublisher
+from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.partitions.fetch_sessions import FetchSessions
+from broker.runtime.partitions.isr_shrinking import IsrShrinking
+from broker.runtime.partitions.isr_updates import IsrUpdates
+from broker.runtime.partitions.log_flusher import LogFlusher
+from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
+from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.registry import Partitions
+from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
+from broker.runtime.replication.replica_fetchers import ReplicaFetchers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -52,12 +52,12 @@ from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.primitives import Uuid
-from storage.checkpoints import TopicPartition
-from storage.cleaner import LogCleaner
+from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
+from storage.directories.checkpoints import TopicPartition
+from storage.directories.log_dirs import LogDir, LogDirs
+from storage.directories.removals import PendingRemovals
 from storage.log import Log
-from storage.log_dirs import LogDir, LogDirs
-from storage.removals import PendingRemovals
 from tests.simulation.data.disk import PartitionDisk, ReplicaName
 from tests.simulation.data.metadata import CONTROLLER, Feed, Refusal
 from tests.simulation.data.network import LISTENER, Call, Connection, Outcome, Wires

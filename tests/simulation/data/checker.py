@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NoReturn
 
-from broker.metadata.image import MetadataImage
-from broker.metadata.partition import NO_LEADER, PartitionRegistration
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.replication.leader import Leader
 from protocol.records.batch import BatchHeader
 from tests.simulation.data.broker import Node

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from broker.net.peer import Endpoint
-from broker.runtime.fetch_transport import Unanswered
+from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.list_offsets import (

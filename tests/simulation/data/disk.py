@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from storage.directory_names import parse_directory_name
+from storage.directories.directory_names import parse_directory_name
 from storage.files import base_name, join, parent
 from tests.simulation.watched_disk import LoggedBatch, WatchedDisk
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from broker.metadata.controller import Controller
-from broker.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, bootstrap_records
-from broker.metadata.image import MetadataImage
-from broker.metadata.loader import LoaderState, MetadataLoader, RecordBatch
-from broker.metadata.records import VersionedRecord, decode_record
-from broker.metadata.state import ControllerSettings
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.state import ControllerSettings
+from broker.metadata.image.features import ELIGIBLE_LEADER_REPLICAS_VERSION, bootstrap_records
+from broker.metadata.image.loader import LoaderState, MetadataLoader, RecordBatch
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.records import VersionedRecord, decode_record
 from broker.net.peer import Endpoint
-from broker.runtime.controller_driver import Command, ControllerDriver
-from broker.runtime.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
+from broker.runtime.controller.driver import Command, ControllerDriver
+from broker.runtime.quorum.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest

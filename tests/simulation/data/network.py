@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from broker.net.peer import Endpoint
 from broker.net.request import CloseConnection, ConnectionInfo, Request
-from broker.runtime.fetch_transport import Unanswered
+from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.compiler import decode, encode_bytes
 from protocol.headers import RequestHeader
 from protocol.messages import Message

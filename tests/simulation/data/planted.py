@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from broker.metadata.replica_changes import ReplicaChanges
+from broker.metadata.controller.replica_changes import ReplicaChanges
 from broker.replication import fetcher
 from broker.replication import partition as replication_partition
 from broker.replication.fetch_plan import fetch_request
@@ -16,11 +16,11 @@ from broker.replication.follower import Follower
 from broker.replication.isr import CommittedIsr, PendingIsr
 from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgress, IsrEligibility, Leader
 from broker.replication.partition import Assignment, Role
-from broker.runtime import partition_reads
-from broker.runtime.broker_lifecycle import BrokerLifecycle
-from broker.runtime.partition import Partition
-from broker.runtime.partitions import Partitions
-from broker.runtime.replica_fetchers import ReplicaFetchers
+from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
+from broker.runtime.partitions import partition_reads
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.registry import Partitions
+from broker.runtime.replication.replica_fetchers import ReplicaFetchers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 from storage import recovery

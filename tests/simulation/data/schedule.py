@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from broker.metadata.partition import PartitionRegistration
+from broker.metadata.image.partition import PartitionRegistration
 from protocol.errors import KafkaError
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

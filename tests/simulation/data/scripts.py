@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from broker.runtime.partition import Partition
+from broker.runtime.partitions.partition import Partition
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

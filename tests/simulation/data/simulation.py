@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
 
-from broker.metadata.partition import PartitionRegistration
+from broker.metadata.image.partition import PartitionRegistration
 from broker.net.peer import Endpoint
-from broker.runtime.broker_lifecycle import RegistrationTimedOut
+from broker.runtime.controller.broker_lifecycle import RegistrationTimedOut
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -22,8 +22,8 @@ from protocol.messages.create_topics import (
 )
 from protocol.messages.fetch import FetchRequest
 from protocol.primitives import ZERO_UUID, Uuid
+from storage.directories.log_dirs import NoLogDir
 from storage.errors import LogDirFailure
-from storage.log_dirs import NoLogDir
 from tests.simulation.data.broker import Broker, Node
 from tests.simulation.data.checker import Checker, Counts
 from tests.simulation.data.clients import ACKS_ALL, Client, Consumer, Producer

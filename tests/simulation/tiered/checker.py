@@ -27,10 +27,10 @@ from typing import NamedTuple
 from protocol.primitives import Uuid
 from protocol.records.reader import iter_all_records
 from storage.log import Log
-from storage.tiered.copying import lineage_of
-from storage.tiered.object_keys import ObjectSuffix
-from storage.tiered.segment_chain import chain_of
+from storage.tiered.catalog.segment_chain import chain_of
+from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
+from storage.tiered.upkeep.copying import lineage_of
 from tests.simulation.tiered.state import PARTITION, RECORDS, SEGMENT_BYTES, State
 
 

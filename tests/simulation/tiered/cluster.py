@@ -20,9 +20,9 @@ from storage.log import Log
 from storage.producer_state import Origin, ProducerState
 from storage.retention import Reason
 from storage.tier_start import TierStart
-from storage.tiered.index_cache import IndexCache
+from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.segment_metadata import RemoteSegment, SegmentUpdate
-from storage.tiered.segment_reading import SegmentReader
+from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.tiered.checker import Checker
 from tests.simulation.tiered.collector import Collector, Journal
 from tests.simulation.tiered.consumer import Consumer

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from storage.tiered.audit import Audit, AuditContext, PartitionReport
-from storage.tiered.collection import Collection
+from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport
+from storage.tiered.bucket.collection import Collection
+from storage.tiered.bucket.reconcile import Finding
+from storage.tiered.catalog.metadata_journal import Event, KnownPartition
 from storage.tiered.errors import ObjectStoreError, RemoteStorageError
-from storage.tiered.metadata_journal import Event, KnownPartition
 from storage.tiered.object_store import ObjectStore
-from storage.tiered.reconcile import Finding
 from storage.tiered.segment_metadata import TopicIdPartition
 from tests.simulation.tiered.state import PARTITION, State
 from tests.support.memory_remote_metadata import RemoteMetadataLog

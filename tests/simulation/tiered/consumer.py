@@ -5,11 +5,11 @@ What it gets is right, or an error. It never passes over an offset without havin
 
 from typing import cast
 
-from broker.runtime.partition import Partition
-from broker.runtime.remote_locations import RemoteLocations, SegmentMissing
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.remote_log.locations import RemoteLocations, SegmentMissing
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from storage.tiered.errors import CorruptRemoteData, RemoteMetadataNotReady, RemoteStorageError
-from storage.tiered.segment_reading import ReadRange, RemoteBatches
+from storage.tiered.segments.reading import ReadRange, RemoteBatches
 from tests.simulation.tiered.checker import Checker, records_of
 from tests.simulation.tiered.state import Server, State
 

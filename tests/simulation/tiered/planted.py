@@ -6,21 +6,22 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY, patch
 
-from broker.runtime.remote_copying import Attempt, SegmentCopying
-from broker.runtime.remote_expiration import SegmentExpiration
-from broker.runtime.remote_segments import RemoteSegments
+from broker.runtime.remote_log.copying import Attempt, SegmentCopying
+from broker.runtime.remote_log.expiration import SegmentExpiration
+from broker.runtime.remote_log.segments import RemoteSegments
 from protocol.primitives import Buffer
-from storage.tiered import batch_stream, expiry, stored_log
-from storage.tiered.audit import Audit
-from storage.tiered.copying import ClosedSegment, CopyLag
+from storage.tiered.bucket.audit import Audit
+from storage.tiered.bucket.reconcile import Finding, Verdict
+from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.errors import RemoteResourceNotFound, StoreUnavailable
-from storage.tiered.metadata_journal import KnownPartition
-from storage.tiered.object_keys import ObjectSuffix
-from storage.tiered.reconcile import Finding, Verdict
+from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment
-from storage.tiered.segment_reading import ReadRange, RemoteBatches, SegmentReader
-from storage.tiered.segment_store import ObjectSegmentStore
-from storage.tiered.segment_writer import SegmentWriter
+from storage.tiered.segments import batch_stream, stored_log
+from storage.tiered.segments.reading import ReadRange, RemoteBatches, SegmentReader
+from storage.tiered.segments.store import ObjectSegmentStore
+from storage.tiered.segments.writer import SegmentWriter
+from storage.tiered.upkeep import expiry
+from storage.tiered.upkeep.copying import ClosedSegment, CopyLag
 
 Planted = Callable[[], Iterator[None]]
 
@@ -43,7 +44,7 @@ def copy_beyond_the_last_stable_offset() -> Iterator[None]:
     def at_once(segment: ClosedSegment, last_stable_offset: int, lag: CopyLag, now_ms: int) -> bool:
         return True
 
-    with patch("broker.runtime.remote_copying.may_be_copied", at_once):
+    with patch("broker.runtime.remote_log.copying.may_be_copied", at_once):
         yield
 
 
@@ -71,7 +72,7 @@ def size_retention_counts_too_much() -> Iterator[None]:
 
 def crashed_copies_stay() -> Iterator[None]:
     """Kafka: what was begun and never ended is left to retention."""
-    with patch("storage.tiered.expiry._is_abandoned", lambda tier, segment: False):
+    with patch("storage.tiered.upkeep.expiry._is_abandoned", lambda tier, segment: False):
         yield
 
 

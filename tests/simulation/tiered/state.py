@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 from storage.config import LogConfig
 from storage.log import Log
 from storage.tiered.segment_metadata import TopicIdPartition
-from storage.tiered.segment_reading import SegmentReader
+from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.history import Violation
 from tests.simulation.tiered.store import NAMES, Connection, Weather
 from tests.support.remote_stage import TOPIC, TOPIC_ID, Broker, Bucket

@@ -10,15 +10,15 @@ from random import Random
 from typing import Final
 
 from protocol.primitives import Buffer
-from storage.tiered.bucket_inventory import BucketReader
-from storage.tiered.chunk_cache import ChunkCache, ChunkReader, Uncached
-from storage.tiered.chunk_shelf import MemoryShelf
-from storage.tiered.download_pool import Download
+from storage.tiered.bucket.inventory import BucketReader
+from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, Uncached
+from storage.tiered.cache.chunk_shelf import MemoryShelf
+from storage.tiered.cache.download_pool import Download
 from storage.tiered.errors import StoreUnavailable
-from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.object_store import ObjectInfo, ObjectStore
 from storage.tiered.segment_metadata import RemoteSegment
-from storage.tiered.segment_store import ObjectSegmentStore
+from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.settings import CacheSettings, parse_settings
 from tests.support.faulty_object_store import FaultKind, FaultyObjectStore
 from tests.support.memory_object_store import MemoryObjectStore

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from broker.metadata.features import feature_record
-from broker.metadata.image import MetadataImage
-from broker.metadata.loader import MetadataLoader, RecordBatch
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.partition import PartitionRegistration
-from broker.metadata.records import MetadataRecord, decode_record, encode_record
-from broker.metadata.topic_image import TopicsDelta, TopicsImage
+from broker.metadata.image.features import feature_record
+from broker.metadata.image.loader import MetadataLoader, RecordBatch
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.records import MetadataRecord, decode_record, encode_record
+from broker.metadata.image.topic_image import TopicsDelta, TopicsImage
 from protocol.compiler import encode_bytes
 from protocol.errors import EncodeError
 from protocol.messages import metadata_records as messages

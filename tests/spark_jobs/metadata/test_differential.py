@@ -11,13 +11,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from broker.metadata.image import MetadataImage
-from broker.metadata.snapshot_codec import image_batches
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.snapshot.codec import image_batches
 from protocol.records.compression import Codec
 from spark_jobs.metadata.log_rows import FROM_SNAPSHOT, rows_of
 from spark_jobs.metadata.single_process import SingleProcess
-from tests.broker.metadata.test_canonical_snapshots import loaded
-from tests.broker.metadata.test_controller_simulation import Simulation
+from tests.broker.metadata.controller.test_controller_simulation import Simulation
+from tests.broker.metadata.snapshot.test_canonical_snapshots import loaded
 from tests.spark_jobs.metadata.logs import EveryHistory, Log, change, entries, topic_changes
 
 

@@ -5,7 +5,7 @@ import struct
 import pyarrow as pa
 import pytest
 
-from broker.metadata.records import MetadataRecord, encode_record
+from broker.metadata.image.records import MetadataRecord, encode_record
 from protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,

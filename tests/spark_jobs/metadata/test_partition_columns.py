@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from broker.metadata.records import decode_record, encode_record
+from broker.metadata.image.records import decode_record, encode_record
 from protocol.errors import DecodeError, EncodeError
 from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord
 from protocol.primitives import Uuid, encode_uvarint

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from broker.metadata.records import encode_record
+from broker.metadata.image.records import encode_record
 from protocol.messages.metadata_records import ConfigRecord, NoOpRecord, PartitionChangeRecord
 from protocol.primitives import Uuid
 from protocol.records.batch import HEADER_SIZE, iter_headers, write_crc

@@ -4,13 +4,13 @@ import pyarrow as pa
 import pytest
 from immutables import Map
 
-from broker.metadata.features import bootstrap_records
-from broker.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from broker.metadata.loader import RecordBatch
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.records import InvalidMetadata, MetadataRecord, decode_record
-from broker.metadata.snapshot_codec import InvalidSnapshot, image_batches
-from broker.metadata.topic_image import TopicImage, TopicsImage
+from broker.metadata.image.features import bootstrap_records
+from broker.metadata.image.loader import RecordBatch
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.records import InvalidMetadata, MetadataRecord, decode_record
+from broker.metadata.image.topic_image import TopicImage, TopicsImage
+from broker.metadata.snapshot.codec import InvalidSnapshot, image_batches
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid
 from spark_jobs.metadata.fold_context import FoldContext

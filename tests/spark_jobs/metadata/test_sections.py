@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from broker.metadata.records import InvalidMetadata, MetadataRecord, encode_record
+from broker.metadata.image.records import InvalidMetadata, MetadataRecord, encode_record
 from protocol.messages.metadata_records import (
     ClearElrRecord,
     ConfigRecord,

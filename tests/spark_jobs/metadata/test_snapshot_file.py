@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from broker.metadata.features import feature_record
-from broker.metadata.image import MetadataImage, Provenance
-from broker.metadata.metadata_version import METADATA_VERSION
-from broker.metadata.records import MetadataRecord, encode_record
-from broker.metadata.snapshot_codec import FRAME_BYTES_PER_BATCH, RECORDS_PER_BATCH, InvalidSnapshot, image_batches
+from broker.metadata.image.features import feature_record
+from broker.metadata.image.metadata_image import MetadataImage, Provenance
+from broker.metadata.image.metadata_version import METADATA_VERSION
+from broker.metadata.image.records import MetadataRecord, encode_record
+from broker.metadata.snapshot.codec import FRAME_BYTES_PER_BATCH, RECORDS_PER_BATCH, InvalidSnapshot, image_batches
 from protocol.errors import EncodeError
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.messages.metadata_records import NoOpRecord, PartitionRecord, TopicRecord

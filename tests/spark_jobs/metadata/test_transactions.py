@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from broker.metadata.records import InvalidMetadata
+from broker.metadata.image.records import InvalidMetadata
 from protocol.compiler import encode_bytes
 from protocol.messages.common_records import KRaftVersionRecord, VotersRecord
 from protocol.records.control import ControlType

@@ -11,7 +11,7 @@ from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.schedule import Schedule
 from spark_jobs.metadata_snapshots.signals import Interrupted, stopped_by_signals
 from spark_jobs.metadata_snapshots.state_store import StateStore
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 from tests.support.served_metadata_log import ServedMetadataLog
 
 

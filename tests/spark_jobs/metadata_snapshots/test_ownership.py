@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.snapshot_manifest import LATEST, SnapshotManifest
+from broker.metadata.snapshot.manifest import LATEST, SnapshotManifest
 from spark_jobs.metadata_snapshots.commits import empty
 from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.out_check import check_out
 from spark_jobs.metadata_snapshots.ownership import OWNER, Ownership, TakenOver
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from spark_jobs.metadata_source.metadata_log import SourceRefused
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ot
 
 from py4j.protocol import Py4JNetworkError
 
-from broker.cli.failure import CommandFailed
+from broker.cli.shared.failure import CommandFailed
 from broker.client import ConnectionLost
 from protocol.errors import ErrorCode, KafkaError
 from spark_jobs.metadata_snapshots.running import plain_failures

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.metadata_snapshots.shared_places import LOOKS, check_shared, host_without
 from spark_jobs.metadata_source.metadata_log import SourceRefused
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 
 CORES = 3
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from broker.metadata.metadata_version import MetadataVersion
-from broker.metadata.snapshot_codec import InvalidSnapshot, image_batches
-from broker.metadata.snapshot_manifest import SnapshotManifest
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.snapshot.codec import InvalidSnapshot, image_batches
+from broker.metadata.snapshot.manifest import SnapshotManifest
 from spark_jobs.metadata.fold_context import context_of
 from spark_jobs.metadata.log_rows import ALL_SECTIONS, LOG_ROWS, REGISTRY, rows_of
 from spark_jobs.metadata.registry import RegistryChange
@@ -26,7 +26,7 @@ from spark_jobs.metadata_snapshots.state_store import LEFT_MS, StateStore
 from spark_jobs.metadata_source.packed import packs
 from spark_jobs.metadata_source.position import NO_EPOCH, Position
 from storage.tiered.errors import ObjectNotFound
-from storage.tiered.store_uri import StoreUri
+from storage.tiered.loading.store_uri import StoreUri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.spark_jobs.metadata_source.batches import batches
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.snapshot_manifest import LATEST
+from broker.metadata.snapshot.manifest import LATEST
 from spark_jobs import store_directory
 from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
-from storage.tiered.store_uri import StoreUri, parse_store_uri
+from storage.tiered.loading.store_uri import StoreUri, parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.spark_jobs.metadata_snapshots.test_state import by_a_node, commit, fold
 from tests.support.s3_server import BUCKET, REGION, S3Server, unavailable_reason

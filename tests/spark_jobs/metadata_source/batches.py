@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from broker.metadata.records import encode_record
+from broker.metadata.image.records import encode_record
 from protocol.messages.metadata_records import NoOpRecord
 from protocol.records.builder import build_value_batch
 

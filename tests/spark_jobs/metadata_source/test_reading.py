@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from broker.client import ClientConfig, ConnectionLost
-from broker.metadata.image import EMPTY_IMAGE
-from broker.metadata.snapshot_codec import image_batches
+from broker.metadata.image.metadata_image import EMPTY_IMAGE
+from broker.metadata.snapshot.codec import image_batches
 from spark_jobs.metadata.log_rows import LOG_ROWS, MalformedLog
 from spark_jobs.metadata_source.metadata_log import MetadataLog, SnapshotName, SourceRefused
 from spark_jobs.metadata_source.plan import LogRange, Part, WholeSnapshot

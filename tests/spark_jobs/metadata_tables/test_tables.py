@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from broker.metadata.image import MetadataImage
+from broker.metadata.image.metadata_image import MetadataImage
 from protocol.primitives import uuid_to_text
 from spark_jobs.metadata.log_rows import TOPIC_SECTIONS
 from spark_jobs.metadata.registry import Entity, RegistryChange
@@ -24,7 +24,7 @@ from spark_jobs.metadata_tables.sink import SMALL_BYTES, TablesRefused, TablesSi
 from spark_jobs.metadata_tables.spans import Span, TableFile, covered, file_name, parse_file, to_be_merged
 from spark_jobs.metadata_tables.table_store import TableStore
 from spark_jobs.metadata_tables.words import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, word
-from storage.tiered.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 
 Row = dict[str, Any]
@@ -324,8 +324,8 @@ def test_of_a_change_what_differs_is_told(store: TableStore) -> None:
 
 
 def _config_change(offset: int, key: str, value: str | None, before: str | None = None) -> RegistryChange:
-    from broker.metadata.config_image import ConfigResource, config_record
-    from broker.metadata.records import encode_record
+    from broker.metadata.image.config_image import ConfigResource, config_record
+    from broker.metadata.image.records import encode_record
 
     def frame(text: str | None) -> bytes | None:
         return None if text is None else encode_record(*config_record(ConfigResource(4, "1"), key, text))
@@ -343,7 +343,7 @@ def test_passwords_are_not_told() -> None:
 
 
 def test_endpoints_are_told_in_words() -> None:
-    from broker.metadata.records import encode_record
+    from broker.metadata.image.records import encode_record
     from protocol.messages.metadata_records import BrokerEndpoint, RegisterBrokerRecord
 
     endpoint = BrokerEndpoint(name="OUT", host="h", port=9092, security_protocol=3)

@@ -14,11 +14,11 @@ from spark_jobs.tiered_records.planning import RecordsMissing, Slice
 from spark_jobs.tiered_records.reading import read
 from storage.files import write_file
 from storage.tiered.errors import CorruptRemoteData
-from storage.tiered.object_keys import ObjectKeys
+from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageManager, SegmentFiles
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, PREFIX, Stage, options_of
-from tests.storage.tiered.segment_stores import BOTH, PLAIN, segment_store
+from tests.storage.tiered.segments.segment_stores import BOTH, PLAIN, segment_store
 from tests.support.faulty_object_store import FaultKind, FaultyObjectStore
 from tests.support.memory_files import MemoryFileSystem
 from tests.support.memory_object_store import MemoryObjectStore

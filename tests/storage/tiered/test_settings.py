@@ -1,6 +1,6 @@
 import pytest
 
-from storage.tiered.custom_metadata import CustomField
+from storage.tiered.format.custom_metadata import CustomField
 from storage.tiered.settings import (
     CacheSettings,
     ChunkCacheKind,

@@ -42,16 +42,16 @@ from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers, patch
 from protocol.records.builder import Record, build_batch
 from protocol.records.reader import iter_all_records
-from storage.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochStart
 from storage.files import OsFileSystem
 from storage.producer_state import ProducerEntry, ProducerState
-from storage.tiered.chunk_cache import Uncached
-from storage.tiered.directory_store import DirectoryStore
-from storage.tiered.lineage import encode_epochs, epochs_of
-from storage.tiered.metadata_journal import Event, KnownPartitions
-from storage.tiered.metadata_partitioner import metadata_partition
-from storage.tiered.metadata_records import decode_event, encode_event, partition_of
-from storage.tiered.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.cache.chunk_cache import Uncached
+from storage.tiered.catalog.lineage import encode_epochs, epochs_of
+from storage.tiered.catalog.metadata_journal import Event, KnownPartitions
+from storage.tiered.catalog.metadata_partitioner import metadata_partition
+from storage.tiered.catalog.metadata_records import decode_event, encode_event, partition_of
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.format.topic_object import TopicDescription, TopicWriter
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.segment_metadata import (
     RemoteSegment,
@@ -60,10 +60,10 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from storage.tiered.segment_store import ObjectSegmentStore
+from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.settings import parse_settings
-from storage.tiered.topic_object import TopicDescription, TopicWriter
-from tests.storage.tiered.segments import Contents, write_files
+from storage.tiered.stores.directory_store import DirectoryStore
+from tests.storage.tiered.sample_segments import Contents, write_files
 from tests.support.fake_broker import FakeBroker
 from tests.support.memory_files import MemoryFileSystem
 

@@ -11,9 +11,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.restore_topics import RestoreTopicsRequest
 from protocol.primitives import Uuid, uuid_to_text
 from protocol.records.builder import Record, build_batch
-from storage.tiered.log_start_object import LogStartWriter
-from storage.tiered.metadata_partitioner import metadata_partition
-from storage.tiered.object_keys import ObjectSuffix
+from storage.tiered.catalog.metadata_partitioner import metadata_partition
+from storage.tiered.format.log_start_object import LogStartWriter
+from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,

@@ -1,0 +1,1 @@
+"""Shared parts of the request handlers: route tables, dispatch, request context, forwarding, and common checks."""

@@ -1,0 +1,66 @@
+"""What both APIs that alter configs do before the controller: refuse what is malformed, check what is this broker's.
+
+The controller knows topics, groups and subscriptions. Of a broker's configuration it checks only the name; the values
+are checked here, by the broker that they are for (Kafka's ConfigAdminManager).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.cross_checks import check_local_retention
+from broker.config.dynamic import check_thread_counts, validate_dynamic_change
+from broker.config.errors import ConfigError
+from broker.metadata.controller.configs import AlterOutcome
+from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ConfigsImage, ResourceType
+from protocol.errors import ErrorCode, KafkaError
+
+_ALTERABLE: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
+
+
+def refusal(resource: ConfigResource, error: KafkaError) -> AlterOutcome:
+    return AlterOutcome(resource, error.code, error.message)
+
+
+def check_resource(resource: ConfigResource, keys: list[str], *, times_named: int) -> None:
+    """Raises KafkaError INVALID_REQUEST for what cannot be meant."""
+    if times_named > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once in the request")
+    if resource.type not in _ALTERABLE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.type} does not exist")
+    if len(set(keys)) != len(keys):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a config key is named more than once")
+
+
+class OwnConfigCheck:
+    """Checks changes of broker configs. `config` gives the present configuration, dynamic layers included."""
+
+    def __init__(self, node_id: int, config: Callable[[], BrokerConfig]) -> None:
+        self._node_id = node_id
+        self._config = config
+
+    def check_name(self, name: str) -> None:
+        """Raises KafkaError INVALID_REQUEST unless the resource is this broker."""
+        if name != str(self._node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"broker {self._node_id} alters its own configs alone, not '{name}'"
+            )
+
+    def check(self, resource: ConfigResource, changed: Mapping[str, str | None], stored: ConfigsImage) -> None:
+        """Check what a broker resource would have after a change, None removing a key. Raises KafkaError."""
+        per_broker = resource.name != CLUSTER_DEFAULT
+        if per_broker:
+            self.check_name(resource.name)
+        before = stored.of(ResourceType.BROKER, resource.name)
+        after = {key: value for key, value in {**before, **changed}.items() if value is not None}
+        present = self._config()
+        try:
+            validate_dynamic_change({key: after[key] for key in changed if key in after}, per_broker=per_broker)
+            layers = {"cluster": stored.cluster_default(), "broker": stored.broker(self._node_id)}
+            layers["broker" if per_broker else "cluster"] = after
+            proposed, _ = present.with_dynamic(cluster=layers["cluster"], broker=layers["broker"])
+            check_thread_counts(present, proposed)
+            if any("retention" in key for key in changed):
+                check_local_retention(proposed)
+        except ConfigError as error:  # Kafka answers so for brokers, where a topic's bad value is INVALID_CONFIG
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.sentence) from None

@@ -1,0 +1,1 @@
+"""Parts of `ottla consumer-groups`: descriptions, reports, and offset resets."""

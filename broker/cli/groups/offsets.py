@@ -1,0 +1,193 @@
+"""--reset-offsets and --delete-offsets: gathers the facts, applies the rules of `offset_reset`, commits and prints."""
+
+from collections.abc import Sequence
+
+import click
+
+from broker.cli.groups.offset_reset import (
+    Facts,
+    How,
+    ResetError,
+    Specification,
+    TopicPartition,
+    new_offset,
+    parse_scope,
+    read_plan,
+    written_plan,
+)
+from broker.cli.groups.view import DEAD, EMPTY, describe_group
+from broker.cli.shared.failure import CommandFailed
+from broker.cli.shared.offsets import EARLIEST, LATEST, commit_offsets, committed_offsets, list_offsets
+from broker.cli.shared.output import print_columns, print_json, width_of
+from broker.client import Client, raise_for
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+Plan = dict[str, dict[TopicPartition, int]]
+
+
+def reset_offsets(
+    client: Client,
+    groups: Sequence[str],
+    specification: Specification,
+    *,
+    topics: Sequence[str] | None,
+    file: str | None,
+    execute: bool,
+    export: bool,
+    as_json: bool,
+) -> None:
+    """Works out the new offsets of `groups`, commits them if `execute`, and prints them.
+
+    `topics` are scopes as "t" or "t:0,1"; None is every topic with a committed offset. Raises ResetError, KafkaError.
+    """
+    for group in groups:
+        _require_inactive(client, group)
+    if file is None:
+        plan = {group: _planned(client, group, specification, topics) for group in groups}
+    else:
+        plan = _clamped(client, _read(file, groups))
+    if execute:
+        for group, offsets in plan.items():
+            commit_offsets(client, group, offsets)
+    if export:
+        click.echo("\n".join(written_plan(plan)))
+    elif as_json:
+        print_json(_documents(plan))
+    else:
+        _print(plan)
+
+
+def _require_inactive(client: Client, group: str) -> None:
+    try:
+        state = describe_group(client, group).state
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return
+    if state not in (EMPTY, DEAD):
+        raise ResetError(
+            f"Assignments can only be reset if the group '{group}' is inactive, but the current state is {state}."
+        )
+
+
+def _planned(
+    client: Client, group: str, specification: Specification, topics: Sequence[str] | None
+) -> dict[TopicPartition, int]:
+    committed = {partition: offset for partition, (offset, _) in committed_offsets(client, group).items()}
+    scope = sorted(committed) if topics is None else expand(client, topics)
+    earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
+    latest = list_offsets(client, dict.fromkeys(scope, LATEST))
+    by_time = {}
+    if specification.how is How.BY_TIME:
+        by_time = list_offsets(client, dict.fromkeys(scope, specification.number))
+    planned = {}
+    for partition in scope:
+        at = by_time.get(partition, -1)
+        if specification.how is How.BY_TIME and at < 0:
+            click.echo(
+                f"\nWarn: Partition {partition.partition} from topic {partition.topic} is empty."
+                " Falling back to latest known offset.",
+                err=True,
+            )
+        facts = Facts(earliest[partition], latest[partition], committed.get(partition), None if at < 0 else at)
+        planned[partition] = new_offset(specification, partition, facts)
+    return planned
+
+
+def _clamped(client: Client, plan: Plan) -> Plan:
+    """Offsets from a file, kept within what the partitions hold."""
+    scope = {partition for offsets in plan.values() for partition in offsets}
+    earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
+    latest = list_offsets(client, dict.fromkeys(scope, LATEST))
+    return {
+        group: {
+            partition: new_offset(
+                Specification(How.FROM_FILE, offset),
+                partition,
+                Facts(earliest[partition], latest[partition], None, None),
+            )
+            for partition, offset in sorted(offsets.items())
+        }
+        for group, offsets in plan.items()
+    }
+
+
+def _read(path: str, groups: Sequence[str]) -> Plan:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return read_plan(file, groups)
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error.strerror}.") from error
+
+
+def expand(client: Client, scopes: Sequence[str]) -> list[TopicPartition]:
+    """The partitions that "t" (all of it) and "t:0,1" stand for. Raises KafkaError for an unknown topic."""
+    parsed = [parse_scope(scope) for scope in scopes]
+    whole = [topic for topic, partitions in parsed if partitions is None]
+    found = client.leaders(whole) if whole else {}
+    expanded = []
+    for topic, partitions in parsed:
+        numbers = [p.partition_index for p in found[topic].partitions] if partitions is None else partitions
+        expanded += [TopicPartition(topic, number) for number in numbers]
+    return sorted(set(expanded))
+
+
+def _print(plan: Plan) -> None:
+    rows = [
+        [group, partition.topic, str(partition.partition), str(offset)]
+        for group, offsets in plan.items()
+        for partition, offset in offsets.items()
+    ]
+    widths = [width_of((row[column] for row in rows), 15) for column in (0, 1)]
+    formats = [*(f"{{:<{width}}}" for width in widths), "{:<10}", "{}"]
+    click.echo()
+    print_columns(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], rows, formats)
+
+
+def _documents(plan: Plan) -> list[dict[str, object]]:
+    return [
+        {"groupId": group, "topic": partition.topic, "partition": partition.partition, "newOffset": offset}
+        for group, offsets in plan.items()
+        for partition, offset in offsets.items()
+    ]
+
+
+def delete_offsets(client: Client, group: str, scopes: Sequence[str]) -> None:
+    """Forgets offsets and prints what became of each. Raises CommandFailed if any could not be deleted."""
+    rows: list[tuple[str, str, ErrorCode]] = []
+    request = OffsetDeleteRequest(group_id=group)
+    for scope in scopes:
+        topic = parse_scope(scope)[0]
+        try:
+            partitions = expand(client, [scope])
+        except KafkaError as error:
+            rows.append((topic, "-", error.code))
+            continue
+        request.topics.append(
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(p.partition) for p in partitions])
+        )
+    response = client.coordinator(group).call(request, OffsetDeleteResponse)
+    raise_for(response.error_code, f"group {group!r}")
+    rows += [
+        (topic.name, str(p.partition_index), ErrorCode(p.error_code))
+        for topic in response.topics
+        for p in topic.partitions
+    ]
+    failed = any(code for _, _, code in rows)
+    outcome = "Encountered some errors while" if failed else "Request succeeded for"
+    click.echo(f"{outcome} deleting offsets from group {group}.\n")
+    cells = [
+        (topic, partition, f"Error: {code.message}" if code else "Successful")
+        for topic, partition, code in sorted(rows)
+    ]
+    print_columns(
+        ["TOPIC", "PARTITION", "STATUS"], cells, [f"{{:<{width_of((c[0] for c in cells), 15)}}}", "{:<10}", "{:<15}"]
+    )
+    if failed:
+        raise CommandFailed(f"some offsets of group {group} were not deleted.")

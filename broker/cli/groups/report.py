@@ -1,0 +1,242 @@
+"""How groups are printed: the columns of kafka-consumer-groups, or documents for --json."""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+
+import click
+
+from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.groups.view import Group
+from broker.cli.shared.offsets import LATEST, by_topic, committed_offsets, list_offsets
+from broker.cli.shared.output import print_columns, print_json, width_of
+from broker.client import Client
+from protocol.errors import KafkaError
+from protocol.messages.list_groups import ListedGroup
+
+MISSING = "-"
+NARROW = 15
+
+
+class Detail(Enum):
+    """What --describe shows."""
+
+    OFFSETS = auto()
+    MEMBERS = auto()
+    STATE = auto()
+
+    @classmethod
+    def of(cls, *, offsets: bool, members: bool, state: bool) -> "Detail":
+        if offsets + members + state > 1:
+            raise click.UsageError("Only one of --offsets, --members and --state can be given.")
+        return cls.MEMBERS if members else cls.STATE if state else cls.OFFSETS
+
+
+def print_list(groups: Sequence[ListedGroup], *, with_type: bool, with_state: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([{"groupId": g.group_id, "type": g.group_type.capitalize(), "state": g.group_state} for g in groups])
+        return
+    if not (with_type or with_state):
+        for group in groups:
+            click.echo(group.group_id)
+        return
+    headings = ["GROUP", *(["TYPE"] if with_type else []), *(["STATE"] if with_state else [])]
+    rows = [
+        [g.group_id, *([g.group_type.capitalize()] if with_type else []), *([g.group_state] if with_state else [])]
+        for g in groups
+    ]
+    formats = [_left(width_of((row[0] for row in rows), 32)), *["{:<20}"] * (len(headings) - 1)]
+    print_columns(headings, rows, formats)
+
+
+def describe_offsets(client: Client, group: Group, verbose: bool, as_json: bool) -> object:
+    """One row per partition that the group has, or has had, to do with."""
+    rows = _offset_rows(client, group)
+    if as_json:
+        return {"groupId": group.id, "state": group.state, "partitions": [_offset_document(row) for row in rows]}
+    headings = ["GROUP", "TOPIC", "PARTITION"]
+    headings += (["LEADER-EPOCH"] if verbose else []) + ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    headings += ["CONSUMER-ID", "HOST", "CLIENT-ID"]
+    cells = [_offset_cells(group.id, row, verbose) for row in rows]
+    formats = [_column(cells, 0), _column(cells, 1), "{:<10}", *["{:<15}"] * (4 if verbose else 3)]
+    formats += [_column(cells, -3), _column(cells, -2), "{}"]
+    click.echo()
+    print_columns(headings, cells, formats)
+    return None
+
+
+class _OffsetRow:
+    """What is known of one partition of a group; None is printed as a dash."""
+
+    __slots__ = ("client_id", "committed", "end", "epoch", "host", "member_id", "partition")
+
+    def __init__(self, partition: TopicPartition | None) -> None:
+        self.partition = partition
+        self.committed: int | None = None
+        self.epoch: int | None = None
+        self.end: int | None = None
+        self.member_id: str | None = None
+        self.host: str | None = None
+        self.client_id: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+
+def _offset_rows(client: Client, group: Group) -> list[_OffsetRow]:
+    """Assigned and committed partitions in order, then the members that have none."""
+    committed = committed_offsets(client, group.id)
+    owners = {partition: member for member in group.members for partition in member.assignment}
+    rows = []
+    for partition in sorted(committed.keys() | owners.keys()):
+        row = _OffsetRow(partition)
+        if partition in committed:
+            row.committed, epoch = committed[partition]
+            row.epoch = None if epoch < 0 else epoch
+        if partition in owners:
+            owner = owners[partition]
+            row.member_id, row.host, row.client_id = owner.id, owner.host, owner.client_id
+        rows.append(row)
+    ends = _ends(client, [row.partition for row in rows if row.partition is not None])
+    for row in rows:
+        row.end = None if row.partition is None else ends.get(row.partition)
+    for member in group.members:
+        if not member.assignment:
+            row = _OffsetRow(None)
+            row.member_id, row.host, row.client_id = member.id, member.host, member.client_id
+            rows.append(row)
+    return rows
+
+
+def _ends(client: Client, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Log ends, topic by topic, so that a topic deleted meanwhile hides only its own."""
+    ends: dict[TopicPartition, int] = {}
+    for group in by_topic(partitions).values():
+        try:
+            ends |= list_offsets(client, dict.fromkeys(group, LATEST))
+        except KafkaError:
+            continue
+    return ends
+
+
+def _offset_cells(group_id: str, row: _OffsetRow, verbose: bool) -> list[str]:
+    topic, partition = (None, None) if row.partition is None else row.partition
+    numbers = ([row.epoch] if verbose else []) + [row.committed, row.end, row.lag]
+    return [group_id, *(_dash(value) for value in (topic, partition, *numbers, row.member_id, row.host, row.client_id))]
+
+
+def _offset_document(row: _OffsetRow) -> dict[str, object]:
+    topic, partition = (None, None) if row.partition is None else row.partition
+    return {
+        "topic": topic,
+        "partition": partition,
+        "leaderEpoch": row.epoch,
+        "currentOffset": row.committed,
+        "logEndOffset": row.end,
+        "lag": row.lag,
+        "consumerId": row.member_id,
+        "host": row.host,
+        "clientId": row.client_id,
+    }
+
+
+def describe_members(client: Client, group: Group, verbose: bool, as_json: bool) -> object:
+    """One row per member."""
+    if as_json:
+        return {"groupId": group.id, "state": group.state, "members": _member_documents(group)}
+    has_static = any(member.instance_id is not None for member in group.members)
+    headings = [
+        "GROUP",
+        "CONSUMER-ID",
+        *(["GROUP-INSTANCE-ID"] if has_static else []),
+        "HOST",
+        "CLIENT-ID",
+        "#PARTITIONS",
+    ]
+    widths = ["{:<15} "]
+    if verbose:
+        headings += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+        widths = ["{:<15}", "{:<15}", "{:<20}", "{:<15}", "{:<20}"]
+    cells = [
+        [
+            group.id,
+            m.id,
+            *([_dash(m.instance_id)] if has_static else []),
+            m.host,
+            m.client_id,
+            str(len(m.assignment)),
+            *(_assignment_cells(group, m.epoch, m.assignment, m.target) if verbose else []),
+        ]
+        for m in group.members
+    ]
+    names = 5 if has_static else 4
+    click.echo()
+    print_columns(headings, cells, [*(_column(cells, index) for index in range(names)), *widths])
+    return None
+
+
+def _assignment_cells(
+    group: Group, epoch: int | None, current: Sequence[TopicPartition], target: Sequence[TopicPartition] | None
+) -> list[str]:
+    return [
+        _dash(epoch),
+        _assignment_text(current),
+        _dash(None if target is None else group.target_epoch),
+        MISSING if target is None else _assignment_text(target),
+    ]
+
+
+def _assignment_text(partitions: Sequence[TopicPartition]) -> str:
+    """ "t1:0,1;t2:0"."""
+    topics = by_topic(partitions)
+    return ";".join(f"{t}:{','.join(str(p.partition) for p in group)}" for t, group in topics.items()) or MISSING
+
+
+def _member_documents(group: Group) -> list[dict[str, object]]:
+    return [
+        {
+            "consumerId": m.id,
+            "groupInstanceId": m.instance_id,
+            "host": m.host,
+            "clientId": m.client_id,
+            "epoch": m.epoch,
+            "assignment": [{"topic": p.topic, "partition": p.partition} for p in m.assignment],
+        }
+        for m in group.members
+    ]
+
+
+def describe_states(client: Client, group: Group, verbose: bool, as_json: bool) -> object:
+    """The one row of a group."""
+    node_id, host, port = group.coordinator
+    if as_json:
+        return {
+            "groupId": group.id,
+            "type": group.kind,
+            "state": group.state,
+            "coordinator": {"id": node_id, "host": host, "port": port},
+            "assignmentStrategy": group.assignor,
+            "groupEpoch": group.epoch,
+            "targetAssignmentEpoch": group.target_epoch,
+            "members": len(group.members),
+        }
+    headings = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
+    headings += (["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"] if verbose else []) + ["#MEMBERS"]
+    cells = [group.id, f"{host}:{port}  ({node_id})", group.assignor or MISSING, group.state]
+    cells += ([_dash(group.epoch), _dash(group.target_epoch)] if verbose else []) + [str(len(group.members))]
+    formats = [_column([cells], 0), "{:<25}", "{:<20}", "{:<20}", *(["{:<15}", "{:<25}"] if verbose else []), "{}"]
+    click.echo()
+    print_columns(headings, [cells], formats)
+    return None
+
+
+def _dash(value: object) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _column(rows: Sequence[Sequence[str]], index: int) -> str:
+    return _left(width_of((row[index] for row in rows), NARROW))
+
+
+def _left(width: int) -> str:
+    return f"{{:<{width}}}"

@@ -1,0 +1,1 @@
+"""Commands' parts that prepare and start nodes: formatting, local clusters, containers."""

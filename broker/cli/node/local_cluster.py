@@ -1,0 +1,93 @@
+"""The directories of a local cluster: formatted together at its first start, and one by one when a node lost its own.
+
+The nodes of a new cluster are its initial controllers, under directory ids that are chosen before the first of them is
+formatted and kept in a file until the last one is: whatever cuts that short, the next start goes on with the same
+voters. Afterwards the nodes themselves remember the cluster id. A node whose data is gone while others have theirs
+comes back as a stranger to the quorum, with a directory of another id, and joins it.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from broker.cli.node.format import format_node
+from broker.cli.node.initial_controllers import InitialController, own_controller, parse_initial_controllers
+from broker.cli.shared.failure import CommandFailed
+from broker.config.broker_config import BrokerConfig
+from broker.metadata.image.features import bootstrap_records
+from broker.supervisor.keeper import NotPrepared
+from broker.supervisor.layout import LocalNode
+from protocol.primitives import uuid_to_text
+from storage.directories.formatting import is_cluster_id, is_formatted, random_id
+from storage.directories.meta_properties import read_meta_properties
+from storage.errors import StorageError
+from storage.files import FileSystem, read_file, replace_file
+
+PLAN_FILE = ".forming"
+"""In the cluster's directory while it is being formatted: the cluster id, and the initial controllers, a line each."""
+
+
+class LocalCluster:
+    """The nodes of a cluster below `directory`, by node id. Blocks; nothing here takes long."""
+
+    def __init__(self, fs: FileSystem, directory: Path, nodes: Mapping[int, BrokerConfig]) -> None:
+        self._fs = fs
+        self._plan_file = str(directory / PLAN_FILE)
+        self._nodes = nodes
+
+    def prepare(self, node: LocalNode) -> None:
+        """Format what is not formatted. Raises NotPrepared."""
+        try:
+            node.directory.mkdir(parents=True, exist_ok=True)
+            self._format(node.id)
+        except CommandFailed as error:
+            raise NotPrepared(error.message) from error
+        except (OSError, StorageError) as error:
+            reason = f"cannot use {error.filename}: {error.strerror}." if isinstance(error, OSError) else str(error)
+            raise NotPrepared(reason) from error
+
+    def _format(self, node_id: int) -> None:
+        """All nodes as initial controllers of a new cluster, or this one, if it has no data, as one that will join.
+
+        Raises CommandFailed, StorageError, OSError.
+        """
+        missing = [config for config in self._nodes.values() if not self._is_formatted(config)]
+        if self._fs.exists(self._plan_file):
+            self._form(missing, *self._read_plan())
+        elif len(missing) == len(self._nodes):
+            self._form(missing, *self._make_plan())
+        elif self._nodes[node_id] in missing:
+            self._format_to_join(self._nodes[node_id])
+
+    def _is_formatted(self, config: BrokerConfig) -> bool:
+        return is_formatted(self._fs, config.metadata_log_dir)
+
+    def _form(self, missing: Sequence[BrokerConfig], cluster_id: str, voters: Sequence[InitialController]) -> None:
+        for config in missing:
+            format_node(config, cluster_id, bootstrap_records(), voters=voters, ignore_formatted=True)
+        self._fs.remove(self._plan_file)
+
+    def _format_to_join(self, config: BrokerConfig) -> None:
+        format_node(config, self._known_cluster_id(), bootstrap_records(), ignore_formatted=True)
+
+    def _known_cluster_id(self) -> str:
+        """Of any node that is formatted. Raises NotPrepared if none of them says."""
+        found = (read_meta_properties(self._fs, config.metadata_log_dir) for config in self._nodes.values())
+        known = next((meta.cluster_id for meta in found if meta is not None and meta.cluster_id is not None), None)
+        if known is None:
+            raise NotPrepared("no node of this cluster says which cluster it belongs to.")
+        return known
+
+    def _make_plan(self) -> tuple[str, tuple[InitialController, ...]]:
+        """Raises CommandFailed."""
+        configs = list(self._nodes.values())
+        cluster_id = configs[0].cluster_id or uuid_to_text(random_id())
+        if not is_cluster_id(cluster_id):
+            raise CommandFailed(f"CLUSTER_ID is {cluster_id!r}, which is no id: `ottla storage random-uuid` makes one.")
+        voters = tuple(own_controller(config, random_id()) for config in configs)
+        plan = "\n".join([cluster_id, *map(str, voters)])
+        replace_file(self._fs, self._plan_file, plan.encode())
+        return cluster_id, voters
+
+    def _read_plan(self) -> tuple[str, tuple[InitialController, ...]]:
+        cluster_id, *voters = bytes(read_file(self._fs, self._plan_file)).decode().splitlines()
+        return cluster_id, parse_initial_controllers(",".join(voters))

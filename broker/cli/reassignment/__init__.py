@@ -1,0 +1,1 @@
+"""Parts of `ottla reassign-partitions`: JSON files and throttles."""

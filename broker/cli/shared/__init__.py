@@ -1,0 +1,1 @@
+"""Options, output formats, connections and error reporting that several commands share."""

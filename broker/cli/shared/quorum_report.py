@@ -1,0 +1,170 @@
+"""What DescribeQuorum says, in the words and columns of kafka-metadata-quorum, or as JSON."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.cli.shared.target import Asked
+from broker.client import raise_for
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+from protocol.primitives import ZERO_UUID, uuid_to_text
+
+METADATA_TOPIC = "__cluster_metadata"
+COLUMNS = (
+    "NodeId",
+    "DirectoryId",
+    "LogEndOffset",
+    "Lag",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "Status",
+)
+
+
+class Replica(NamedTuple):
+    """A voter or observer. Times are ms since 1970, -1 unknown; `endpoints` are NAME://host:port."""
+
+    state: ReplicaState
+    endpoints: tuple[str, ...]
+    status: str
+
+    def document(self) -> dict[str, object]:
+        """As `--status` shows it."""
+        shown: dict[str, object] = {"id": self.state.replica_id}
+        if self.state.replica_directory_id != ZERO_UUID:
+            shown["directoryId"] = uuid_to_text(self.state.replica_directory_id)
+        if self.endpoints:
+            shown["endpoints"] = list(self.endpoints)
+        return shown
+
+
+class QuorumReport(NamedTuple):
+    """The quorum as its leader describes it; the leader is the first of the voters."""
+
+    cluster_id: str
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[Replica, ...]
+    observers: tuple[Replica, ...]
+
+    @property
+    def leader(self) -> ReplicaState:
+        return self.voters[0].state
+
+    def lag_of(self, state: ReplicaState) -> int:
+        """Records behind the leader."""
+        return self.leader.log_end_offset - state.log_end_offset
+
+    @property
+    def slowest(self) -> ReplicaState:
+        """The voter that is furthest behind."""
+        return min((voter.state for voter in self.voters), key=lambda state: state.log_end_offset)
+
+    @property
+    def max_follower_lag_ms(self) -> int:
+        """-1 where a time is not known."""
+        leader, slowest = self.leader, self.slowest
+        if slowest is leader:
+            return 0
+        if leader.last_caught_up_timestamp < 0 or slowest.last_caught_up_timestamp < 0:
+            return -1
+        return leader.last_caught_up_timestamp - slowest.last_caught_up_timestamp
+
+    def status_lines(self) -> list[str]:
+        """--status."""
+        rows = {
+            "ClusterId": self.cluster_id,
+            "LeaderId": self.leader_id,
+            "LeaderEpoch": self.leader_epoch,
+            "HighWatermark": self.high_watermark,
+            "MaxFollowerLag": self.lag_of(self.slowest),
+            "MaxFollowerLagTimeMs": self.max_follower_lag_ms,
+            "CurrentVoters": _listed(self.voters),
+            "CurrentObservers": _listed(self.observers),
+        }
+        return [f"{name + ':':<24}{value}" for name, value in rows.items()]
+
+    def status_document(self) -> dict[str, object]:
+        """--status --json."""
+        return {
+            "clusterId": self.cluster_id,
+            "leaderId": self.leader_id,
+            "leaderEpoch": self.leader_epoch,
+            "highWatermark": self.high_watermark,
+            "maxFollowerLag": self.lag_of(self.slowest),
+            "maxFollowerLagTimeMs": self.max_follower_lag_ms,
+            "currentVoters": [voter.document() for voter in _by_id(self.voters)],
+            "currentObservers": [observer.document() for observer in _by_id(self.observers)],
+        }
+
+    def replication_lines(self, now_ms: int, *, readable: bool) -> list[str]:
+        """--replication: columns padded to their widest cell, each with a tab behind it."""
+        rows = [COLUMNS, *(self._row(replica, now_ms, readable) for replica in (*self.voters, *self.observers))]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+        return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+    def _row(self, replica: Replica, now_ms: int, readable: bool) -> tuple[str, ...]:
+        state = replica.state
+        times = (state.last_fetch_timestamp, state.last_caught_up_timestamp)
+        shown = [f"{now_ms - time} ms ago" if readable and time >= 0 else str(time) for time in times]
+        directory_id = uuid_to_text(state.replica_directory_id)
+        numbers = (str(state.log_end_offset), str(self.lag_of(state)))
+        return (str(state.replica_id), directory_id, *numbers, *shown, replica.status)
+
+    def replication_document(self) -> list[dict[str, object]]:
+        """--replication --json."""
+        return [
+            {
+                "nodeId": state.replica_id,
+                "directoryId": uuid_to_text(state.replica_directory_id),
+                "logEndOffset": state.log_end_offset,
+                "lag": self.lag_of(state),
+                "lastFetchTimestamp": state.last_fetch_timestamp,
+                "lastCaughtUpTimestamp": state.last_caught_up_timestamp,
+                "status": status,
+            }
+            for state, _, status in (*self.voters, *self.observers)
+        ]
+
+
+def _by_id(replicas: Sequence[Replica]) -> list[Replica]:
+    return sorted(replicas, key=lambda replica: replica.state.replica_id)
+
+
+def _listed(replicas: Sequence[Replica]) -> str:
+    return json.dumps([replica.document() for replica in _by_id(replicas)])
+
+
+def describe_quorum(asked: Asked) -> QuorumReport:
+    """Raises KafkaError."""
+    partition = DescribeQuorumRequestPartitionData(0)
+    request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(METADATA_TOPIC, [partition])])
+    answer = asked.call(request, DescribeQuorumResponse)
+    raise_for(answer.error_code, "the quorum", answer.error_message)
+    if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the quorum was described as none.")
+    (found,) = answer.topics[0].partitions
+    raise_for(found.error_code, "the quorum", found.error_message)
+    endpoints = {
+        node.node_id: tuple(f"{each.name}://{each.host}:{each.port}" for each in node.listeners)
+        for node in answer.nodes
+    }
+
+    def replica(state: ReplicaState, status: str) -> Replica:
+        listeners = endpoints.get(state.replica_id, ())
+        return Replica(state, listeners, "Leader" if state.replica_id == found.leader_id else status)
+
+    voters = [replica(state, "Follower") for state in found.current_voters]
+    voters.sort(key=lambda each: (each.status != "Leader", each.state.replica_id))
+    observers = tuple(replica(state, "Observer") for state in found.observers)
+    return QuorumReport(
+        asked.cluster_id(), found.leader_id, found.leader_epoch, found.high_watermark, tuple(voters), observers
+    )

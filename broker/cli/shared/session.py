@@ -1,0 +1,44 @@
+"""A connected client for the length of a command, with its failures turned into sentences."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import javaproperties
+
+from broker.cli.shared.failure import CommandFailed
+from broker.client import Client, ClientConfig, ClientError
+from protocol.errors import KafkaError
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """The properties in a file, none without a file. Raises CommandFailed."""
+    if path is None:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            return dict(javaproperties.load(file))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CommandFailed(f"cannot read {path}: {reason}.") from error
+
+
+@contextmanager
+def session(
+    bootstrap_server: str, command_config: str | None = None, overrides: Mapping[str, str] | None = None
+) -> Iterator[Client]:
+    """A client of the cluster. Whatever the client or the broker refuses inside becomes CommandFailed."""
+    with plain_failures():
+        config = ClientConfig.parse(bootstrap_server, read_properties(command_config) | dict(overrides or {}))
+        with Client(config) as client:
+            yield client
+
+
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Turns the errors of client and broker into CommandFailed."""
+    try:
+        yield
+    except KafkaError as error:
+        raise CommandFailed(error.message) from error
+    except ClientError as error:
+        raise CommandFailed(str(error)) from error

@@ -1,0 +1,1 @@
+"""The active controller's decisions: each command returns records and a response; pure."""

@@ -1,0 +1,397 @@
+"""The controller: decides every change of the cluster's metadata, and sees it only through `replay`.
+
+Commands look at the latest image, give records and an answer, and change nothing. The driver appends the records and
+brings them back to `replay` at their offsets before it lets the next command in; `commit` and `revert` follow what
+becomes of them. Images are immutable, so going back to the last committed state is keeping a reference.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from broker.metadata.controller.acls import Acls
+from broker.metadata.controller.activation import activation_records
+from broker.metadata.controller.brokers import Brokers
+from broker.metadata.controller.client_quotas import ClientQuotas
+from broker.metadata.controller.configs import AlterOutcome, ConfigOperation, Configs
+from broker.metadata.controller.controllers import Controllers
+from broker.metadata.controller.delegation_tokens import DelegationTokens
+from broker.metadata.controller.elections import Elections
+from broker.metadata.controller.feature_updates import FeatureChange, FeatureUpdates
+from broker.metadata.controller.jobs import Job, Jobs
+from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.mutation_quota import UNLIMITED, MutationQuota, MutationQuotas
+from broker.metadata.controller.placement import RandomSource
+from broker.metadata.controller.producer_ids import ProducerIdBlock, allocate_block
+from broker.metadata.controller.reassignments import Reassignments
+from broker.metadata.controller.replica_changes import ReplicaChanges
+from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, Outcome, Result
+from broker.metadata.controller.scram import ScramCredentials
+from broker.metadata.controller.state import (
+    MIN_INSYNC_REPLICAS,
+    ConfigLayers,
+    ConfigSchema,
+    ControllerSettings,
+    ControllerState,
+    LoneVoter,
+    QuorumView,
+)
+from broker.metadata.controller.topics import Topics
+from broker.metadata.image.config_image import ConfigResource
+from broker.metadata.image.loader import LoaderState, MetadataLoader, Publication, RecordBatch
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition_index import PartitionIndex
+from broker.metadata.image.records import VersionedRecord
+from broker.metadata.snapshot.load import LoadedSnapshot
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from protocol.messages.delete_topics import DeletableTopicResult
+from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from protocol.messages.metadata_records import RegisterBrokerRecord
+from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from protocol.messages.restore_topics import RestoreTopicsRequest, RestoreTopicsResponse
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.primitives import Uuid
+
+R = TypeVar("R")
+
+
+class OwnBroker(NamedTuple):
+    """The broker in this very process, if there is one."""
+
+    id: int
+    incarnation_id: Uuid
+
+
+class _Uncommitted(NamedTuple):
+    """A batch that was replayed and may still vanish: what it did, and the state to go back to."""
+
+    last_offset: int
+    before: LoaderState
+    publication: Publication
+
+
+class Controller:
+    """The state machine on the metadata log.
+
+    `now_ms` is monotonic everywhere. `new_id` draws random topic ids, `random` places replicas: both are injected, so
+    that the same inputs give the same records. `quorum` tells who votes; without it this node is a quorum of one at
+    `settings.kraft_version`. One that may never lead (`may_lead`), as on a node that is only a broker, does without the
+    index of partitions, which is a tenth of what a large cluster costs.
+    """
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        schema: ConfigSchema,
+        *,
+        random: RandomSource,
+        new_id: Callable[[], Uuid],
+        log: LoaderState = LoaderState(),  # noqa: B008  immutable
+        quorum: QuorumView | None = None,
+        may_lead: bool = True,
+    ) -> None:
+        self.may_lead = may_lead
+        quorum = quorum or LoneVoter(settings.kraft_version, (settings.node_id,))
+        self._state = ControllerState(settings, schema, random, new_id, MetadataLoader(log), quorum)
+        if may_lead:
+            self._state.index = PartitionIndex.of(log.image.topics)
+        self._uncommitted: deque[_Uncommitted] = deque()
+        leadership = Leadership(self._state)
+        self._brokers = Brokers(self._state, leadership)
+        self._controllers = Controllers(self._state)
+        self._topics = Topics(self._state, leadership)
+        self._replicas = ReplicaChanges(self._state, self._brokers, leadership)
+        self._elections = Elections(self._state, leadership)
+        self._reassignments = Reassignments(self._state, leadership)
+        self._configs = Configs(self._state)
+        self._features = FeatureUpdates(self._state)
+        self._mutations = MutationQuotas(self._state)
+        self._quotas = ClientQuotas(self._state)
+        self._scram = ScramCredentials(self._state)
+        self._acls = Acls(self._state)
+        self._tokens = DelegationTokens(self._state)
+        self._jobs = Jobs(self._state, self._brokers, leadership, self._tokens)
+
+    @property
+    def settings(self) -> ControllerSettings:
+        return self._state.settings
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest image, with what was written but is not committed yet. Commands decide on it."""
+        return self._state.image
+
+    @property
+    def committed_image(self) -> MetadataImage:
+        """The latest committed image; answers to readers come from it."""
+        return self._uncommitted[0].before.image if self._uncommitted else self._state.image
+
+    @property
+    def leaderless_count(self) -> int:
+        """Partitions without a leader, by the latest image; 0 on a node that may never lead."""
+        return self._state.index.leaderless_count
+
+    @property
+    def imbalanced_count(self) -> int:
+        """Partitions that another than the preferred replica leads; 0 on a node that may never lead."""
+        return self._state.index.imbalanced_count
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record seen, -1 before any."""
+        return self._state.loader.state.last_offset
+
+    # Following the log
+
+    def load(self, batches: Sequence[RecordBatch]) -> Publication:
+        """Take in committed batches, as a standby or while the log is read at start."""
+        assert not self._uncommitted, "a controller with uncommitted batches is the active one and writes itself"
+        return self._take(batches)
+
+    def load_snapshot(self, loaded: LoadedSnapshot) -> Publication:
+        """Forget everything and go on from a snapshot, as a standby or at start.
+
+        Where in the log each broker registered is not known any more; it was before the end of the snapshot.
+        """
+        assert not self._uncommitted, "an active controller never loads a snapshot"
+        self._state.loader.install(loaded.image)
+        self._state.index = loaded.partitions
+        self._state.registration_offsets = {broker.id: loaded.image.offset for broker in loaded.image.brokers.all()}
+        return Publication(loaded.delta, loaded.image)
+
+    def replay(self, batch: RecordBatch, *, now_ms: int) -> None:
+        """Take in a batch that this controller, being active, has just appended. Failing here is fatal.
+
+        Between two of its batches the quorum may have written control records of its own.
+        """
+        before = self._state.loader.state
+        skipped = batch.base_offset - (before.last_offset + 1)
+        if skipped > 0:
+            self._state.loader.skip_to(batch.base_offset)
+            self._state.sessions.move_shutdowns(after=before.last_offset, by=skipped)
+        publication = self._take((batch,))
+        self._uncommitted.append(_Uncommitted(batch.last_offset, before, publication))
+        self._follow_sessions(publication, now_ms)
+        self._jobs.rearm(now_ms)
+
+    def commit(self, offset: int) -> list[Publication]:
+        """Everything up to `offset` is committed: what is to be published, in order."""
+        published = []
+        while self._uncommitted and self._uncommitted[0].last_offset <= offset:
+            published.append(self._uncommitted.popleft().publication)
+        return published
+
+    def revert(self) -> None:
+        """Leadership is lost: forget what was not committed."""
+        self._state.leaving.clear()
+        while self._uncommitted:
+            _, before, publication = self._uncommitted.pop()
+            self._state.loader.state = before
+            if publication.delta.topics is not None:
+                self._state.index.revert(publication.delta.topics)
+        offsets = self._state.registration_offsets
+        for broker in [broker for broker, offset in offsets.items() if offset > self.last_offset]:
+            del offsets[broker]
+
+    def _take(self, batches: Sequence[RecordBatch]) -> Publication:
+        publication = self._state.loader.load(batches)
+        if publication.delta.topics is not None and self.may_lead:
+            self._state.index.apply(publication.delta.topics)
+        for batch in batches:
+            for offset, record in enumerate(batch.records, batch.base_offset):
+                if isinstance(record, RegisterBrokerRecord):
+                    self._state.registration_offsets[record.broker_id] = offset
+        return publication
+
+    def _follow_sessions(self, publication: Publication, now_ms: int) -> None:
+        if publication.delta.brokers is None:
+            return
+        for broker_id, broker in publication.delta.brokers.changed_brokers.items():
+            if broker is None:
+                self._state.sessions.remove(broker_id)
+            else:
+                self._state.sessions.follow(broker_id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+
+    # Activation and upkeep
+
+    def activate(
+        self, bootstrap: Sequence[VersionedRecord], *, own_broker: OwnBroker | None, now_ms: int
+    ) -> Result[None]:
+        """This controller leads from now on: the records to write first.
+
+        Every unfenced broker gets a full session. Not the one of this process's former life: that it ended is certain,
+        and its successor must not wait for it.
+        """
+        assert self.may_lead, "only a controller's node can be elected"
+        self._state.sessions.clear()
+        self._state.leaving.clear()
+        self._mutations.clear()
+        for broker in self.image.brokers.all():
+            replaced = (
+                own_broker is not None
+                and own_broker.id == broker.id
+                and own_broker.incarnation_id != broker.incarnation_id
+            )
+            if not replaced:
+                self._state.sessions.start(broker.id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+        self._jobs.arm(now_ms)
+        min_insync = self._state.schema.topic_value(MIN_INSYNC_REPLICAS, ConfigLayers({}, {}, {}))
+        return Result(activation_records(self._state.loader.state, bootstrap, min_insync), None)
+
+    def next_due_ms(self) -> int | None:
+        """When `due_jobs` will give something; None while nothing is planned."""
+        return self._jobs.next_due_ms()
+
+    def due_jobs(self, now_ms: int) -> list[Job]:
+        """What the controller wants to do by itself now, one command after the other."""
+        return self._jobs.due(now_ms)
+
+    # Commands
+
+    def register_broker(
+        self, request: BrokerRegistrationRequest, *, now_ms: int
+    ) -> Outcome[BrokerRegistrationResponse]:
+        return self._brokers.register(request, now_ms=now_ms)
+
+    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
+        return self._brokers.heartbeat(request, now_ms=now_ms)
+
+    def fence_gone(self, broker_id: int, epoch: int) -> Outcome[None]:
+        return self._brokers.fence_gone(broker_id, epoch)
+
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> Outcome[UnregisterBrokerResponse]:
+        return self._brokers.unregister(request)
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
+        return self._controllers.register(request)
+
+    def create_topics(
+        self,
+        request: CreateTopicsRequest,
+        *,
+        may_describe: Callable[[str], bool] = lambda _name: True,
+        quota: MutationQuota = UNLIMITED,
+    ) -> Result[CreateTopicsResponse]:
+        return _bounded(self._topics.create(request, may_describe=may_describe, quota=quota))
+
+    def restore_topics(self, request: RestoreTopicsRequest) -> Result[RestoreTopicsResponse]:
+        return _bounded(self._topics.restore(request))
+
+    def create_partitions(
+        self, request: CreatePartitionsRequest, *, quota: MutationQuota = UNLIMITED
+    ) -> Result[CreatePartitionsResponse]:
+        return _bounded(self._topics.create_partitions(request, quota=quota))
+
+    def delete_topics(
+        self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
+    ) -> Result[dict[Uuid, DeletableTopicResult]]:
+        return _bounded(self._topics.delete(topic_ids, quota=quota))
+
+    def alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[ConfigOperation]], *, validate_only: bool
+    ) -> Result[list[AlterOutcome]]:
+        return _bounded(self._configs.alter_incrementally(changes, validate_only=validate_only))
+
+    def replace_configs(
+        self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
+    ) -> Result[list[AlterOutcome]]:
+        return _bounded(self._configs.replace(configs, validate_only=validate_only))
+
+    def update_features(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> Result[None]:
+        """Raises KafkaError INVALID_UPDATE_VERSION. A change of kraft.version is checked, and left to the quorum."""
+        return _bounded(self._features.update(changes, validate_only=validate_only))
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+        return self._elections.elect(request)
+
+    def alter_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Result[AlterPartitionReassignmentsResponse]:
+        return _bounded(self._reassignments.alter(request))
+
+    def list_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> Result[ListPartitionReassignmentsResponse]:
+        """Writes nothing: the answer is that of the latest image, once that is committed."""
+        return self._reassignments.list(request)
+
+    def alter_partitions(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
+        return _bounded(self._replicas.alter(request))
+
+    def assign_directories(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
+        return _bounded(self._replicas.assign_directories(request))
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Result[ProducerIdBlock]:
+        """Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
+        self._brokers.check_epoch(broker_id, broker_epoch)
+        return allocate_block(self._state, broker_id, broker_epoch)
+
+    # Quotas and security
+
+    def mutation_quota(self, principal: str, client_id: str, *, strict: bool, now_ms: int) -> MutationQuota:
+        """What a client may create and delete now; to be given to the commands that do."""
+        return self._mutations.of(principal, client_id, strict=strict, now_ms=now_ms)
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
+        return _bounded(self._quotas.alter(request))
+
+    def alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Result[AlterUserScramCredentialsResponse]:
+        return _bounded(self._scram.alter(request))
+
+    def create_acls(self, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+        return _bounded(self._acls.create(request))
+
+    def delete_acls(self, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+        return _bounded(self._acls.delete(request))
+
+    def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, *, requester: str, wall_ms: int
+    ) -> Result[CreateDelegationTokenResponse]:
+        """`requester` is `Type:name`, and `wall_ms` the time of day, here and below: tokens outlive processes."""
+        return self._tokens.create(request, requester=requester, now_ms=wall_ms)
+
+    def renew_delegation_token(
+        self, request: RenewDelegationTokenRequest, *, requester: str, wall_ms: int
+    ) -> Result[RenewDelegationTokenResponse]:
+        return self._tokens.renew(request, requester=requester, now_ms=wall_ms)
+
+    def expire_delegation_token(
+        self, request: ExpireDelegationTokenRequest, *, requester: str, wall_ms: int
+    ) -> Result[ExpireDelegationTokenResponse]:
+        return self._tokens.expire(request, requester=requester, now_ms=wall_ms)
+
+
+def _bounded(result: Result[R]) -> Result[R]:
+    """A request must fit one batch, or it could take effect in part."""
+    if len(result.records) > MAX_RECORDS_PER_BATCH:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request would write {len(result.records)} records; the limit is {MAX_RECORDS_PER_BATCH}",
+        )
+    return result

@@ -1,0 +1,147 @@
+"""What an active controller does by itself: fence silent brokers, move leaders home, end tokens, keep a log moving.
+
+Times are monotonic milliseconds. A job is a command like any other; here is only when each is due.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from broker.metadata.controller.brokers import Brokers
+from broker.metadata.controller.delegation_tokens import DelegationTokens
+from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.partition_changes import Election
+from broker.metadata.controller.portions import in_portions
+from broker.metadata.controller.result import Outcome, Result
+from broker.metadata.controller.state import ControllerState
+from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.records import VersionedRecord
+from protocol.messages.metadata_records import NoOpRecord
+
+Job: TypeAlias = Callable[[int], Outcome[None]]
+
+# One run of an election job writes at most this much and leaves the rest to the next, so that requests get their turn.
+MAX_ELECTIONS_PER_RUN: Final = 1_000
+_CONTINUE_AFTER_MS: Final = 10
+
+
+class Jobs:
+    """When each job is due next; None while it has nothing to do."""
+
+    def __init__(
+        self, state: ControllerState, brokers: Brokers, leadership: Leadership, tokens: DelegationTokens
+    ) -> None:
+        self._state = state
+        self._brokers = brokers
+        self._tokens = tokens
+        self._leadership = leadership
+        self._noop_due_ms: int | None = None
+        self._balance_due_ms: int | None = None
+        self._unclean_due_ms: int | None = None
+        self._tokens_due_ms: int | None = None
+        self._vacancies_due_ms: int | None = None
+
+    def arm(self, now_ms: int) -> None:
+        """The controller became active."""
+        settings = self._state.settings
+        self._noop_due_ms = now_ms + settings.max_idle_interval_ms if settings.max_idle_interval_ms > 0 else None
+        self._balance_due_ms = self._unclean_due_ms = None
+        self._vacancies_due_ms = now_ms if self._state.index.leaderless_count else None
+        tokens = settings.tokens
+        self._tokens_due_ms = None if tokens.secret is None else now_ms + tokens.expiry_check_interval_ms
+        self.rearm(now_ms)
+
+    def rearm(self, now_ms: int) -> None:
+        """Metadata changed: the election jobs run only while there is something to elect."""
+        settings, index = self._state.settings, self._state.index
+        if not settings.auto_leader_rebalance or not index.imbalanced_count:
+            self._balance_due_ms = None
+        elif self._balance_due_ms is None:
+            self._balance_due_ms = now_ms + settings.leader_imbalance_check_interval_ms
+        if not index.leaderless_count:
+            self._unclean_due_ms = None
+        elif self._unclean_due_ms is None:
+            self._unclean_due_ms = now_ms + settings.unclean_election_interval_ms
+
+    def next_due_ms(self) -> int | None:
+        """When `due` will give something again, unless metadata changes before."""
+        times = (
+            self._noop_due_ms,
+            self._balance_due_ms,
+            self._unclean_due_ms,
+            self._tokens_due_ms,
+            self._vacancies_due_ms,
+            self._session_due_ms(),
+        )
+        return min((time for time in times if time is not None), default=None)
+
+    def due(self, now_ms: int) -> list[Job]:
+        """The jobs whose time has come, to be run one after the other."""
+        jobs: list[Job] = []
+        if _is_due(self._session_due_ms(), now_ms):
+            jobs.append(self._fence)
+        if _is_due(self._vacancies_due_ms, now_ms):
+            jobs.append(self._fill_vacancies)
+        if _is_due(self._balance_due_ms, now_ms):
+            jobs.append(self._balance)
+        if _is_due(self._unclean_due_ms, now_ms):
+            jobs.append(self._elect_uncleanly)
+        if _is_due(self._tokens_due_ms, now_ms):
+            jobs.append(self._sweep_tokens)
+        if _is_due(self._noop_due_ms, now_ms):
+            jobs.append(self._noop)
+        return jobs
+
+    def _session_due_ms(self) -> int | None:
+        """One broker leaves after the other, or several would hold up the rest together."""
+        return None if self._state.leaving else self._state.sessions.next_expiry_ms()
+
+    def _fence(self, now_ms: int) -> Outcome[None]:
+        return self._brokers.fence_expired(now_ms=now_ms)
+
+    def _fill_vacancies(self, _now_ms: int) -> Outcome[None]:
+        """Once: a predecessor may have unfenced a broker and not come to let it lead all that nobody leads."""
+        self._vacancies_due_ms = None
+        return in_portions(self._leadership.vacancies_filled(), lambda records: Result(records, None, atomic=False))
+
+    def _noop(self, now_ms: int) -> Result[None]:
+        self._noop_due_ms = now_ms + self._state.settings.max_idle_interval_ms
+        return Result([VersionedRecord(NoOpRecord(), 0)], None)
+
+    def _sweep_tokens(self, now_ms: int) -> Result[None]:
+        """What time it is for tokens the log says: its last record is no older than the interval of idle records."""
+        self._tokens_due_ms = now_ms + self._state.settings.tokens.expiry_check_interval_ms
+        return self._tokens.sweep(self._state.image.provenance.timestamp_ms)
+
+    def _balance(self, now_ms: int) -> Result[None]:
+        records, more = self._elect_all(self._state.index.imbalanced(), Election.PREFERRED)
+        interval = _CONTINUE_AFTER_MS if more else self._state.settings.leader_imbalance_check_interval_ms
+        self._balance_due_ms = now_ms + interval
+        return Result(records, None, atomic=False)
+
+    def _elect_uncleanly(self, now_ms: int) -> Result[None]:
+        topics = self._state.image.topics
+        allowed = []
+        for partition in self._state.index.leaderless():
+            topic = topics.by_id(partition.topic_id)
+            if topic is not None and self._state.allows_unclean_election(topic.name):
+                allowed.append(partition)
+        records, more = self._elect_all(allowed, Election.UNCLEAN)
+        interval = _CONTINUE_AFTER_MS if more else self._state.settings.unclean_election_interval_ms
+        self._unclean_due_ms = now_ms + interval
+        return Result(records, None, atomic=False)
+
+    def _elect_all(self, partitions: list[TopicPartition], election: Election) -> tuple[list[VersionedRecord], bool]:
+        """The records of as many elections as one run may hold, and whether some had to wait."""
+        records: list[VersionedRecord] = []
+        for partition in partitions:
+            record = self._leadership.elect(partition, election)
+            if record is None:
+                continue
+            if len(records) == MAX_ELECTIONS_PER_RUN:
+                return records, True
+            records.append(record)
+        return records, False
+
+
+def _is_due(time_ms: int | None, now_ms: int) -> bool:
+    return time_ms is not None and time_ms <= now_ms

@@ -1,0 +1,114 @@
+"""How many partitions a client may create and delete in a while: token buckets on `controller_mutation_rate` (KIP-599).
+
+A bucket fills at the quota's rate, up to a burst. Any request passes while its bucket is not in debt, and may leave it
+in debt; then strict ones are refused, older clients only slowed down. Buckets are soft state of the active controller.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from broker.metadata.controller.state import ControllerState, MutationQuotaSettings
+from broker.metadata.image.quota_image import CLIENT_ID, USER, ClientQuotasImage, QuotaEntity
+from protocol.errors import ErrorCode, KafkaError
+
+MUTATION_RATE: Final = "controller_mutation_rate"
+# A forgotten bucket is a full one again; so many clients at once do not need to be told apart.
+MAX_BUCKETS: Final = 10_000
+
+# (user, client id) that share a bucket; None where the quota does not tell them apart.
+Sharers: TypeAlias = tuple[str | None, str | None]
+
+
+class AppliedQuota(NamedTuple):
+    """A quota in force for someone: partitions a second, and who uses them up together."""
+
+    rate: float
+    sharers: Sharers
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    updated_ms: int
+
+    def refill(self, rate: float, burst: float, now_ms: int) -> None:
+        self.tokens = min(burst, self.tokens + rate * max(0, now_ms - self.updated_ms) / 1000)
+        self.updated_ms = now_ms
+
+
+class MutationQuota:
+    """What one request may still do. `throttle_ms` is for how long its client should hold back afterwards."""
+
+    def __init__(self, bucket: _Bucket | None, rate: float, *, strict: bool) -> None:
+        self._bucket = bucket
+        self._rate = rate
+        self._strict = strict
+        self.throttle_ms = 0
+
+    def charge(self, partitions: int) -> None:
+        """Pay for that many. Raises KafkaError THROTTLING_QUOTA_EXCEEDED if that is refused, and then takes nothing."""
+        if self._bucket is None:
+            return
+        if self._strict and self._bucket.tokens < 0:
+            self._throttle()
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self._bucket.tokens -= partitions
+        if not self._strict and self._bucket.tokens < 0:
+            self._throttle()
+
+    def _throttle(self) -> None:
+        assert self._bucket is not None
+        self.throttle_ms = round(-self._bucket.tokens / self._rate * 1000)
+
+
+UNLIMITED: Final = MutationQuota(None, 0.0, strict=False)
+
+
+class MutationQuotas:
+    """The buckets of all clients that have a quota."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+        self._buckets: dict[Sharers, _Bucket] = {}  # the one used last comes last
+
+    def of(self, principal: str, client_id: str, *, strict: bool, now_ms: int) -> MutationQuota:
+        """The quota of a request by `principal` (`Type:name`), with its bucket as full as it is now."""
+        user = principal.partition(":")[2]
+        applied = applied_quota(self._state.image.client_quotas, user, client_id)
+        if applied is None:
+            return UNLIMITED
+        burst = applied.rate * _burst_seconds(self._state.settings.mutation_quota)
+        bucket = self._buckets.pop(applied.sharers, None) or _Bucket(burst, now_ms)
+        self._buckets[applied.sharers] = bucket
+        if len(self._buckets) > MAX_BUCKETS:
+            del self._buckets[next(iter(self._buckets))]
+        bucket.refill(applied.rate, burst, now_ms)
+        return MutationQuota(bucket, applied.rate, strict=strict)
+
+    def clear(self) -> None:
+        self._buckets.clear()
+
+
+def applied_quota(quotas: ClientQuotasImage, user: str, client_id: str) -> AppliedQuota | None:
+    """The most specific quota there is for a user and client id; None without any (KIP-257's order)."""
+    if not quotas.entities:
+        return None
+    for entity, sharers in _from_specific_to_general(user, client_id):
+        rate = quotas.of(entity).get(MUTATION_RATE)
+        if rate is not None:
+            return AppliedQuota(rate, sharers)
+    return None
+
+
+def _from_specific_to_general(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, Sharers]]:
+    for name in (user, None):
+        yield ((CLIENT_ID, client_id), (USER, name)), (user, client_id)
+        yield ((CLIENT_ID, None), (USER, name)), (user, client_id)
+        yield ((USER, name),), (user, None)
+    yield ((CLIENT_ID, client_id),), (None, client_id)
+    yield ((CLIENT_ID, None),), (None, client_id)
+
+
+def _burst_seconds(settings: MutationQuotaSettings) -> float:
+    return settings.window_count * settings.window_size_ms / 1000

@@ -1,0 +1,28 @@
+"""Blocks of producer ids, each given out once in the life of the cluster (KIP-730)."""
+
+from typing import Final, NamedTuple
+
+from broker.metadata.controller.result import Result
+from broker.metadata.controller.state import ControllerState
+from broker.metadata.image.records import VersionedRecord
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata_records import ProducerIdsRecord
+
+BLOCK_SIZE: Final = 1_000
+_LARGEST_ID: Final = 2**63 - 1
+
+
+class ProducerIdBlock(NamedTuple):
+    """Ids from `first` on, `size` of them."""
+
+    first: int
+    size: int
+
+
+def allocate_block(state: ControllerState, broker_id: int, broker_epoch: int) -> Result[ProducerIdBlock]:
+    """The next block. The record names the first id after it, so that a lost answer wastes ids and repeats none."""
+    first = state.image.producer_ids.next_id
+    if first > _LARGEST_ID - BLOCK_SIZE:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
+    record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + BLOCK_SIZE)
+    return Result([VersionedRecord(record, 0)], ProducerIdBlock(first, BLOCK_SIZE))

@@ -1,0 +1,172 @@
+"""Moving replicas to other brokers (KIP-455).
+
+1. A target becomes a change that adds the new replicas and notes which ones come and which ones go. Nobody leaves yet.
+2. The new replicas fetch and join the in-sync set, by the leader's AlterPartition.
+3. When all that stay are in sync, that very change drops what goes (`partition_changes.py`).
+
+A new target for a partition on the move starts from the replicas that it had before any move: what an abandoned move
+had added goes again, and taking the move back restores the original.
+"""
+
+from collections.abc import Sequence
+
+from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.partition_changes import Election
+from broker.metadata.controller.replica_assignments import bad_assignment, check_assignment
+from broker.metadata.controller.result import Result
+from broker.metadata.controller.state import ControllerState
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.records import VersionedRecord
+from broker.metadata.image.topic_image import TopicImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+class Reassignments:
+    """The controller's part for AlterPartitionReassignments and ListPartitionReassignments."""
+
+    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+        self._state = state
+        self._leadership = leadership
+
+    def alter(self, request: AlterPartitionReassignmentsRequest) -> Result[AlterPartitionReassignmentsResponse]:
+        """Begin, replace and cancel reassignments; one answer each, and all that is possible as one change."""
+        if not request.topics:
+            return Result((), AlterPartitionReassignmentsResponse())
+        records: dict[TopicPartition, VersionedRecord | None] = {}
+        response = AlterPartitionReassignmentsResponse(
+            error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
+        )
+        for topic in request.topics:
+            answer = ReassignableTopicResponse(topic.name)
+            for asked in topic.partitions:
+                outcome = ReassignablePartitionResponse(asked.partition_index, error_message=None)
+                try:
+                    self._alter(
+                        topic.name,
+                        asked.partition_index,
+                        asked.replicas,
+                        may_change_factor=request.allow_replication_factor_change,
+                        records=records,
+                    )
+                except KafkaError as error:
+                    outcome.error_code, outcome.error_message = error.code, error.message
+                answer.partitions.append(outcome)
+            response.responses.append(answer)
+        return Result([record for record in records.values() if record is not None], response)
+
+    def _alter(
+        self,
+        name: str,
+        partition: int,
+        target: Sequence[int] | None,
+        *,
+        may_change_factor: bool,
+        records: dict[TopicPartition, VersionedRecord | None],
+    ) -> None:
+        topic = self._state.image.topics.by_name(name)
+        before = None if topic is None else topic.partitions.get(partition)
+        if topic is None or before is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        here = TopicPartition(topic.id, partition)
+        if here in records:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice in the request")
+        if target is None:
+            records[here] = self._cancel(topic, here, before)
+        else:
+            records[here] = self._begin(here, before, target, may_change_factor=may_change_factor)
+
+    def _begin(
+        self, here: TopicPartition, before: PartitionRegistration, target: Sequence[int], *, may_change_factor: bool
+    ) -> VersionedRecord | None:
+        check_assignment(target, self._state.image.brokers)
+        if not may_change_factor:
+            _check_same_factor(before, target)
+        original = _original(before)
+        replicas = (*target, *sorted(set(before.replicas).difference(target)))
+        change = self._leadership.change(here, before)
+        change.replicas = replicas
+        change.removing = tuple(sorted(set(replicas).difference(target)))
+        change.adding = tuple(sorted(set(replicas).difference(original)))
+        return change.build()
+
+    def _cancel(self, topic: TopicImage, here: TopicPartition, before: PartitionRegistration) -> VersionedRecord | None:
+        if not before.is_reassigning:
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        allows_unclean = self._state.allows_unclean_election(topic.name)
+        replicas = _original(before)
+        isr = tuple(member for member in before.isr if member in replicas)
+        if not isr:
+            if not allows_unclean:
+                raise bad_assignment(
+                    "only replicas that would be dropped are in sync: going back needs an unclean election"
+                )
+            isr = replicas[:1]
+        change = self._leadership.change(here, before)
+        change.replicas, change.isr = replicas, isr
+        change.removing = change.adding = ()
+        if allows_unclean:
+            change.election = Election.UNCLEAN
+        return change.build()
+
+    # Listing
+
+    def list(self, request: ListPartitionReassignmentsRequest) -> Result[ListPartitionReassignmentsResponse]:
+        """The partitions on the move among those asked for, null meaning all."""
+        asked = self._all() if request.topics is None else request.topics
+        answers = [self._ongoing(topic) for topic in asked]
+        return Result(
+            (), ListPartitionReassignmentsResponse(error_message=None, topics=[a for a in answers if a.partitions])
+        )
+
+    def _all(self) -> Sequence[ListPartitionReassignmentsTopics]:
+        by_topic: dict[str, list[int]] = {}
+        for topic_id, partition in self._state.index.reassigning():
+            topic = self._state.image.topics.by_id(topic_id)
+            assert topic is not None, "the index follows the image"
+            by_topic.setdefault(topic.name, []).append(partition)
+        return [ListPartitionReassignmentsTopics(name, sorted(indexes)) for name, indexes in sorted(by_topic.items())]
+
+    def _ongoing(self, asked: ListPartitionReassignmentsTopics) -> OngoingTopicReassignment:
+        answer = OngoingTopicReassignment(asked.name)
+        topic = self._state.image.topics.by_name(asked.name)
+        for index in asked.partition_indexes if topic is not None else ():
+            registration = topic.partitions.get(index) if topic is not None else None
+            if registration is not None and registration.is_reassigning:
+                answer.partitions.append(
+                    OngoingPartitionReassignment(
+                        index,
+                        list(registration.replicas),
+                        list(registration.adding_replicas),
+                        list(registration.removing_replicas),
+                    )
+                )
+        return answer
+
+
+def _original(before: PartitionRegistration) -> tuple[int, ...]:
+    """The replicas without those that a reassignment brought in."""
+    return tuple(replica for replica in before.replicas if replica not in before.adding_replicas)
+
+
+def _check_same_factor(before: PartitionRegistration, target: Sequence[int]) -> None:
+    """KIP-860. Of a partition on the move the number that the move leads to counts."""
+    size = sum(replica not in before.removing_replicas for replica in before.replicas)
+    if len(target) != size:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"the partition has {size} replicas, {len(target)} were given, and the request forbids such a change",
+        )

@@ -1,0 +1,226 @@
+"""What brokers tell about replicas: leaders about their in-sync sets (KIP-497), hosts about log directories (KIP-858).
+
+Both must come from a registered broker with its current epoch. Faults are answered partition by partition.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from broker.metadata.controller.brokers import Brokers
+from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.partition_changes import Election, PartitionChange
+from broker.metadata.controller.result import Result
+from broker.metadata.controller.state import ControllerState
+from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
+from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.records import VersionedRecord
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import alter_partition
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    AssignReplicasToDirsResponseDirectoryData,
+    AssignReplicasToDirsResponsePartitionData,
+    AssignReplicasToDirsResponseTopicData,
+)
+from protocol.messages.metadata_records import PartitionChangeRecord
+from protocol.primitives import Uuid
+
+# In a request: whoever asks does not know the member's epoch, or is too old to say.
+ANY_EPOCH: Final = -1
+
+
+class _Member(NamedTuple):
+    """A proposed in-sync replica."""
+
+    broker: int
+    epoch: int
+
+
+class ReplicaChanges:
+    """The controller's part for AlterPartition and AssignReplicasToDirs."""
+
+    def __init__(self, state: ControllerState, brokers: Brokers, leadership: Leadership) -> None:
+        self._state = state
+        self._brokers = brokers
+        self._leadership = leadership
+
+    # AlterPartition
+
+    def alter(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
+        """Apply what a leader found out about its followers (versions 2, 3). Raises KafkaError STALE_BROKER_EPOCH."""
+        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        records: list[VersionedRecord] = []
+        response = AlterPartitionResponse()
+        for topic in request.topics:
+            answer = alter_partition.AlterPartitionResponseTopicData(topic_id=topic.topic_id)
+            for asked in topic.partitions:
+                try:
+                    answer.partitions.append(self._alter(request.broker_id, topic.topic_id, asked, records))
+                except KafkaError as error:
+                    answer.partitions.append(
+                        alter_partition.AlterPartitionResponsePartitionData(asked.partition_index, error.code)
+                    )
+            response.topics.append(answer)
+        return Result(records, response)
+
+    def _alter(
+        self,
+        sender: int,
+        topic_id: Uuid,
+        asked: alter_partition.AlterPartitionRequestPartitionData,
+        records: list[VersionedRecord],
+    ) -> alter_partition.AlterPartitionResponsePartitionData:
+        partition = TopicPartition(topic_id, asked.partition_index)
+        before = self._registration(partition)
+        members = _members(asked)
+        _check_epochs(before, sender, asked)
+        _check_isr(before, sender, asked, members)
+        self._check_eligible(members)
+        change = self._leadership.change(partition, before)
+        change.isr = _in_replica_order(before, members)
+        change.recovery_state = LeaderRecoveryState(asked.leader_recovery_state)
+        if self._allows_unclean(topic_id):
+            change.election = Election.UNCLEAN
+        after = self._built(change, before, records)
+        if after.leader != sender:  # completing a reassignment took the lead away
+            raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
+        return alter_partition.AlterPartitionResponsePartitionData(
+            partition_index=asked.partition_index,
+            leader_id=after.leader,
+            leader_epoch=after.leader_epoch,
+            isr=list(after.isr),
+            leader_recovery_state=after.leader_recovery_state,
+            partition_epoch=after.partition_epoch,
+        )
+
+    def _check_eligible(self, members: Iterable[_Member]) -> None:
+        """A member must be active in the very life in which its leader saw it (KIP-841, KIP-903)."""
+        for broker_id, epoch in members:
+            broker = self._state.image.brokers.get(broker_id)
+            if broker is None or not self._state.is_active(broker_id) or epoch not in (ANY_EPOCH, broker.epoch):
+                raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} cannot be in sync now")
+
+    # AssignReplicasToDirs
+
+    def assign_directories(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
+        """Note in which directories a broker keeps its replicas.
+
+        Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION where the cluster's level knows no directories.
+        """
+        if not self._state.version.supports_directories:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        records: list[VersionedRecord] = []
+        response = AssignReplicasToDirsResponse()
+        for directory in request.directories:
+            topics = [
+                AssignReplicasToDirsResponseTopicData(
+                    topic.topic_id,
+                    [
+                        AssignReplicasToDirsResponsePartitionData(
+                            each.partition_index,
+                            self._assign(
+                                request.broker_id,
+                                directory.id,
+                                TopicPartition(topic.topic_id, each.partition_index),
+                                records,
+                            ),
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in directory.topics
+            ]
+            response.directories.append(AssignReplicasToDirsResponseDirectoryData(directory.id, topics))
+        return Result(records, response)
+
+    def _assign(
+        self, broker_id: int, directory: Uuid, partition: TopicPartition, records: list[VersionedRecord]
+    ) -> ErrorCode:
+        try:
+            before = self._registration(partition)
+        except KafkaError as error:
+            return error.code
+        if broker_id not in before.replicas:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        broker = self._state.image.brokers.get(broker_id)
+        assert broker is not None, "its epoch was checked"
+        change = self._leadership.change(partition, before)
+        change.move_replica(broker_id, directory)
+        moved = self._built(change, before, records)
+        if not broker.has_online_directory(directory):  # it failed before it was known to hold this replica
+            offline = self._leadership.replica_offline(partition, moved, broker_id)
+            records += () if offline is None else (offline,)
+        return ErrorCode.NONE
+
+    @staticmethod
+    def _built(
+        change: PartitionChange, before: PartitionRegistration, records: list[VersionedRecord]
+    ) -> PartitionRegistration:
+        """Note the change's record, if there is one; what the partition is then."""
+        record = change.build()
+        if record is None:
+            return before
+        assert isinstance(record.message, PartitionChangeRecord)
+        records.append(record)
+        return before.merge(record.message)
+
+    def _registration(self, partition: TopicPartition) -> PartitionRegistration:
+        topic = self._state.image.topics.by_id(partition.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        registration = topic.partitions.get(partition.partition)
+        if registration is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return registration
+
+    def _allows_unclean(self, topic_id: Uuid) -> bool:
+        topic = self._state.image.topics.by_id(topic_id)
+        return topic is not None and self._state.allows_unclean_election(topic.name)
+
+
+def _members(asked: alter_partition.AlterPartitionRequestPartitionData) -> list[_Member]:
+    """The proposed set; version 3 gives the members' epochs, version 2 only their ids."""
+    if asked.new_isr_with_epochs:
+        return [_Member(each.broker_id, each.broker_epoch) for each in asked.new_isr_with_epochs]
+    return [_Member(broker, ANY_EPOCH) for broker in asked.new_isr]
+
+
+def _in_replica_order(before: PartitionRegistration, members: Iterable[_Member]) -> tuple[int, ...]:
+    """The present order where nothing changed, so that a repeated request changes nothing."""
+    proposed = [member.broker for member in members]
+    return before.isr if set(proposed) == set(before.isr) else tuple(proposed)
+
+
+def _check_epochs(
+    before: PartitionRegistration, sender: int, asked: alter_partition.AlterPartitionRequestPartitionData
+) -> None:
+    """Who knows more than we is ahead of a deposed controller; who knows less has been overtaken."""
+    if asked.leader_epoch > before.leader_epoch or asked.partition_epoch > before.partition_epoch:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    if asked.leader_epoch < before.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if sender != before.leader:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {sender} does not lead the partition")
+    if asked.partition_epoch < before.partition_epoch:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def _check_isr(
+    before: PartitionRegistration,
+    sender: int,
+    asked: alter_partition.AlterPartitionRequestPartitionData,
+    members: list[_Member],
+) -> None:
+    brokers = [member.broker for member in members]
+    if len(set(brokers)) != len(brokers) or not set(brokers) <= set(before.replicas) or sender not in brokers:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{brokers} cannot be the in-sync replicas")
+    if asked.leader_recovery_state not in tuple(LeaderRecoveryState):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.leader_recovery_state} is no recovery state")
+    if asked.leader_recovery_state == LeaderRecoveryState.RECOVERING:
+        if len(brokers) > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a recovering leader is alone in sync")
+        if before.leader_recovery_state is LeaderRecoveryState.RECOVERED:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a leader that has recovered stays so")

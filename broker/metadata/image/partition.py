@@ -1,0 +1,163 @@
+"""One partition's registration: replicas, in-sync set, leader and the two epochs, as records build it up.
+
+The rules that decide a change are in `partition_changes.py`; here are only the value and what a record does to it.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.records import VersionedRecord
+from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord
+from protocol.primitives import Uuid
+
+NO_LEADER: Final = -1
+NO_LEADER_CHANGE: Final = -2
+NO_RECOVERY_STATE_CHANGE: Final = -1
+
+# Directory ids with a meaning of their own (KIP-858); ids below 100 are reserved.
+MIGRATING_DIRECTORY: Final = Uuid(bytes(16))
+UNASSIGNED_DIRECTORY: Final = Uuid(bytes(15) + b"\x01")
+LOST_DIRECTORY: Final = Uuid(bytes(15) + b"\x02")
+RESERVED_DIRECTORY_COUNT: Final = 100
+
+
+def is_reserved_directory(directory: Uuid) -> bool:
+    """Whether an id is one that no real directory may have."""
+    return int.from_bytes(directory, "big") < RESERVED_DIRECTORY_COUNT
+
+
+class LeaderRecoveryState(IntEnum):
+    """Whether the leader came from the in-sync replicas or must first recover after an unclean election (KIP-704)."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+class PartitionRegistration(NamedTuple):
+    """One partition as the metadata log has it.
+
+    `directories` is parallel to `replicas`, or empty when the record carried none. `leader` is a broker id or -1.
+    `leader_epoch` grows with every election, `partition_epoch` with every change.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[Uuid, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader >= 0
+
+    @property
+    def preferred_replica(self) -> int:
+        """The first replica, or -1 of an empty list."""
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    @property
+    def has_preferred_leader(self) -> bool:
+        return self.leader == self.preferred_replica
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.removing_replicas or self.adding_replicas)
+
+    @property
+    def has_elr(self) -> bool:
+        """Whether anything is remembered of eligible or last known leaders."""
+        return bool(self.elr or self.last_known_elr)
+
+    def directory_of(self, replica: int) -> Uuid:
+        """The log directory that holds this replica. Raises KeyError if the broker is no replica."""
+        if replica not in self.replicas:
+            raise KeyError(replica)
+        return self.directories[self.replicas.index(replica)] if self.directories else MIGRATING_DIRECTORY
+
+    def merge(self, change: PartitionChangeRecord) -> "PartitionRegistration":
+        """The registration after `change`.
+
+        Every change adds one to the partition epoch. The leader epoch grows whenever the record names a leader, even
+        the present one; that is how an election is told from an update.
+        """
+        replicas = self.replicas if change.replicas is None else tuple(change.replicas)
+        if change.directories is not None:
+            directories = tuple(change.directories)
+        elif change.replicas is None or replicas == self.replicas:
+            directories = self.directories
+        else:  # written by a level that knows no directories
+            directories = tuple(self.directory_of(r) if r in self.replicas else UNASSIGNED_DIRECTORY for r in replicas)
+        elects = change.leader != NO_LEADER_CHANGE
+        recovery = change.leader_recovery_state
+        return PartitionRegistration(  # by position: a broker that leaves changes tens of thousands
+            replicas,
+            _replaced(self.isr, change.isr),
+            change.leader if elects else self.leader,
+            self.leader_epoch + elects,
+            self.partition_epoch + 1,
+            directories,
+            _replaced(self.removing_replicas, change.removing_replicas),
+            _replaced(self.adding_replicas, change.adding_replicas),
+            _replaced(self.elr, change.eligible_leader_replicas),
+            _replaced(self.last_known_elr, change.last_known_elr),
+            self.leader_recovery_state if recovery == NO_RECOVERY_STATE_CHANGE else LeaderRecoveryState(recovery),
+        )
+
+    def without_elr(self) -> "PartitionRegistration":
+        """The same without eligible leader replicas: a change as any other, which moves the partition epoch."""
+        if not self.has_elr:
+            return self
+        return self._replace(elr=(), last_known_elr=(), partition_epoch=self.partition_epoch + 1)
+
+    @classmethod
+    def from_record(cls, record: PartitionRecord) -> "PartitionRegistration":
+        """The registration that a PartitionRecord describes."""
+        replicas = tuple(record.replicas)
+        isr = tuple(record.isr)
+        return cls(
+            replicas=replicas,
+            isr=replicas if isr == replicas else isr,  # one tuple serves both in the usual case
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            directories=tuple(record.directories),
+            removing_replicas=tuple(record.removing_replicas),
+            adding_replicas=tuple(record.adding_replicas),
+            elr=tuple(record.eligible_leader_replicas or ()),
+            last_known_elr=tuple(record.last_known_elr or ()),
+            leader_recovery_state=LeaderRecoveryState(record.leader_recovery_state),
+        )
+
+    def to_record(self, topic_id: Uuid, partition: int, version: MetadataVersion) -> VersionedRecord:
+        """The PartitionRecord from which `from_record` builds this registration again, at a metadata.version."""
+        record_version = version.partition_record_version
+        record = PartitionRecord(
+            partition_id=partition,
+            topic_id=topic_id,
+            replicas=list(self.replicas),
+            isr=list(self.isr),
+            removing_replicas=list(self.removing_replicas),
+            adding_replicas=list(self.adding_replicas),
+            leader=self.leader,
+            leader_recovery_state=self.leader_recovery_state,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+        )
+        if record_version >= 1:
+            record.directories = list(self.directories or (MIGRATING_DIRECTORY,) * len(self.replicas))
+        if record_version >= 2:  # null and empty mean the same; an empty list is never written
+            record.eligible_leader_replicas = list(self.elr) or None
+            record.last_known_elr = list(self.last_known_elr) or None
+        return VersionedRecord(record, record_version)
+
+
+def _replaced(old: tuple[int, ...], new: Sequence[int] | None) -> tuple[int, ...]:
+    return old if new is None else tuple(new)

@@ -1,0 +1,360 @@
+"""Snapshot files of the metadata log: the bytes of `bootstrap.checkpoint`, of the 0-0 checkpoint and of any other.
+
+A snapshot is a run of record batches, magic 2, with offsets from 0 (KIP-630, KIP-853). `image_batches` writes canonical
+bytes: the file for a SnapshotId is the same whichever node writes it, whatever it loaded and replayed before, and in
+whatever language the records were folded. This is the definition.
+
+**Id.** (E, e) stands for the records of the log below offset E; e is the epoch of the last of them and T the timestamp
+of its batch (the maximum in the batch's header, control batches count). Records of a metadata transaction that is open
+at E are not part of it. E is the end of a batch.
+
+**Batches.** Every batch carries epoch e, no producer (-1, -1, -1), CreateTime, and T as base and maximum timestamp;
+record offsets follow on from 0 through the whole file. Records have no headers, data records a null key.
+
+1. A control batch: SnapshotHeader with T, all its records of version 0; if kraft.version as of E - 1 is 1 or more, then
+   also KRaftVersion, and the voters as of E - 1 if records name them: by ascending id, each with its listeners in the
+   order of the record that set them.
+2. Data batches in *sections*: features · registrations · topics whose id begins with the five bits 00000 · … · topics
+   whose id begins with 11111 · configs · client quotas · producer ids · ACLs · SCRAM credentials · delegation tokens.
+   Every section begins a new batch, and one without records leaves no trace. Within a section a batch ends after 1,024
+   records, or before the record whose frame would make the frames of the batch more than 8,000,000 bytes.
+3. A control batch with the SnapshotFooter alone.
+
+32 sections of topics let as many workers encode a large cluster apart from each other, each 32,000 of a million
+partitions, and cost a small cluster 61 bytes for each of those that it has topics in.
+
+**Order.** Features: metadata.version, then the others by name. Registrations: brokers by id, then controllers by id.
+Topics by id, unsigned byte by byte, each followed by its partitions by index. Configs by (resource type, resource name,
+key), quotas by (entity, key), where an entity is its (type, name) parts by type and a default name goes first; ACLs by
+id; credentials by (mechanism, user); tokens by id. Strings compare by code point, which is the order of their UTF-8.
+
+**Records** have the version that metadata.version prescribes and the frame of `records.py`. What a log record lists, a
+snapshot lists in that order: replicas, in-sync sets, endpoints, renewers. A registration has its features by name and
+its directories by id. A partition has directories for all its replicas (the zero id where none was recorded) from the
+version on that knows them; eligible leaders are left out when there are none, never written as empty; a partition's
+epochs are those of its record plus one for each change (the leader epoch: for each that names a leader). Broker id and
+epoch of ProducerIds are -1. Unknown tagged fields are dropped.
+
+**Compression** is off unless a setting names a codec, which then holds for the data batches alone, at the fixed level
+of `compression.py`; then the bytes also depend on the codec's library.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from broker.metadata.image.config_image import ConfigsImage, config_record
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.records import MetadataRecord, VersionedRecord, decode_record, encode_record
+from broker.metadata.image.slices import Steps, sorted_in_steps
+from broker.metadata.image.topic_image import TopicsImage
+from broker.metadata.snapshot.topic_frames import topic_frames
+from protocol.compiler import decode, encode_bytes
+from protocol.errors import DecodeError
+from protocol.messages.common_records import (
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from protocol.primitives import Buffer
+from protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, parse_header
+from protocol.records.builder import build_value_batch
+from protocol.records.compression import Codec
+from protocol.records.control import ControlType, control_batch, control_type
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from protocol.records.quorum_control import ControlState, control_records, read_control_state
+from protocol.records.reader import iter_records
+
+R = TypeVar("R")
+
+RECORDS_PER_BATCH: Final = 1_024
+# With 1,024 records of at most 20 bytes beside the frame, a batch stays below the 8 MiB that readers take.
+FRAME_BYTES_PER_BATCH: Final = 8_000_000
+MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+# Of a compressed batch that is read: no writer of metadata makes batches that are larger than 8 MiB when opened.
+MAX_OPENED_BYTES: Final = 2 * MAX_BATCH_BYTES
+# Sections of topics are told apart by so many leading bits of the topic id.
+TOPIC_BUCKET_BITS: Final = 5
+_CONTROL_VERSION: Final = 0
+
+_PAUSE: Final = b""
+_SECTION_END: Final = None
+_Frames: TypeAlias = Iterator[bytes | None]
+"""Frames, and between them `_SECTION_END`, and `_PAUSE` where others may have their turn although no batch is whole."""
+
+
+class InvalidSnapshot(Exception):
+    """Bytes that are not a whole snapshot."""
+
+
+class Snapshot(NamedTuple):
+    """A snapshot read: `last_timestamp_ms` is that of the last record it stands for."""
+
+    last_timestamp_ms: int
+    epoch: int
+    control: ControlState | None
+    records: list[MetadataRecord]
+
+
+# Writing
+
+
+def image_batches(image: MetadataImage, control: ControlState | None, *, codec: Codec = Codec.NONE) -> Iterator[bytes]:
+    """The canonical snapshot of an image at its offset, batch by batch; b"" where it only lets others have their turn.
+
+    A step takes some two milliseconds. `control` is as of the image's offset.
+    """
+    return _batches(
+        _sections(image),
+        epoch=image.epoch,
+        last_timestamp_ms=image.provenance.timestamp_ms,
+        batch_timestamp_ms=image.provenance.timestamp_ms,
+        control=control,
+        codec=codec,
+    )
+
+
+def snapshot_batches(
+    records: Iterable[VersionedRecord],
+    *,
+    epoch: int,
+    last_timestamp_ms: int,
+    batch_timestamp_ms: int,
+    control: ControlState | None = None,
+) -> Iterator[bytes]:
+    """The batches of a snapshot with these records as its one section: what formatting leaves."""
+    return _batches(
+        _encoded(records),
+        epoch=epoch,
+        last_timestamp_ms=last_timestamp_ms,
+        batch_timestamp_ms=batch_timestamp_ms,
+        control=control,
+        codec=Codec.NONE,
+    )
+
+
+def bootstrap_checkpoint(records: Iterable[VersionedRecord], now_ms: int) -> bytes:
+    """The content of `bootstrap.checkpoint`: the records with which the first controller begins an empty log."""
+    return b"".join(snapshot_batches(records, epoch=0, last_timestamp_ms=0, batch_timestamp_ms=now_ms))
+
+
+def voters_checkpoint(control: ControlState, now_ms: int) -> bytes:
+    """The content of the 0-0 checkpoint: the voters with which a dynamic quorum begins."""
+    return b"".join(snapshot_batches((), epoch=0, last_timestamp_ms=now_ms, batch_timestamp_ms=now_ms, control=control))
+
+
+def data_batch(frames: Sequence[bytes], *, base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
+    """A batch of framed metadata records, as the log and snapshots hold them: null keys, one timestamp for all."""
+    return build_value_batch(frames, timestamp_ms, base_offset=base_offset, leader_epoch=epoch)
+
+
+def _batches(
+    frames: _Frames,
+    *,
+    epoch: int,
+    last_timestamp_ms: int,
+    batch_timestamp_ms: int,
+    control: ControlState | None,
+    codec: Codec,
+) -> Iterator[bytes]:
+    opening = [
+        (ControlType.SNAPSHOT_HEADER, _control(SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms)))
+    ]
+    if control is not None and control.kraft_version > 0:
+        opening += control_records(_in_order(control))
+    yield control_batch(opening, batch_timestamp_ms, base_offset=0, leader_epoch=epoch)
+    offset = len(opening)
+    for gathered in _gathered(frames):
+        if gathered:
+            yield build_value_batch(gathered, batch_timestamp_ms, base_offset=offset, leader_epoch=epoch, codec=codec)
+            offset += len(gathered)
+        else:
+            yield _PAUSE
+    footer = (ControlType.SNAPSHOT_FOOTER, _control(SnapshotFooterRecord()))
+    yield control_batch([footer], batch_timestamp_ms, base_offset=offset, leader_epoch=epoch)
+
+
+def _gathered(frames: _Frames) -> Iterator[list[bytes]]:
+    """The frames of each batch; none for a pause."""
+    batch: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if frame is None:
+            if batch:
+                yield batch
+            batch, size = [], 0
+        elif frame:
+            size += len(frame)
+            if len(batch) == RECORDS_PER_BATCH or (size > FRAME_BYTES_PER_BATCH and batch):
+                yield batch
+                batch, size = [], len(frame)
+            batch.append(frame)
+        else:
+            yield []
+    if batch:
+        yield batch
+
+
+def _sections(image: MetadataImage) -> _Frames:
+    version = image.features.version
+    yield from _encoded(image.features.write())
+    yield _SECTION_END
+    yield from _encoded(image.brokers.write(version))
+    yield _SECTION_END
+    yield from _topic_sections(image.topics, version)
+    yield from _config_frames(image.configs)
+    for part in (
+        image.client_quotas.write(),
+        image.producer_ids.write(),
+        image.acls.write(),
+        image.scram.write(version),
+        image.delegation_tokens.write(version),
+    ):
+        yield _SECTION_END
+        yield from _encoded(part)
+
+
+def _topic_sections(topics: TopicsImage, version: MetadataVersion) -> _Frames:
+    bucket = -1
+    for topic_id in (yield from _pausing(sorted_in_steps(topics.ids()))):
+        if topic_id[0] >> 8 - TOPIC_BUCKET_BITS != bucket:
+            bucket = topic_id[0] >> 8 - TOPIC_BUCKET_BITS
+            yield _SECTION_END
+        topic = topics.by_id(topic_id)
+        assert topic is not None
+        yield from topic_frames(topic, version)
+    yield _SECTION_END
+
+
+def _config_frames(configs: ConfigsImage) -> _Frames:
+    for resource in (yield from _pausing(sorted_in_steps(configs.resources))):
+        for key, value in sorted(configs.resources[resource].items()):
+            yield encode_record(*config_record(resource, key, value))
+
+
+def _pausing(steps: Steps[R]) -> Generator[bytes, None, R]:
+    """The steps as pauses in a stream of frames."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+        yield _PAUSE
+
+
+def _encoded(records: Iterable[VersionedRecord]) -> Iterator[bytes]:
+    return (encode_record(*record) for record in records)
+
+
+def _in_order(control: ControlState) -> ControlState:
+    """The same with the voters by id."""
+    if control.voters is None:
+        return control
+    voters = sorted(control.voters.voters, key=lambda voter: (voter.voter_id, voter.voter_directory_id))
+    return control._replace(voters=VotersRecord(voters=voters))
+
+
+# Reading
+
+
+class SnapshotReading:
+    """Takes a snapshot in as pieces of any size, checks it, and gives the frames of its data batches.
+
+    `last_timestamp_ms` and `epoch` are known after the first batch, `control` when `end` has returned. Nothing more
+    than a piece and an incomplete batch is kept.
+    """
+
+    def __init__(self) -> None:
+        self.last_timestamp_ms = -1
+        self.epoch = -1
+        self.control: ControlState | None = None
+        self._rest = b""
+        self._consumed = 0
+        self._next_offset = 0
+        self._ended = False
+
+    def feed(self, piece: Buffer) -> Iterator[list[bytes]]:
+        """The frames of each data batch that the piece completes. Exhaust it before the next call.
+
+        Raises InvalidSnapshot for bytes that are damaged, out of place, or of no snapshot.
+        """
+        data = b"".join((self._rest, piece)) if self._rest else piece
+        position = 0
+        while len(data) - position >= HEADER_SIZE:
+            header = self._header(data, position)
+            if len(data) - position < header.size:
+                break
+            frames = self._take(header, data, position)
+            if frames is not None:
+                yield frames
+            position += header.size
+        self._consumed += position
+        self._rest = bytes(memoryview(data)[position:])
+
+    def end(self) -> None:
+        """All was fed. Raises InvalidSnapshot if the snapshot is not whole."""
+        if not self._next_offset and not self._rest:
+            raise InvalidSnapshot("a snapshot must not be empty")
+        if self._rest:
+            raise InvalidSnapshot(f"the batch at byte {self._consumed} is cut short")
+        if not self._ended:
+            raise InvalidSnapshot("the snapshot does not end with its footer")
+
+    def _header(self, data: Buffer, position: int) -> BatchHeader:
+        where = f"at byte {self._consumed + position}"
+        try:
+            header = parse_header(data, position)
+        except MalformedBatch as error:
+            raise InvalidSnapshot(f"{where}: {error}") from error
+        if self._ended:
+            raise InvalidSnapshot(f"a batch follows the footer {where}")
+        if header.size > MAX_BATCH_BYTES:
+            raise InvalidSnapshot(f"the batch {where} has {header.size} bytes")
+        return header
+
+    def _take(self, header: BatchHeader, data: Buffer, position: int) -> list[bytes] | None:
+        where = self._consumed + position
+        if header.base_offset != self._next_offset or not crc_is_valid(data, position, header.size):
+            raise InvalidSnapshot(f"the batch at byte {where} is damaged or out of place")
+        first = not self._next_offset
+        self._next_offset = header.next_offset
+        try:
+            if first:
+                self.last_timestamp_ms, self.epoch = _header_timestamp(header, data, position), header.leader_epoch
+            if header.is_control:
+                self.control = read_control_state(data, position, self.control)
+                self._ended = control_type(next(iter_records(data, position)).key) is ControlType.SNAPSHOT_FOOTER
+                return None
+            return [record.value or b"" for record in iter_records(data, position, limit=MAX_OPENED_BYTES)]
+        except (MalformedBatch, MalformedRecords, StopIteration) as error:
+            raise InvalidSnapshot(f"the batch at byte {where} does not parse: {error}") from error
+
+
+def read_snapshot(data: Buffer) -> Snapshot:
+    """Read a whole snapshot. Raises InvalidSnapshot unless header, footer, offsets and checksums are in order."""
+    reading = SnapshotReading()
+    records: list[MetadataRecord] = []
+    try:
+        for frames in reading.feed(data):
+            records += map(decode_record, frames)
+    except DecodeError as error:
+        raise InvalidSnapshot(f"a record does not parse: {error}") from error
+    reading.end()
+    return Snapshot(reading.last_timestamp_ms, reading.epoch, reading.control, records)
+
+
+def _header_timestamp(header: BatchHeader, data: Buffer, position: int) -> int:
+    if header.is_control:
+        record = next(iter_records(data, position))
+        if control_type(record.key) is ControlType.SNAPSHOT_HEADER:
+            try:
+                message, _ = decode(SnapshotHeaderRecord, record.value or b"", _CONTROL_VERSION)
+            except DecodeError as error:
+                raise MalformedRecords(str(error)) from error
+            return message.last_contained_log_timestamp
+    raise InvalidSnapshot("the snapshot does not begin with its header")
+
+
+def _control(message: SnapshotHeaderRecord | SnapshotFooterRecord) -> bytes:
+    return encode_bytes(message, _CONTROL_VERSION)

@@ -1,0 +1,175 @@
+"""Frames of topics and partitions, written and read without messages in between.
+
+Nearly all of a large cluster's metadata is these two records, and nearly all partitions look alike: replicas with their
+directories, some of them in sync, no reassignment, no eligible leaders. Those are packed and unpacked with one call;
+anything else goes the common way (`records.py`). The bytes are the same either way, and the tests hold them to it.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final
+
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
+from broker.metadata.image.records import FRAME_VERSION, encode_record
+from broker.metadata.image.topic_image import TopicImage
+from protocol.messages.metadata_records import PartitionRecord, TopicRecord
+from protocol.primitives import Uuid
+
+PARTITION_KEY: Final = PartitionRecord.API_KEY
+_HEADS: Final = frozenset(bytes((FRAME_VERSION, PARTITION_KEY, version)) for version in (1, 2))  # 0 has no directories
+# An array's count of fewer elements takes one byte, as the packed forms have it.
+_MAX_COUNT: Final = 126
+_COUNT_POSITION: Final = 23  # of the replicas
+_FIXED_SIZE: Final = 41  # of a frame without replicas
+_EMPTY: Final = 1  # the count of an array without elements
+_ID_LISTS: Final = tuple(Struct(f">{count}i").unpack for count in range(_MAX_COUNT + 1))
+_UUID_LISTS: Final = tuple(Struct("16s" * count).unpack for count in range(_MAX_COUNT + 1))
+_SHAPES: Final = 1_024  # more combinations of sizes than a cluster has
+# Equal lists of replicas and directories become one object, up to so many: most clusters have far fewer, and in those
+# that have more sharing would save little.
+_MAX_SHARED: Final = 16_384
+
+_new = tuple.__new__  # the generated constructor of a named tuple costs twice as much
+
+
+def topic_frames(topic: TopicImage, version: MetadataVersion) -> Iterator[bytes]:
+    """The frame of a topic, and those of its partitions by ascending index."""
+    yield encode_record(TopicRecord(name=topic.name, topic_id=topic.id), 0)
+    topic_id, record_version = topic.id, version.partition_record_version
+    head = bytes((FRAME_VERSION, PARTITION_KEY, record_version))
+    for index, registration in topic.in_order():
+        (
+            replicas,
+            isr,
+            leader,
+            leader_epoch,
+            partition_epoch,
+            directories,
+            leaving,
+            adding,
+            elr,
+            last_elr,
+            recovering,
+        ) = registration
+        count, in_sync = len(replicas), len(isr)
+        pack = _packer(count, in_sync)
+        if leaving or adding or elr or last_elr or recovering or len(directories) != count or not record_version:
+            pack = None
+        if pack is None:
+            yield encode_record(*registration.to_record(topic_id, index, version))
+        else:
+            yield pack(
+                head, index, topic_id, count + 1, *replicas, in_sync + 1, *isr,
+                _EMPTY, _EMPTY, leader, leader_epoch, partition_epoch, count + 1, *directories,
+            )  # fmt: skip
+
+
+@lru_cache(maxsize=_SHAPES)
+def _packer(replicas: int, in_sync: int) -> Callable[..., bytes] | None:
+    if max(replicas, in_sync) > _MAX_COUNT:
+        return None
+    return Struct(f">3si16sB{replicas}iB{in_sync}iBBiiiB{'16s' * replicas}x").pack
+
+
+class PartitionFrameReader:
+    """Reads partitions out of frames. Equal replica lists, in-sync sets and directories become the same objects.
+
+    For one load: it remembers what it shares.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[bytes, tuple[int, ...]] = {}
+        self._directory_lists: dict[bytes, tuple[Uuid, ...]] = {}
+        self._directories: dict[bytes, Uuid] = {}
+
+    def read(self, frame: bytes) -> tuple[Uuid, int, PartitionRegistration] | None:
+        """(topic id, index, registration) of a PartitionRecord's frame; None if it is not one of the usual form."""
+        if len(frame) <= _COUNT_POSITION:
+            return None
+        shape = _shape(len(frame), frame[_COUNT_POSITION])
+        if shape is None:
+            return None
+        unpack, in_sync = shape
+        (
+            head, index, topic_id, count, replicas, isr_count, isr,
+            leaving, adding, leader, leader_epoch, partition_epoch, directory_count, directories, tags,
+        ) = unpack(frame)  # fmt: skip
+        if (
+            isr_count != in_sync
+            or directory_count != count
+            or leaving != _EMPTY
+            or adding != _EMPTY
+            or tags
+            or head not in _HEADS
+        ):
+            return None
+        registration = _new(
+            PartitionRegistration,
+            (
+                self._ids.get(replicas) or self._new_ids(replicas),
+                self._ids.get(isr) or self._new_ids(isr),
+                leader,
+                leader_epoch,
+                partition_epoch,
+                self._directory_lists.get(directories) or self._new_directories(directories),
+                (),
+                (),
+                (),
+                (),
+                LeaderRecoveryState.RECOVERED,
+            ),
+        )
+        return topic_id, index, registration
+
+    def _new_ids(self, raw: bytes) -> tuple[int, ...]:
+        if len(self._ids) >= _MAX_SHARED:
+            self._ids.clear()
+        ids = self._ids[raw] = _ID_LISTS[len(raw) // 4](raw)
+        return ids
+
+    def _new_directories(self, raw: bytes) -> tuple[Uuid, ...]:
+        if len(self._directory_lists) >= _MAX_SHARED:
+            self._directory_lists.clear()
+        known = self._directories
+        each = [known.get(id) or known.setdefault(id, id) for id in _UUID_LISTS[len(raw) // 16](raw)]
+        directories = self._directory_lists[raw] = tuple(each)
+        return directories
+
+
+def partition_topic_id(frame: bytes) -> Uuid | None:
+    """The topic id in a PartitionRecord's frame, for whoever only has to know that the frame is sound; None if it is
+    not one of the usual form, as `PartitionFrameReader.read` says it.
+    """
+    if len(frame) <= _COUNT_POSITION:
+        return None
+    count = frame[_COUNT_POSITION]
+    skeleton = _skeleton(len(frame), count)
+    if skeleton is None:
+        return None
+    unpack, in_sync = skeleton
+    head, topic_id, isr_count, leaving, adding, directory_count, tags = unpack(frame)
+    is_usual = isr_count == in_sync and directory_count == count and leaving == adding == _EMPTY and not tags
+    return topic_id if is_usual and head in _HEADS else None
+
+
+@lru_cache(maxsize=_SHAPES)
+def _skeleton(size: int, count: int) -> tuple[Callable[[bytes], tuple[Any, ...]], int] | None:
+    """As `_shape`, for what makes a frame usual and the topic id alone."""
+    shape = _shape(size, count)
+    if shape is None:
+        return None
+    replicas, in_sync = count - 1, shape[1] - 1
+    return Struct(f">3s4x16sx{4 * replicas}xB{4 * in_sync}xBB12xB{16 * replicas}xB").unpack, shape[1]
+
+
+@lru_cache(maxsize=_SHAPES)
+def _shape(size: int, count: int) -> tuple[Callable[[bytes], tuple[Any, ...]], int] | None:
+    """How to unpack a frame of the usual form, by its size and its count of replicas, and the count of its in-sync
+    set, which follows from the two."""
+    replicas = count - 1
+    in_sync, left = divmod(size - _FIXED_SIZE - 20 * replicas, 4)
+    if left or not 0 <= replicas <= _MAX_COUNT or not 0 <= in_sync <= _MAX_COUNT:
+        return None
+    return Struct(f">3si16sB{4 * replicas}sB{4 * in_sync}sBBiiiB{16 * replicas}sB").unpack, in_sync + 1

@@ -1,0 +1,1 @@
+"""Voters, majorities, and changes of the voter set (KIP-853); pure."""

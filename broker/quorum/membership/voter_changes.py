@@ -1,0 +1,144 @@
+"""Changes of who votes, between the leader that makes them and the operations that know how (`reconfiguration.py`)."""
+
+from typing import Final
+
+from broker.quorum import batches
+from broker.quorum.admission import leader_error
+from broker.quorum.identity import Endpoint, Instant, ReplicaKey
+from broker.quorum.leadership import Leadership
+from broker.quorum.membership.reconfiguration import Reconfiguration
+from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.messages import (
+    AddVoterRequest,
+    ChangeVotersResponse,
+    ProbeRequest,
+    ProbeResponse,
+    RemoveVoterRequest,
+    SendFailure,
+    UpdateVoterRequest,
+)
+from broker.quorum.replica import Replica
+from broker.quorum.state import Leader, Role
+from protocol.errors import ErrorCode
+
+RECENT_MS: Final = 3_600_000
+"""An observer that had the whole log and has fetched within this time can become a voter."""
+
+
+class VoterChanges:
+    """A `ChangingLeader`; what is under way ends with the leadership."""
+
+    def __init__(self, replica: Replica, leadership: Leadership, now: Instant) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._now = now
+        self._changes = self._fresh()
+        self._probed: ReplicaKey | None = None
+        replica.on_leaving.append(self._on_leaving)
+
+    def _fresh(self) -> Reconfiguration:
+        return Reconfiguration(self, self._replica.settings.request_timeout_ms)
+
+    # Being asked
+
+    def on_request(
+        self, token: int, request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest, now: Instant
+    ) -> None:
+        self._now = now
+        epoch = request.epoch if isinstance(request, UpdateVoterRequest) else None
+        if error := leader_error(self._replica, request.cluster_id, epoch):
+            self.answer(token, error, None)
+            return
+        match request:
+            case AddVoterRequest():
+                self._changes.add(token, request, now.monotonic_ms)
+            case RemoveVoterRequest():
+                self._changes.remove(token, request, now.monotonic_ms)
+            case UpdateVoterRequest():
+                self._changes.update(token, request)
+
+    def upgrade(self, token: int, version: int, now: Instant) -> None:
+        """To a higher kraft.version."""
+        self._now = now
+        if error := leader_error(self._replica, None, None):
+            self.answer(token, error, None)
+        else:
+            self._changes.upgrade(token, version, now.monotonic_ms)
+
+    def on_probe(self, outcome: ProbeResponse | SendFailure, now: Instant) -> None:
+        self._now = now
+        if self._probed is not None:
+            self._changes.on_probe(self._probed, outcome)
+
+    # Acting
+
+    def go_on(self, now: Instant) -> None:
+        """While this node leads, after everything that happened: perhaps something was committed, or is late."""
+        self._now = now
+        self._changes.on_committed()
+        self._changes.tick(now.monotonic_ms)
+        if self._changes.has_removed_leader:
+            self._leadership.resign(now)
+
+    @property
+    def deadline(self) -> float:
+        return self._changes.deadline
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a change is under way, or appended and not committed."""
+        offset = self.voters_offset
+        return self._changes.is_pending or (offset is not None and offset >= self.committed)
+
+    def _on_leaving(self, before: Role) -> None:
+        if isinstance(before, Leader):
+            self._changes.abandon()
+            self._changes = self._fresh()
+
+    # What the operations see and do
+
+    @property
+    def own(self) -> Voter:
+        settings = self._replica.settings
+        return Voter(settings.key, settings.listeners, settings.versions)
+
+    @property
+    def default_listener(self) -> str:
+        return self._replica.settings.default_listener
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._replica.voters
+
+    @property
+    def voters_offset(self) -> int | None:
+        return self._replica.control.voters_offset
+
+    @property
+    def kraft_version(self) -> int:
+        return self._replica.control.kraft_version
+
+    @property
+    def committed(self) -> int:
+        return self._replica.committed
+
+    def is_caught_up(self, replica: ReplicaKey) -> bool:
+        role = self._replica.role
+        known = role.progress.of(replica) if isinstance(role, Leader) else None
+        if known is None or known.contact_ms is None:
+            return False
+        return known.caught_up_ms >= 0 and known.contact_ms > self._now.monotonic_ms - RECENT_MS
+
+    def probe(self, replica: ReplicaKey, endpoint: Endpoint) -> bool:
+        if not self._replica.peers.is_ready(replica.id, self._now):
+            return False
+        self._probed = replica
+        self._replica.send(replica.id, endpoint, ProbeRequest())
+        return True
+
+    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> int:
+        records = [] if kraft_version is None else [batches.kraft_version(kraft_version)]
+        return self._leadership.append_control([*records, batches.voters(voters)], self._now)
+
+    def answer(self, token: int, error: ErrorCode, message: str | None) -> None:
+        self._replica.answer(token, ChangeVotersResponse(error, self._replica.hint, message))

@@ -1,0 +1,182 @@
+"""Tells the controller in which log directory each replica of this broker lies (KIP-858).
+
+A replica created on a broker with several directories is unassigned until the broker has chosen; what the controller
+does not know, it cannot take out of the in-sync set when a directory fails. Assignments are gathered and sent together.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from broker.logs import EventLog
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.runtime.controller.broker_lifecycle import RegisteredBroker
+from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.loop.waiters import Loop
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
+from protocol.primitives import Uuid
+
+MAX_ASSIGNMENTS_PER_REQUEST: Final = 2_250
+GATHER_MS: Final = 10
+FIRST_RETRY_MS: Final = 100
+LAST_RETRY_MS: Final = 10_000
+
+_log: Final = EventLog("broker.directories")
+
+
+class HostedReplica(Protocol):
+    """A partition in service on this broker."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def topic_id(self) -> Uuid: ...
+
+    @property
+    def index(self) -> int: ...
+
+
+class AssignmentChannel(Protocol):
+    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+
+    def assign_directories(self, request: AssignReplicasToDirsRequest) -> Awaitable[AssignReplicasToDirsResponse]: ...
+
+
+class ImageSource(Protocol):
+    """Holds the latest published image."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class DirectoryAssignments:
+    """Listens for partitions that come into service here, and reports those whose directory is not as registered.
+
+    `home_of(topic, index)` names the directory that holds a log, None if there is none. One request is under way at a
+    time; what fails is sent again, later and later.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        channel: AssignmentChannel,
+        metadata: ImageSource,
+        broker: RegisteredBroker,
+        home_of: Callable[[str, int], Uuid | None],
+        loop: Loop,
+    ) -> None:
+        self._broker_id = broker_id
+        self._channel = channel
+        self._metadata = metadata
+        self._broker = broker
+        self._home_of = home_of
+        self._loop = loop
+        self._pending: dict[tuple[Uuid, int], Uuid] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._retry_ms = FIRST_RETRY_MS
+        self._sending: asyncio.Future[AssignReplicasToDirsResponse] | None = None
+
+    @property
+    def pending_count(self) -> int:
+        """Assignments not acknowledged yet."""
+        return len(self._pending)
+
+    def on_hosted(self, partition: HostedReplica) -> None:
+        """A partition is in service: compare where it lies with what is registered."""
+        home = self._home_of(partition.topic, partition.index)
+        registration = self._metadata.image.topics.partition(partition.topic_id, partition.index)
+        if home is None or registration is None or self._broker_id not in registration.replicas:
+            return
+        if registration.directory_of(self._broker_id) != home:
+            self._pending[partition.topic_id, partition.index] = home
+            self._send_in(GATHER_MS)
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._pending.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def _send_in(self, milliseconds: int) -> None:
+        if self._timer is None and self._sending is None:
+            self._timer = self._loop.call_at(self._loop.time() + milliseconds / 1000, self._send)
+
+    def _send(self) -> None:
+        self._timer = None
+        sent = dict(list(self._pending.items())[:MAX_ASSIGNMENTS_PER_REQUEST])
+        if not sent:
+            return
+        request = _request(self._broker_id, self._broker.epoch, sent)
+        try:
+            self._sending = asyncio.ensure_future(self._channel.assign_directories(request))
+        except KafkaError as error:
+            self._back_off(error)
+            return
+        self._sending.add_done_callback(lambda done: self._answered(sent, done))
+
+    def _answered(
+        self, sent: dict[tuple[Uuid, int], Uuid], done: "asyncio.Future[AssignReplicasToDirsResponse]"
+    ) -> None:
+        self._sending = None
+        if done.cancelled():
+            return
+        error = done.exception()
+        if isinstance(error, (KafkaError, ControllerUnavailable)):
+            self._back_off(error)
+            return
+        self._retry_ms = FIRST_RETRY_MS
+        for key in sent:  # refusals are final: the topic is gone, or the replica is not ours any more
+            if self._pending.get(key) == sent[key]:
+                del self._pending[key]
+        _report(done.result())
+        if self._pending:
+            self._send_in(GATHER_MS)
+
+    def _back_off(self, error: KafkaError | ControllerUnavailable) -> None:
+        _log.info("Directory assignments will be sent again", reason=str(error), in_ms=self._retry_ms)
+        self._send_in(self._retry_ms)
+        self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
+
+
+def _request(broker_id: int, epoch: int, assignments: dict[tuple[Uuid, int], Uuid]) -> AssignReplicasToDirsRequest:
+    by_directory: dict[Uuid, dict[Uuid, list[int]]] = {}
+    for (topic_id, index), directory in assignments.items():
+        by_directory.setdefault(directory, {}).setdefault(topic_id, []).append(index)
+    return AssignReplicasToDirsRequest(
+        broker_id,
+        epoch,
+        [
+            AssignReplicasToDirsRequestDirectoryData(
+                directory,
+                [
+                    AssignReplicasToDirsRequestTopicData(
+                        topic_id, [AssignReplicasToDirsRequestPartitionData(index) for index in indexes]
+                    )
+                    for topic_id, indexes in topics.items()
+                ],
+            )
+            for directory, topics in by_directory.items()
+        ],
+    )
+
+
+def _report(response: AssignReplicasToDirsResponse) -> None:
+    for directory in response.directories:
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                if partition.error_code != ErrorCode.NONE:
+                    _log.warning(
+                        "A directory assignment was refused",
+                        partition=partition.partition_index,
+                        reason=ErrorCode(partition.error_code).name,
+                    )

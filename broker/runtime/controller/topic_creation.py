@@ -1,0 +1,164 @@
+"""Topics that come into being because somebody needs them: asked for by clients in Metadata, or the cluster's own.
+
+A request returns at once and the creation goes on by itself; whoever needs the topic asks again until it is there. At
+most one creation per name is under way.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.internal_topics import internal_min_isr, internal_replication_factor
+from broker.logs import EventLog
+from broker.metadata.controller.state import MIN_INSYNC_REPLICAS
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.topic_names import (
+    CLUSTER_METADATA_TOPIC,
+    GROUP_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from broker.runtime.controller.seeker import ControllerUnavailable
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+# A misbehaving client could ask for any number of names.
+MAX_CREATIONS_UNDER_WAY: Final = 10_000
+
+_log: Final = EventLog("broker.topics")
+
+
+class ImageSource(Protocol):
+    """Holds the latest published image."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class CreationChannel(Protocol):
+    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+
+    def create_topics(self, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]: ...
+
+
+class TopicCreation:
+    """Creates topics in the background.
+
+    `spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum, by which the factors
+    of internal topics are fitted to a single machine.
+    """
+
+    def __init__(
+        self,
+        channel: CreationChannel,
+        metadata: ImageSource,
+        config: BrokerConfig,
+        *,
+        voter_count: Callable[[], int],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._channel = channel
+        self._metadata = metadata
+        self._config = config
+        self._voter_count = voter_count
+        self._spawn = spawn
+        self._under_way: set[str] = set()
+
+    def request_topic(self, name: str) -> None:
+        """Create a topic that a client asked for, with this broker's defaults. Internal ones get their own settings;
+        those of which this does not know the shape are made by who does."""
+        if name in _MADE_BY_OTHERS:
+            return
+        if name in _SHAPES:
+            self.ensure_internal_topic(name)
+        else:
+            self._begin(CreatableTopic(name, self._config.num_partitions, self._config.default_replication_factor))
+
+    def ensure_internal_topic(self, name: str) -> None:
+        """Create one of the cluster's own topics unless it exists, whatever auto.create.topics.enable says."""
+        if self._metadata.image.topics.by_name(name) is None:
+            self._begin(self._internal(name))
+
+    def _begin(self, topic: CreatableTopic) -> None:
+        if topic.name not in self._under_way and len(self._under_way) < MAX_CREATIONS_UNDER_WAY:
+            self._under_way.add(topic.name)
+            self._spawn(self._create(topic))
+
+    async def _create(self, topic: CreatableTopic) -> None:
+        request = CreateTopicsRequest([topic], timeout_ms=self._config.request_timeout_ms)
+        try:
+            _report(await self._channel.create_topics(request))
+        except (KafkaError, ControllerUnavailable) as error:
+            _log.warning("A topic could not be created", topic=topic.name, reason=str(error))
+        finally:
+            self._under_way.discard(topic.name)
+
+    def _internal(self, name: str) -> CreatableTopic:
+        """An internal topic's shape. Raises KafkaError for a name that is none."""
+        if name not in _SHAPES:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not a topic that this cluster keeps")
+        shape = _SHAPES[name](self._config)
+        brokers = len(self._metadata.image.brokers.alive())
+        factor = internal_replication_factor(
+            shape.replication_factor, voter_count=self._voter_count(), broker_count=brokers
+        )
+        settings = dict(shape.settings)
+        if shape.min_isr is not None:
+            settings[MIN_INSYNC_REPLICAS] = str(internal_min_isr(shape.min_isr, factor))
+        configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
+        return CreatableTopic(name, shape.partition_count, factor, configs=configs)
+
+
+_MADE_BY_OTHERS: Final = frozenset({CLUSTER_METADATA_TOPIC, "__remote_log_metadata"})
+
+
+class _Shape(NamedTuple):
+    """How an internal topic is created; `min_isr` None leaves the cluster's."""
+
+    partition_count: int
+    replication_factor: int
+    min_isr: int | None
+    settings: Mapping[str, str]
+
+
+def _offsets_shape(config: BrokerConfig) -> _Shape:
+    settings = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+    }
+    return _Shape(config.offsets_topic_num_partitions, config.offsets_topic_replication_factor, None, settings)
+
+
+def _transactions_shape(config: BrokerConfig) -> _Shape:
+    settings = {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        "unclean.leader.election.enable": "false",
+    }
+    return _Shape(
+        config.transaction_state_log_num_partitions,
+        config.transaction_state_log_replication_factor,
+        config.transaction_state_log_min_isr,
+        settings,
+    )
+
+
+_SHAPES: Final[Mapping[str, Callable[[BrokerConfig], _Shape]]] = {
+    GROUP_OFFSETS_TOPIC: _offsets_shape,
+    TRANSACTION_STATE_TOPIC: _transactions_shape,
+}
+
+
+def _report(response: CreateTopicsResponse) -> None:
+    for result in response.topics:
+        if result.error_code == ErrorCode.NONE:
+            _log.info("Topic created because it was needed", topic=result.name, partitions=result.num_partitions)
+        elif result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            reason = ErrorCode(result.error_code).name
+            _log.warning("A topic could not be created", topic=result.name, reason=reason, detail=result.error_message)

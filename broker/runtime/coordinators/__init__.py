@@ -1,0 +1,1 @@
+"""Drivers of coordinator shards: loading, appending, and answering after the commit."""

@@ -1,0 +1,328 @@
+"""One loaded shard on one led partition: runs commands, writes their records, answers when they are committed.
+
+Memory is never ahead of the log. A command's records are replayed only after the local append succeeded, so a failed
+append leaves nothing to take back: its commands fail, and nobody has seen their effects. What is appended but not yet
+committed is visible to later commands, whose answers therefore wait until it is committed too.
+
+Waiting a moment before the append lets many small writes share a batch, but commands that run in between would not see
+them. Commands therefore come in two kinds:
+
+* `lingers=True` promises that it neither reads nor removes what other lingering commands write (an OffsetCommit looks
+  at the membership and adds an offset; a JoinGroup or SyncGroup looks at soft state). These share batches, and without
+  records of their own they are answered at once.
+* all others see everything: the open batch is appended and replayed before they run, their own records right after.
+
+An append whose offset is not the expected one means that somebody else wrote into the partition: the shard is then no
+longer what the log says, and is given up to be loaded again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from broker.coordination.shard import Record, Result, Shard
+from broker.coordination.timers import Clock
+from broker.logs import EventLog
+from broker.runtime.coordinators.shard_log import Cancellable, ShardLog
+from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
+from protocol.errors import ErrorCode, KafkaError
+
+# A shard's event type is an affair between the shard and itself, and Python cannot say "S, a Shard of some E".
+S = TypeVar("S", bound=Shard[Any, Any])
+R = TypeVar("R")
+
+Command: TypeAlias = Callable[[S], Result[Any, R]]
+Answer: TypeAlias = R | asyncio.Future[R]
+
+# What a record costs beside key and value (varints of lengths and deltas), and a batch beside its records.
+_RECORD_OVERHEAD_BYTES = 32
+_BATCH_OVERHEAD_BYTES = 61
+
+_ADAPTIVE_LINGER = -1
+
+_log = EventLog(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLimits:
+    """How long a write may wait for company (`linger_ms`: 0 not at all, −1 until the requests that came in together are
+    handled), and how long its answer may wait for the commit.
+    """
+
+    linger_ms: int
+    commit_timeout_ms: int
+
+
+class Operation(Generic[R]):
+    """A command that has run: its result, and what became of the result's records."""
+
+    __slots__ = ("_error", "_future", "_is_settled", "result")
+
+    def __init__(self, result: Result[Any, R]) -> None:
+        self.result = result
+        self._error = ErrorCode.NONE
+        self._is_settled = False
+        self._future: asyncio.Future[R] | None = None
+
+    def settle(self, error: ErrorCode) -> None:
+        """The response is due, or the error is."""
+        self._is_settled = True
+        self._error = error
+        if self._future is None or self._future.done():
+            return
+        if error is ErrorCode.NONE:
+            self._future.set_result(self.result.response)
+        else:
+            self._future.set_exception(KafkaError(error))
+
+    def answer(self, loop: Loop) -> Answer[R]:
+        """The response, or a future of it. Raises KafkaError when it has failed already."""
+        if not self._is_settled:
+            self._future = loop.create_future()
+            return self._future
+        if self._error is not ErrorCode.NONE:
+            raise KafkaError(self._error)
+        return self.result.response
+
+
+class _Uncommitted:
+    """Operations whose last record is at one offset, until that is committed or time is up."""
+
+    __slots__ = ("deadline", "operations", "waiter")
+
+    def __init__(self, operations: list[Operation[Any]]) -> None:
+        self.operations = operations
+        self.deadline: Deadline | None = None
+        self.waiter: Cancellable | None = None
+
+    def release(self) -> list[Operation[Any]]:
+        """Wait no longer; the operations, once."""
+        operations, self.operations = self.operations, []
+        if self.deadline is not None:
+            self.deadline.cancel()
+        if self.waiter is not None:
+            self.waiter.cancel()
+        return operations
+
+
+class HostedShard(Generic[S]):
+    """Drives `shard`, whose state is that of the log up to `next_offset`. `on_broken`: it must be given up."""
+
+    def __init__(
+        self,
+        shard: S,
+        log: ShardLog,
+        leader_epoch: int,
+        next_offset: int,
+        limits: WriteLimits,
+        clock: Clock,
+        loop: Loop,
+        deadlines: Deadlines,
+        on_broken: Callable[[], None],
+    ) -> None:
+        self.shard = shard
+        self.leader_epoch = leader_epoch
+        self._partition_log = log
+        self._next_offset = next_offset
+        self._limits = limits
+        self._clock = clock
+        self._loop = loop
+        self._deadlines = deadlines
+        self._on_broken = on_broken
+        self._open: list[Operation[Any]] = []
+        self._open_bytes = _BATCH_OVERHEAD_BYTES
+        self._flush_handle: Cancellable | None = None
+        self._uncommitted: dict[_Uncommitted, None] = {}
+        self._wake: Deadline | None = None
+        self._wake_ms = 0.0
+        self._is_closed = False
+        self._watch_timers()
+
+    # Commands.
+
+    def execute(self, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:
+        """Run the command. Raises KafkaError when the command refuses or its write fails at once."""
+        return self._run(command, lingers).answer(self._loop)
+
+    def post(self, command: Command[S, R], *, lingers: bool = False) -> None:
+        """Run a command that sees to its own answer through replies. Raises KafkaError if it refuses."""
+        self._run(command, lingers)
+
+    def close(self) -> None:
+        """Fail what is under way and unload the shard: this node coordinates the partition no longer."""
+        self._is_closed = True
+        if self._wake is not None:
+            self._wake.cancel()
+        operations = self._take_open()
+        for uncommitted in list(self._uncommitted):
+            operations.extend(uncommitted.release())
+        self._uncommitted.clear()
+        self.shard.on_unloaded()
+        self._settle(operations, ErrorCode.NOT_COORDINATOR)
+
+    def _run(self, command: Command[S, R], lingers: bool) -> Operation[R]:
+        if not lingers:
+            self._flush()
+        operation = Operation(command(self.shard))
+        self._carry_out(operation, lingers)
+        self._watch_timers()
+        return operation
+
+    def _carry_out(self, operation: Operation[Any], lingers: bool) -> None:
+        result = operation.result
+        if not result.atomic:
+            self._write_in_parts(operation)
+        elif result.records:
+            self._add_to_open(operation)
+            self._flush_in_time() if lingers else self._flush()
+        elif lingers:
+            operation.settle(ErrorCode.NONE)
+        else:
+            self._await_commit([operation], self._next_offset - 1)
+
+    # Writing.
+
+    def _add_to_open(self, operation: Operation[Any]) -> None:
+        size = sum(map(_size_of, operation.result.records))
+        if self._open and self._open_bytes + size > self._partition_log.max_batch_bytes:
+            self._flush()
+        self._open.append(operation)
+        self._open_bytes += size
+
+    def _flush_in_time(self) -> None:
+        if self._limits.linger_ms == 0:
+            self._flush()
+        elif self._flush_handle is None and self._open:
+            if self._limits.linger_ms == _ADAPTIVE_LINGER:
+                self._flush_handle = self._loop.call_soon(self._flush)
+            else:
+                self._flush_handle = self._deadlines.after_ms(self._limits.linger_ms, self._flush)
+
+    def _flush(self) -> None:
+        operations = self._take_open()
+        if not operations or self._is_closed:
+            return
+        try:
+            error = self._append_and_replay(operations)
+        except BaseException:
+            self._on_broken()
+            self._settle(operations, ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise
+        if error is ErrorCode.NONE:
+            self._await_commit(operations, self._next_offset - 1)
+        else:
+            self._settle(operations, error)
+
+    def _take_open(self) -> list[Operation[Any]]:
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        operations, self._open = self._open, []
+        self._open_bytes = _BATCH_OVERHEAD_BYTES
+        return operations
+
+    def _write_in_parts(self, operation: Operation[Any]) -> None:
+        """A clean-up's records may be more than fits one batch, and each of them stands for itself."""
+        for part in _parts(operation.result.records, self._partition_log.max_batch_bytes):
+            error = self._append_and_replay([Operation(Result(None, part, operation.result.replayed))])
+            if error is not ErrorCode.NONE:
+                self._settle([operation], error)
+                return
+        self._await_commit([operation], self._next_offset - 1)
+
+    def _append_and_replay(self, operations: list[Operation[Any]]) -> ErrorCode:
+        pairs = [(record.key, record.value) for each in operations for record in each.result.records]
+        try:
+            first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms())
+        except KafkaError as error:
+            _log.warning("a coordinator's write failed", error=str(error), records=len(pairs))
+            return error.code
+        if first_offset != self._next_offset:
+            _log.error("somebody else wrote to a coordinator's partition", at=first_offset, expected=self._next_offset)
+            self._on_broken()
+            return ErrorCode.NOT_COORDINATOR
+        for each in operations:
+            self._replay(each.result)
+        return ErrorCode.NONE
+
+    def _replay(self, result: Result[Any, Any]) -> None:
+        if result.replayed:
+            for offset, record in enumerate(result.records, self._next_offset):
+                self.shard.replay(record.event, offset, -1)
+        self._next_offset += len(result.records)
+
+    # Answering.
+
+    def _await_commit(self, operations: list[Operation[Any]], offset: int) -> None:
+        if self._partition_log.high_watermark > offset:
+            self._settle(operations, ErrorCode.NONE)
+            return
+        uncommitted = _Uncommitted(operations)
+        self._uncommitted[uncommitted] = None
+        uncommitted.deadline = self._deadlines.after_ms(
+            self._limits.commit_timeout_ms, lambda: self._on_outcome(uncommitted, ErrorCode.REQUEST_TIMED_OUT)
+        )
+        uncommitted.waiter = self._partition_log.when_committed(
+            offset, lambda error: self._on_outcome(uncommitted, error)
+        )
+
+    def _on_outcome(self, uncommitted: _Uncommitted, error: ErrorCode) -> None:
+        self._uncommitted.pop(uncommitted, None)
+        self._settle(uncommitted.release(), error)
+
+    def _settle(self, operations: Iterable[Operation[Any]], error: ErrorCode) -> None:
+        """Tell the shard first, since that may change what later answers say, then whoever asked."""
+        for operation in operations:
+            on_outcome = operation.result.on_outcome
+            further = None if on_outcome is None else on_outcome(error)
+            operation.settle(error)
+            if further is not None and further.records and not self._is_closed:
+                self._add_to_open(Operation(further))
+                self._flush_in_time()
+        if not self._is_closed:
+            self._watch_timers()
+
+    # Timers.
+
+    def _watch_timers(self) -> None:
+        """Be woken for the shard's next timer. Being woken too early costs little, so a later one moves nothing."""
+        next_ms = self.shard.timers.next_wake_ms
+        is_covered = self._wake is not None and self._wake.is_pending and self._wake_ms <= (next_ms or 0.0)
+        if next_ms is None or is_covered or self._is_closed:
+            return
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake_ms = next_ms
+        self._wake = self._deadlines.after_ms(next_ms - self._clock.monotonic_ms(), self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake = None
+        self._flush()
+        now_ms = max(self._clock.monotonic_ms(), self._wake_ms)  # the loop's clock may ring a tick early
+        try:
+            for cause in self.shard.timers.due(now_ms):
+                operation = Operation(self.shard.on_timer(cause))
+                self._carry_out(operation, lingers=False)
+        except BaseException:
+            self._on_broken()  # the causes not handed out are lost, and with them the ends of sessions
+            raise
+        self._watch_timers()
+
+
+def _size_of(record: Record[Any]) -> int:
+    return len(record.key) + len(record.value or b"") + _RECORD_OVERHEAD_BYTES
+
+
+def _parts(records: Iterable[Record[Any]], max_bytes: int) -> Iterator[list[Record[Any]]]:
+    part: list[Record[Any]] = []
+    size = _BATCH_OVERHEAD_BYTES
+    for record in records:
+        record_size = _size_of(record)
+        if part and size + record_size > max_bytes:
+            yield part
+            part, size = [], _BATCH_OVERHEAD_BYTES
+        part.append(record)
+        size += record_size
+    if part:
+        yield part

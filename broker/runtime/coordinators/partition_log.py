@@ -1,0 +1,111 @@
+"""A led partition as the log of a coordinator: records in as one batch, batches out as records (`shard_log.ShardLog`).
+
+Coordinators write what no client may (internal topics, compacted ones with whatever they please), and everything they
+read back was written by one of them; so here, and not on the way of clients' data, batches are opened.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from broker.runtime.coordinators.shard_log import Cancellable, LoadedBatch, LoadedRecord
+from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.partitions.partition import ACKS_ALL, Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, iter_headers
+from protocol.records.builder import Record, build_batch
+from protocol.records.compression import Codec
+from protocol.records.control import ControlType, read_marker
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from protocol.records.reader import iter_records
+from storage.errors import LogDirFailure, OffsetOutOfRange
+from storage.log import LogSlice
+from storage.producer_state import Origin
+
+
+class PartitionLog:
+    """Implements ShardLog over a hosted partition. `codec` is that of the batches it writes."""
+
+    def __init__(self, partition: Partition, io: BlockingIo, codec: Codec = Codec.NONE) -> None:
+        self._partition = partition
+        self._io = io
+        self._codec = codec
+
+    @property
+    def start_offset(self) -> int:
+        return self._led().log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._led().log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._led().log.high_watermark
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """`max.message.bytes` of the topic."""
+        return self._partition.log.config.max_message_bytes
+
+    def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
+        """Append the records as one batch, with acks=all; returns the offset of the first. Raises KafkaError, also if
+        another leader epoch has begun."""
+        if self._led().leader_role.epoch != leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        batch = build_batch([Record(now_ms, key, value) for key, value in records], codec=self._codec)
+        return self._partition.append(bytearray(batch), ACKS_ALL, Origin.COORDINATOR).first_offset
+
+    def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> Cancellable:
+        """Call back once the high watermark is above `offset`, or with the error that ended this leadership."""
+        return self._led().when_committed(offset + 1, callback)
+
+    async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
+        """The batches from the one with `offset` on, about `max_bytes` of them; none at the log's end.
+
+        Raises KafkaError: CORRUPT_MESSAGE for what cannot be opened, and whatever reading may meet.
+        """
+        found = await self._warm(self._slice(offset, max_bytes))
+        try:
+            batches = [_loaded(found, position, header, offset) for position, header in iter_headers(found.data)]
+        except (MalformedBatch, MalformedRecords) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        return batches
+
+    def _led(self) -> Partition:
+        if not self._partition.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._partition
+
+    def _slice(self, offset: int, max_bytes: int) -> LogSlice:
+        log = self._led().log
+        try:
+            return log.read(offset, max_bytes, log.log_end_offset)
+        except OffsetOutOfRange as error:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, str(error)) from error
+        except LogDirFailure as failure:
+            raise self._partition.offline(failure) from failure
+
+    async def _warm(self, found: LogSlice) -> LogSlice:
+        if found.cold:
+            await self._io.submit(partial(self._partition.log.warm, found))
+        return found
+
+
+def _loaded(found: LogSlice, position: int, header: BatchHeader, from_offset: int) -> LoadedBatch:
+    batch = memoryview(found.data)[position : position + header.size]
+    if not header.is_control:
+        return LoadedBatch(header.next_offset, _transaction_of(header), records=_records(batch, from_offset))
+    marker = read_marker(batch)
+    committed = None if marker is None else marker[0] is ControlType.COMMIT
+    return LoadedBatch(header.next_offset, _transaction_of(header), committed)
+
+
+def _transaction_of(header: BatchHeader) -> int:
+    return header.producer_id if header.is_transactional else -1
+
+
+def _records(batch: memoryview, from_offset: int) -> Iterator[LoadedRecord]:
+    """Opened when they are asked for. A record without key is nobody's state, and is left out."""
+    for record in iter_records(batch):
+        if record.offset >= from_offset and record.key is not None:
+            yield LoadedRecord(record.offset, record.key, record.value)

@@ -1,0 +1,232 @@
+"""Runs coordinator shards over the partitions of an internal topic that this node leads.
+
+| state | how it gets there | what requests get |
+|---|---|---|
+| (no shard) | not led here | NOT_COORDINATOR |
+| LOADING | elected; FAILED and elected again, or given up by itself | COORDINATOR_LOAD_IN_PROGRESS |
+| ACTIVE | the log is replayed to its end | served |
+| FAILED | the log could not be read or replayed | NOT_COORDINATOR |
+| CLOSED | resigned, replica removed, topic deleted | NOT_COORDINATOR |
+
+Elections come with the partition's leader epoch and only a newer one counts, so news that arrive twice or late change
+nothing. A partition that is led but has no log yet (it is being created) waits in LOADING. One partition is loaded at a
+time; an empty one, on the spot.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
+
+from broker.coordination.shard import Shard
+from broker.coordination.timers import Clock
+from broker.logs import EventLog
+from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
+from broker.runtime.coordinators.shard_loader import ShardLoader
+from broker.runtime.coordinators.shard_log import ShardLog
+from broker.runtime.loop.waiters import Deadlines, Loop
+from protocol.errors import ErrorCode, KafkaError
+
+S = TypeVar("S", bound=Shard[Any, Any])
+R = TypeVar("R")
+
+_log = EventLog(__name__)
+
+
+class ShardState(Enum):
+    """Where a partition's shard is in its life."""
+
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()
+    CLOSED = auto()
+
+
+class _Slot(Generic[S]):
+    """A partition that this node leads, or led. `hosted` is there in ACTIVE alone, `awaits_log` is for LOADING."""
+
+    __slots__ = ("awaits_log", "hosted", "leader_epoch", "partition", "state")
+
+    def __init__(self, partition: int, leader_epoch: int) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = ShardState.LOADING
+        self.awaits_log = False
+        self.hosted: HostedShard[S] | None = None
+
+
+class ShardRuntime(Generic[S]):
+    """Loads and unloads shards with leadership, and brings commands to them.
+
+    `open_log` gives the log of a led partition; it raises KafkaError, NOT_LEADER_OR_FOLLOWER when there is none yet.
+    `run_loader` must be running as a task of whoever owns this. `deadlines` may be shared.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        new_shard: Callable[[], S],
+        open_log: Callable[[int], ShardLog],
+        limits: WriteLimits,
+        loader: ShardLoader,
+        clock: Clock,
+        loop: Loop,
+        deadlines: Deadlines,
+    ) -> None:
+        self._topic = topic
+        self._new_shard = new_shard
+        self._open_log = open_log
+        self._limits = limits
+        self._loader = loader
+        self._clock = clock
+        self._loop = loop
+        self._deadlines = deadlines
+        self._slots: dict[int, _Slot[S]] = {}
+        self._to_load: asyncio.Queue[_Slot[S]] = asyncio.Queue()
+        self._is_running = True
+
+    # Leadership.
+
+    def elect(self, partition: int, leader_epoch: int) -> None:
+        """This node leads the partition from `leader_epoch` on."""
+        slot = self._slots.get(partition)
+        if slot is None:
+            slot = self._slots[partition] = _Slot(partition, leader_epoch)
+            self._start_loading(slot)
+        elif leader_epoch > slot.leader_epoch:
+            slot.leader_epoch = leader_epoch
+            if slot.hosted is not None:
+                slot.hosted.leader_epoch = leader_epoch
+            elif slot.state is ShardState.FAILED:
+                self._start_loading(slot)
+
+    def log_ready(self, partition: int) -> None:
+        """The partition's log is in service; it may be what an election has been waiting for."""
+        slot = self._slots.get(partition)
+        if slot is not None and slot.awaits_log:
+            self._start_loading(slot)
+
+    def resign(self, partition: int, leader_epoch: int | None = None) -> None:
+        """Somebody else leads the partition from `leader_epoch` on; None when it is no longer here at all."""
+        slot = self._slots.get(partition)
+        if slot is None or (leader_epoch is not None and leader_epoch <= slot.leader_epoch):
+            return
+        del self._slots[partition]
+        self._close(slot, ShardState.CLOSED)
+        _log.debug("unloaded a coordinator", topic=self._topic, partition=partition)
+
+    def close(self) -> None:
+        """Resign everything; requests get COORDINATOR_NOT_AVAILABLE from now on."""
+        self._is_running = False
+        for partition in list(self._slots):
+            self.resign(partition)
+
+    def states(self) -> dict[int, ShardState]:
+        """The state of each partition led here."""
+        return {partition: slot.state for partition, slot in self._slots.items()}
+
+    def shards(self) -> Iterator[S]:
+        """The shards in service."""
+        return (slot.hosted.shard for slot in self._slots.values() if slot.hosted is not None)
+
+    # Commands.
+
+    def execute(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:
+        """Run a command on the partition's shard; its response, or a future of it. Raises KafkaError."""
+        return self._hosted(partition).execute(command, lingers=lingers)
+
+    def post(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> None:
+        """Run a command that sees to its own answer. Raises KafkaError when it does not get to run."""
+        self._hosted(partition).post(command, lingers=lingers)
+
+    def partitions_in_service(self) -> list[int]:
+        """Where to ask when everything is asked. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one loads."""
+        if not self._is_running:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if any(slot.state is ShardState.LOADING for slot in self._slots.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return [partition for partition, slot in self._slots.items() if slot.hosted is not None]
+
+    def _hosted(self, partition: int) -> HostedShard[S]:
+        slot = self._slots.get(partition)
+        if slot is not None and slot.hosted is not None:
+            return slot.hosted
+        if not self._is_running:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        is_loading = slot is not None and slot.state is ShardState.LOADING
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR)
+
+    # Loading.
+
+    async def run_loader(self) -> None:
+        """Load what is elected, one after another, for ever."""
+        while True:
+            await self._load(await self._to_load.get())
+
+    def _start_loading(self, slot: _Slot[S]) -> None:
+        slot.state = ShardState.LOADING
+        slot.awaits_log = False
+        try:
+            log = self._open_log(slot.partition)
+            is_empty = log.start_offset == log.end_offset
+        except KafkaError as error:
+            slot.awaits_log = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if not slot.awaits_log:
+                self._fail(slot, error)
+            return
+        if is_empty:
+            self._activate(slot, self._new_shard(), log, log.end_offset)
+        else:
+            self._to_load.put_nowait(slot)
+
+    async def _load(self, slot: _Slot[S]) -> None:
+        if slot.state is not ShardState.LOADING:
+            return
+        started_ms = self._clock.monotonic_ms()
+        shard = self._new_shard()
+        try:
+            log = self._open_log(slot.partition)
+            next_offset = await self._loader.load(shard, log)
+        except Exception as error:  # noqa: BLE001 - whatever a log may hold, it fails this partition and not the node
+            self._fail(slot, error)
+            return
+        if slot.state is ShardState.LOADING:  # else it was resigned meanwhile
+            self._activate(slot, shard, log, next_offset)
+            took_ms = round(self._clock.monotonic_ms() - started_ms)
+            _log.info("loaded a coordinator", topic=self._topic, partition=slot.partition, ms=took_ms)
+
+    def _activate(self, slot: _Slot[S], shard: S, log: ShardLog, next_offset: int) -> None:
+        shard.on_loaded()
+        slot.hosted = HostedShard(
+            shard,
+            log,
+            slot.leader_epoch,
+            next_offset,
+            self._limits,
+            self._clock,
+            self._loop,
+            self._deadlines,
+            lambda: self._on_broken(slot),
+        )
+        slot.state = ShardState.ACTIVE
+
+    def _on_broken(self, slot: _Slot[S]) -> None:
+        """The shard is not what its log says: serve nobody from it, and read the log again."""
+        if slot.state is ShardState.ACTIVE:
+            self._close(slot, ShardState.FAILED)
+            self._loop.call_soon(lambda: self._reload(slot))
+
+    def _reload(self, slot: _Slot[S]) -> None:
+        if slot.state is ShardState.FAILED:
+            self._start_loading(slot)
+
+    def _fail(self, slot: _Slot[S], error: Exception) -> None:
+        if slot.state is ShardState.LOADING:
+            slot.state = ShardState.FAILED
+            _log.error("could not load a coordinator", error, topic=self._topic, partition=slot.partition)
+
+    def _close(self, slot: _Slot[S], state: ShardState) -> None:
+        slot.state = state
+        hosted, slot.hosted = slot.hosted, None
+        if hosted is not None:
+            hosted.close()

@@ -1,0 +1,37 @@
+"""Which one counts of several logs of the same partition, found in the directories of one broker (KIP-858).
+
+There are several where a directory was offline while its replica was moved away and came back, or while its topic was
+deleted and created again: the new log went to another directory. The metadata names the directory of a replica, once it
+was told of it. Pure; it must not know how logs are opened or put away.
+"""
+
+from collections.abc import Sequence
+
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.topic_image import TopicImage
+from storage.directories.log_dirs import DuplicateLog, FoundLog
+
+
+def log_that_counts(found: Sequence[FoundLog], topic: TopicImage | None, broker_id: int) -> FoundLog | None:
+    """The log to go on with; None if the replica is not assigned to this broker, or may as well begin anew.
+
+    Logs of other topics of that name do not count, nor those in directories that the metadata does not name. Where it
+    names none of these, nobody knows which log holds what the replica has acknowledged: raises DuplicateLog, unless
+    nothing of it counts.
+    """
+    registration = None if topic is None else topic.partition(found[0].partition.partition)
+    if topic is None or registration is None or broker_id not in registration.replicas:
+        return None
+    of_topic = [log for log in found if log.topic_id == topic.id]
+    if len(of_topic) <= 1:
+        return of_topic[0] if of_topic else None
+    named = registration.directory_of(broker_id)
+    in_place = [log for log in of_topic if log.directory.id == named]
+    if not in_place and _is_relied_on(registration, broker_id):
+        raise DuplicateLog(log.path for log in of_topic)
+    return in_place[0] if in_place else None
+
+
+def _is_relied_on(registration: PartitionRegistration, broker_id: int) -> bool:
+    """Whether what this replica holds makes records committed, or may have it elected."""
+    return broker_id in (*registration.isr, *registration.elr, *registration.last_known_elr)

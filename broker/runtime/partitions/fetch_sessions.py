@@ -1,0 +1,389 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a reader follows, and answers only with changes.
+
+A reader of many partitions names them once; later requests carry only what moved, and answers only what is new. Both
+ends count the requests of a session (its epoch), so that neither a lost nor a repeated request goes unnoticed.
+
+    request (id, epoch)   meaning
+    (0, -1)               no session
+    (0, 0)                full request; open a session if there is room
+    (n, 0), (n, -1)       close n; then as above
+    (n, e > 0)            incremental: the e-th request of session n; after 2147483647 comes 1
+
+What makes a thousand idle partitions free: of a reader's targets only the *due* ones are looked at. A target that had
+nothing to say and is read up to its bound leaves that set with a watch on its partition, and comes back when the
+partition changes or the reader moves it.
+
+Kafka splits its cache into eight shards to spread a lock; one event loop needs no lock, so here the slots are one cache
+and its eviction rules see all sessions.
+
+This module knows no wire format, no log and no clock: time comes in as `now_ms`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from broker.runtime.loop.waiters import Watch, Watches
+from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, ReadResult, TargetKey
+from protocol.errors import ErrorCode
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_LAST_EPOCH = 2**31 - 1
+
+# A session unused for this long may be replaced by anybody; one younger than this is safe from consumers (KIP-227).
+EVICTION_MS = 120_000
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch after `epoch`; 0 opens sessions and -1 ends them, so counting goes on from 1."""
+    if epoch == FINAL_EPOCH:
+        return FINAL_EPOCH
+    return 1 if epoch == _LAST_EPOCH else epoch + 1
+
+
+class TargetSet:
+    """A reader's targets in the order in which they are served, and which of them are due to be looked at.
+
+    `on_change` is who waits on them now, if anybody: it is told when a resting target becomes due again.
+    """
+
+    __slots__ = ("_by_key", "_due", "_is_closed", "_next_order", "_watches", "on_change")
+
+    def __init__(self, targets: Iterable[FetchTarget] = ()) -> None:
+        self._by_key: dict[TargetKey, FetchTarget] = {}
+        self._due: dict[FetchTarget, None] = {}
+        self._watches: dict[FetchTarget, Watch] = {}
+        self._next_order = 0
+        self._is_closed = False
+        self.on_change: Callable[[], None] | None = None
+        for target in targets:
+            self.put(target)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def all(self) -> list[FetchTarget]:
+        """Every target, in order."""
+        return list(self._by_key.values())
+
+    def due(self) -> list[FetchTarget]:
+        """The targets that may have something to say, in order."""
+        if len(self._due) == len(self._by_key):
+            return list(self._by_key.values())
+        return sorted(self._due, key=_order)
+
+    def put(self, target: FetchTarget) -> None:
+        """Add a target at the end, or take over what it says if that partition is a target already; due either way."""
+        known = self._by_key.get(target.key)
+        if known is None:
+            self._append(target)
+            self._due[target] = None
+        else:
+            known.adopt(target)
+            self._make_due(known)
+
+    def forget(self, key: TargetKey) -> None:
+        """Drop a target, if it is one."""
+        target = self._by_key.pop(key, None)
+        if target is not None:
+            self._due.pop(target, None)
+            self._unwatch(target)
+
+    def rest(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
+        """Not due again until one of `bounds` changes (or the reader moves the target)."""
+        if not self._is_closed:
+            self.watch(target, bounds)
+            self._due.pop(target, None)
+
+    def recall(self, target: FetchTarget) -> None:
+        """Due again, although nothing it rests on has changed."""
+        if self._by_key.get(target.key) is target:
+            self._make_due(target)
+
+    def watch(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
+        """Tell `on_change` of the next change of one of `bounds`."""
+        if self._is_closed:
+            return
+        watch = self._watches.get(target)
+        if watch is None or watch.bounds is not bounds:
+            self._unwatch(target)
+            watch = self._watches[target] = Watch(bounds, partial(self._on_change, target))
+        watch.arm()
+
+    def move_to_end(self, target: FetchTarget) -> None:
+        """Serve the others first next time."""
+        del self._by_key[target.key]
+        self._append(target)
+
+    def close(self) -> None:
+        """Stop watching, for good: an evicted session may still have a request in hand."""
+        self._is_closed = True
+        self.on_change = None
+        for watch in self._watches.values():
+            watch.disarm()
+        self._watches.clear()
+
+    def _append(self, target: FetchTarget) -> None:
+        target.order = self._next_order
+        self._next_order += 1
+        self._by_key[target.key] = target
+
+    def _make_due(self, target: FetchTarget) -> None:
+        self._due[target] = None
+        watch = self._watches.get(target)
+        if watch is not None:
+            watch.disarm()
+
+    def _unwatch(self, target: FetchTarget) -> None:
+        watch = self._watches.pop(target, None)
+        if watch is not None:
+            watch.disarm()
+
+    def _on_change(self, target: FetchTarget) -> None:
+        self._due[target] = None
+        if self.on_change is not None:
+            self.on_change()
+
+
+def _order(target: FetchTarget) -> int:
+    return target.order
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """One session. `epoch` is the one that the next request must carry; `size` is as of the last use."""
+
+    id: int
+    is_privileged: bool
+    uses_topic_ids: bool
+    targets: TargetSet
+    created_ms: int
+    last_used_ms: int
+    epoch: int = 1
+    size: int = 0
+
+    @property
+    def worth(self) -> tuple[bool, int, int]:
+        """Sessions are replaced in this order: consumers before followers, small before large."""
+        return (self.is_privileged, self.size, self.id)
+
+    def may_yield_to(self, *, privileged: bool) -> bool:
+        """Whether a newcomer may replace this session: one of age by anybody, a consumer's at once by a follower."""
+        is_aged = self.last_used_ms - self.created_ms > EVICTION_MS
+        return is_aged or (privileged and not self.is_privileged)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAsk:
+    """The session part of a fetch request."""
+
+    session_id: int
+    epoch: int
+    uses_topic_ids: bool
+    is_follower: bool
+    targets: Sequence[FetchTarget]
+    forgotten: Sequence[TargetKey] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAnswer:
+    """The session part of a fetch response, and the targets to list in it, in order."""
+
+    error: ErrorCode
+    session_id: int
+    listed: Sequence[FetchTarget]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRefused:
+    """The request does not fit a session: nothing is read, and the reader starts anew."""
+
+    error: ErrorCode
+
+
+@dataclass(slots=True)
+class Sessionless:
+    """A request that stands alone."""
+
+    targets: TargetSet
+
+    def answer(self, results: "Results", now_ms: int) -> SessionAnswer:
+        """List everything that was asked."""
+        listed = self.targets.all()
+        self.release()
+        return SessionAnswer(ErrorCode.NONE, NO_SESSION, listed)
+
+    def release(self) -> None:
+        self.targets.close()
+
+
+@dataclass(slots=True)
+class FullFetch:
+    """A request that names everything and would like a session; whether it gets one is decided with the answer."""
+
+    targets: TargetSet
+    sessions: "FetchSessions"
+    is_follower: bool
+    uses_topic_ids: bool
+
+    def answer(self, results: "Results", now_ms: int) -> SessionAnswer:
+        """List everything that was asked, and remember it."""
+        self.targets.on_change = None
+        listed = self.targets.all()
+        for target in listed:
+            result = results[target]
+            target.sent_high_watermark = result.high_watermark
+            target.sent_log_start_offset = result.log_start_offset
+        session = self.sessions.maybe_create(self, now_ms)
+        if session is None:
+            self.release()
+            return SessionAnswer(ErrorCode.NONE, NO_SESSION, listed)
+        return SessionAnswer(ErrorCode.NONE, session.id, listed)
+
+    def release(self) -> None:
+        self.targets.close()
+
+
+@dataclass(slots=True)
+class IncrementalFetch:
+    """A request within a session. `epoch` is what the session expected after receiving it."""
+
+    session: FetchSession
+    epoch: int
+
+    @property
+    def targets(self) -> TargetSet:
+        return self.session.targets
+
+    def answer(self, results: "Results", now_ms: int) -> SessionAnswer:
+        """List what is new; what brought records is served last next time."""
+        if self.session.epoch != self.epoch:  # a later request of the session arrived while this one waited
+            return SessionAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self.session.id, ())
+        self.targets.on_change = None
+        listed = [target for target in sorted(results, key=_order) if _is_news(target, results[target])]
+        for target in listed:
+            if results[target].size_bytes > 0:
+                self.targets.move_to_end(target)
+        return SessionAnswer(ErrorCode.NONE, self.session.id, listed)
+
+    def release(self) -> None:
+        """Nobody waits any more; the session stays."""
+        if self.session.epoch == self.epoch:
+            self.targets.on_change = None
+
+
+Results = Mapping[FetchTarget, ReadResult]
+OpenFetch = Sessionless | FullFetch | IncrementalFetch
+
+
+def _is_news(target: FetchTarget, result: ReadResult) -> bool:
+    """Whether an incremental answer lists a partition; takes note of what the reader is told by it.
+
+    After an error the noted high watermark is -1, so that the first answer without one is listed again.
+    """
+    marks_moved = (
+        target.sent_high_watermark != result.high_watermark or target.sent_log_start_offset != result.log_start_offset
+    )
+    is_failed = result.error is not ErrorCode.NONE
+    target.sent_high_watermark = UNKNOWN if is_failed else result.high_watermark
+    target.sent_log_start_offset = result.log_start_offset
+    is_redirected = result.preferred_read_replica != UNKNOWN or result.diverging is not None
+    return result.size_bytes > 0 or marks_moved or is_failed or is_redirected
+
+
+class FetchSessions:
+    """The cache of sessions: at most `slots`. `pick_id` draws a positive 31-bit number; drawn again if in use."""
+
+    def __init__(self, slots: int, pick_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._pick_id = pick_id
+        self._by_last_use: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._by_last_use)
+
+    @property
+    def partition_count(self) -> int:
+        """Targets remembered in all sessions."""
+        return sum(session.size for session in self._by_last_use.values())
+
+    def open(self, ask: SessionAsk, now_ms: int) -> OpenFetch | SessionRefused:
+        """Find out what a request wants to read. Receiving it advances its session's epoch."""
+        if ask.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self._open_full(ask)
+        session = self._by_last_use.get(ask.session_id)
+        if session is None:
+            return SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != ask.epoch:
+            return SessionRefused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != ask.uses_topic_ids:
+            return SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return self._open_incremental(session, ask, now_ms)
+
+    def maybe_create(self, full: FullFetch, now_ms: int) -> FetchSession | None:
+        """A session for the targets of `full`, or None if nobody may be replaced for it."""
+        if len(self._by_last_use) >= self._slots and not self._evict_for(full, now_ms):
+            return None
+        session = FetchSession(
+            id=self._unused_id(),
+            is_privileged=full.is_follower,
+            uses_topic_ids=full.uses_topic_ids,
+            targets=full.targets,
+            created_ms=now_ms,
+            last_used_ms=now_ms,
+            size=len(full.targets),
+        )
+        self._by_last_use[session.id] = session
+        return session
+
+    def _open_full(self, ask: SessionAsk) -> OpenFetch:
+        if ask.session_id != NO_SESSION:
+            self._remove(ask.session_id)
+        targets = TargetSet(ask.targets)
+        if ask.epoch == FINAL_EPOCH:
+            return Sessionless(targets)
+        return FullFetch(targets, self, ask.is_follower, ask.uses_topic_ids)
+
+    def _open_incremental(self, session: FetchSession, ask: SessionAsk, now_ms: int) -> OpenFetch:
+        for target in ask.targets:
+            session.targets.put(target)
+        for key in ask.forgotten:
+            session.targets.forget(key)
+        if not len(session.targets):
+            self._remove(session.id)
+            return Sessionless(TargetSet(ask.targets))
+        session.last_used_ms = now_ms
+        session.size = len(session.targets)
+        self._by_last_use.move_to_end(session.id)
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalFetch(session, session.epoch)
+
+    def _evict_for(self, full: FullFetch, now_ms: int) -> bool:
+        """Make room by the rules of KIP-227: the least recently used if it is stale, else the one worth least, if it is
+        worth no more than the newcomer."""
+        victim = next(iter(self._by_last_use.values()), None)
+        if victim is None:
+            return False
+        if now_ms - victim.last_used_ms <= EVICTION_MS:
+            candidates = [s for s in self._by_last_use.values() if s.may_yield_to(privileged=full.is_follower)]
+            victim = min(candidates, key=lambda session: session.worth, default=None)
+            if victim is None or (full.is_follower, len(full.targets), NO_SESSION) < victim.worth:
+                return False
+        self._remove(victim.id)
+        self.evictions += 1
+        return True
+
+    def _remove(self, session_id: int) -> None:
+        session = self._by_last_use.pop(session_id, None)
+        if session is not None:
+            session.targets.close()
+
+    def _unused_id(self) -> int:
+        while True:
+            session_id = self._pick_id()
+            if session_id != NO_SESSION and session_id not in self._by_last_use:
+                return session_id

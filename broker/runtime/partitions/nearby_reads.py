@@ -1,0 +1,45 @@
+"""Sends consumers to a replica in their own rack (KIP-392): the rule is `broker.replication.read_replica`'s, the facts
+are the leader's knowledge of its followers and the racks in the metadata."""
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.clock import Clock
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.replication.leader import FollowerProgress, Leader
+from broker.replication.read_replica import ReplicaView, nearest_replica
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.reads import UNKNOWN
+
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+class NearbyReads:
+    """The rack-aware replica selector of a broker."""
+
+    def __init__(self, image: Callable[[], MetadataImage], clock: Clock) -> None:
+        self._image = image
+        self._clock = clock
+
+    def replica_for(self, partition: Partition, offset: int, rack: str, listener: str) -> int:
+        """The broker from which a consumer in `rack`, which came by `listener`, should read `offset`; -1 if from here,
+        or if this is not the leader, who alone knows."""
+        role = partition.role
+        if not rack or not isinstance(role, Leader):
+            return UNKNOWN
+        log = partition.log
+        leader = ReplicaView(role.broker_id, self._rack_of(role.broker_id, listener), 0, log.log_end_offset)
+        members = [self._view(b, f, listener) for b, f in role.followers.items() if b in role.isr.committed]
+        nearest = nearest_replica(rack, offset, leader, members)
+        return UNKNOWN if nearest == role.broker_id else nearest
+
+    def _view(self, broker_id: int, follower: FollowerProgress, listener: str) -> ReplicaView:
+        lag_ms = int(self._clock.monotonic_ms()) - follower.caught_up_ms
+        rack = self._rack_of(broker_id, listener)
+        return ReplicaView(broker_id, rack, follower.log_start_offset, follower.log_end_offset, lag_ms)
+
+    def _rack_of(self, broker_id: int, listener: str) -> str:
+        """A broker that the consumer cannot reach is nowhere."""
+        broker = self._image().brokers.get(broker_id)
+        is_reachable = broker is not None and not broker.fenced and listener in broker.endpoints
+        return (broker.rack or "") if broker is not None and is_reachable else ""

@@ -1,0 +1,104 @@
+"""Which offset of a hosted partition stands for a point in time, or for one end of its log (ListOffsets).
+
+Timestamps are milliseconds; the negative ones below have meanings of their own (KIP-734, KIP-405, KIP-1005, KIP-1023).
+"""
+
+from typing import Final, NamedTuple
+
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.partition_reads import bound_of, check_reader
+from broker.runtime.partitions.reads import UNKNOWN, Isolation
+from protocol.errors import ErrorCode, KafkaError
+from storage.errors import CorruptBatch, LogDirFailure
+from storage.log import Log
+from storage.segment import FoundTimestamp
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+
+class OffsetQuery(NamedTuple):
+    """What is asked of one partition, and by whom."""
+
+    timestamp: int
+    current_leader_epoch: int
+    isolation: Isolation
+    needs_leader: bool = True
+
+
+class FoundOffset(NamedTuple):
+    """The ends of the log have no timestamp (-1); the leader epoch is -1 where it is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+NOT_FOUND: Final = FoundOffset(UNKNOWN, UNKNOWN, UNKNOWN)
+
+
+def list_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
+    """The offset for a timestamp, special or real; NOT_FOUND if there is none. Raises KafkaError.
+
+    Right after an election the high watermark may lie behind what the last leader told consumers. They are not sent
+    back there: OFFSET_NOT_AVAILABLE, until the new leader has committed the start of its reign.
+    """
+    check_reader(partition, query.current_leader_epoch, needs_leader=query.needs_leader)
+    if query.timestamp == LATEST:
+        if _lags(partition, query):
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return FoundOffset(UNKNOWN, bound_of(partition.log, query.isolation), partition.role.epoch)
+    return visible(partition, query, found_here(partition, query.timestamp))
+
+
+def visible(partition: Partition, query: OffsetQuery, found: FoundOffset) -> FoundOffset:
+    """What was found, as far as the asker may see it. Raises KafkaError."""
+    is_start = query.timestamp in (EARLIEST, EARLIEST_LOCAL)
+    if is_start or UNKNOWN < found.offset < bound_of(partition.log, query.isolation):
+        return found
+    if _lags(partition, query):
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+    return NOT_FOUND
+
+
+def found_here(partition: Partition, timestamp: int) -> FoundOffset:
+    """What this disk has, whoever may see it. Raises KafkaError."""
+    try:
+        return look_up(partition.log, timestamp)
+    except LogDirFailure as failure:
+        raise partition.offline(failure) from failure
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def _lags(partition: Partition, query: OffsetQuery) -> bool:
+    """Whether a consumer may have been told of more by the last leader."""
+    return query.isolation is not Isolation.LOG_END and not partition.has_committed_own_epoch
+
+
+def look_up(log: Log, timestamp: int) -> FoundOffset:
+    """Anything but the latest offset, of what this disk has; remote storage is not asked for its ends here."""
+    match timestamp:
+        case -2:  # EARLIEST
+            return _start(log, log.log_start_offset)
+        case -3:  # MAX_TIMESTAMP
+            return _found(log.offset_of_max_timestamp())
+        case -4:  # EARLIEST_LOCAL
+            return _start(log, log.local_log_start_offset)
+        case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
+            return NOT_FOUND
+        case _:
+            return _found(log.offset_for_timestamp(timestamp))
+
+
+def _start(log: Log, offset: int) -> FoundOffset:
+    epoch = log.epochs.epoch_for_offset(offset)
+    return FoundOffset(UNKNOWN, offset, UNKNOWN if epoch is None else epoch)
+
+
+def _found(record: FoundTimestamp | None) -> FoundOffset:
+    return NOT_FOUND if record is None else FoundOffset(record.timestamp, record.offset, record.leader_epoch)

@@ -1,0 +1,352 @@
+"""Compacts the remote part of one partition, one segment a turn (rules: `storage.tiered.upkeep.remote_compaction`).
+
+    look: is it dirty enough? -> map the keys, segment by segment -> for each run of segments: rewrite it here, publish
+    the new segment, delete those that it replaces
+
+One partition at a time on a node, since the map of keys takes memory (log.cleaner.dedupe.buffer.size), at the rate of
+log.cleaner.io.max.bytes.per.second. An error that may pass leaves the pass where it stands. Any other, and the end of
+the reign, ends it; what was published stays, and what was begun is collected as any copy is.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
+
+from broker.clock import Clock
+from broker.logs import EventLog
+from broker.metrics.remote_storage import RemoteStorageMetrics
+from broker.runtime.loop.thread_pool import PoolFull, WorkPool
+from broker.runtime.loop.throttle import Throttle
+from broker.runtime.remote_log.chain import RemoteChain
+from broker.runtime.remote_log.copying import CopyQuota
+from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, judged
+from broker.runtime.remote_log.settings import RemoteLogSettings
+from broker.runtime.remote_log.tiered_partition import Reign
+from protocol.primitives import Uuid
+from storage.compaction.offset_map import OffsetMap
+from storage.compaction.rules import LastData, last_data_of
+from storage.config import LogConfig
+from storage.files import FileSystem
+from storage.index.transaction import AbortedTxn
+from storage.tiered.catalog.lineage import Lineage
+from storage.tiered.errors import (
+    CorruptRemoteData,
+    InvalidSegmentTransition,
+    RemoteMetadataNotReady,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
+from storage.tiered.remote_storage import RemoteStorageManager
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
+from storage.tiered.stores.backoff import Failures
+from storage.tiered.upkeep.compaction_survey import CompactionSurvey, GatheredLinks
+from storage.tiered.upkeep.copying import lineage_of
+from storage.tiered.upkeep.remote_compaction import (
+    LEASE_MS,
+    Run,
+    describe_run,
+    final_below,
+    is_current,
+    plan,
+    runs_of,
+)
+from storage.tiered.upkeep.segment_rewriting import Abandoned, RewritingPass, RewritingTools, Rewritten
+
+BUSY_PAUSE_MS = 1_000.0
+"""Until a partition looks again whether the pass over another one is through."""
+REST_FACTOR = 100
+"""So many times longer rests a partition of which something cannot be read: it will be damaged the next time, too."""
+_TO_BE_REPEATED = (RetriableRemoteStorageError, RemoteMetadataNotReady, TimeoutError, PoolFull)
+
+_log = EventLog("broker.remote")
+
+
+class OutOfDate(RemoteStorageError):
+    """What was rewritten is not what is remote any more, or took too long."""
+
+
+@dataclass(slots=True)
+class CompactionTools:
+    """What all partitions share. `compacting` has the segments that are begun and not finished: they must not be
+    collected. `active` is whoever has a pass under way.
+    """
+
+    fs: FileSystem
+    directory: str
+    storage: RemoteStorageManager
+    segments: RemoteSegments
+    pool: WorkPool
+    quota: CopyQuota
+    throttle: Throttle
+    dedupe_buffer_bytes: int
+    load_factor: float
+    clock: Clock
+    settings: Callable[[], RemoteLogSettings]
+    new_id: Callable[[], Uuid]
+    random: Callable[[], float]
+    metrics: RemoteStorageMetrics
+    compacting: dict[TopicIdPartition, Uuid] = field(default_factory=dict)
+    active: "RemoteCompaction | None" = None
+
+
+@dataclass(slots=True)
+class _Pass:
+    """`runs` are those that are still to be rewritten, from `run` on; None until keys are mapped."""
+
+    work: RewritingPass
+    runs: Iterator[Run] | None = None
+    run: Run | None = None
+
+
+class RemoteCompaction:
+    """The turns of one reign of a leader. It must have one more when the reign is over, or `stop` be called."""
+
+    def __init__(self, reign: Reign, tools: CompactionTools, chain: RemoteChain) -> None:
+        self._reign = reign
+        self._tools = tools
+        self._chain = chain
+        self._failures = Failures()
+        self._pass: _Pass | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End soon what is under way on a thread."""
+        self._is_stopped = True
+
+    def _is_wanted(self) -> bool:
+        return not (self._is_stopped or self._reign.is_over())
+
+    async def take(self) -> float | None:
+        """See Turn: looks, maps a segment, or replaces a run of them."""
+        try:
+            return await self._step()
+        except _TO_BE_REPEATED as error:
+            if not isinstance(error, RemoteMetadataNotReady):
+                self._note_failure(error)
+            return self._failures.next_delay_ms(self._tools.settings().backoff, self._tools.random)
+        except PASSING_ERRORS as error:
+            return self._after_failure(error)
+        except asyncio.CancelledError:
+            self.stop()
+            self._leave()
+            raise
+
+    def _after_failure(self, error: Exception) -> float | None:
+        """The pass is over."""
+        self._leave()
+        if isinstance(error, Abandoned):
+            return 0.0
+        self._note_failure(error)
+        if isinstance(error, CorruptRemoteData):
+            return float(self._tools.settings().task_interval_ms * REST_FACTOR)
+        return self._failures.next_delay_ms(self._tools.settings().backoff, self._tools.random)
+
+    def _note_failure(self, error: Exception) -> None:
+        self._tools.metrics.topic(self._reign.id.topic).compaction_errors += 1
+        _log.warning("could not compact remote segments", partition=self._reign, reason=error)
+
+    async def _step(self) -> float | None:
+        if not self._is_wanted():
+            self._leave()
+            return None
+        if not self._reign.may_touch_log():
+            return BUSY_PAUSE_MS
+        if self._pass is None:
+            return await self._look()
+        now = self._pass
+        if now.work.is_mapped and (throttled_ms := self._tools.quota.delay_ms()):
+            return throttled_ms
+        moved_bytes = now.work.stats.bytes_moved
+        await self._go_on(now)
+        self._failures.clear()
+        return self._tools.throttle.pause_ms(now.work.stats.bytes_moved - moved_bytes)
+
+    def _leave(self) -> None:
+        """The pass is over, however it went."""
+        if self._pass is not None:
+            self._pass.work.close()
+            self._pass = None
+        if self._tools.active is self:
+            self._tools.active = None
+
+    # ---- what is next
+
+    async def _look(self) -> float:
+        """Begins a pass if it is worth it. Raises RemoteMetadataNotReady, PoolFull."""
+        reign, tools = self._reign, self._tools
+        interval_ms = float(tools.settings().task_interval_ms)
+        config = reign.partition.log.config
+        if not config.is_compacted or config.remote_log_copy_disable:
+            return interval_ms
+        if tools.active is not None:
+            return BUSY_PAUSE_MS
+        tools.active = self
+        try:
+            if await self._is_worth_it(config):
+                await self._begin(config)
+        finally:
+            if self._pass is None:
+                tools.active = None
+        return interval_ms if self._pass is None else 0.0
+
+    async def _is_worth_it(self, config: LogConfig) -> bool:
+        survey = CompactionSurvey(config, self._tools.clock.now_ms())
+        if await self._chain.walk(survey.step) is None:
+            return False
+        self._reign.figures = self._reign.figures._replace(dirty_bytes=survey.dirty_bytes)
+        return survey.is_worth_it(config.min_cleanable_dirty_ratio)
+
+    async def _begin(self, config: LogConfig) -> None:
+        """What takes time in proportion to all that is remote is done elsewhere, or in pieces."""
+        log, tools = self._reign.partition.log, self._tools
+        links = GatheredLinks(self._reign.id)
+        if await self._chain.walk(links.step) is None:
+            return
+        now = await tools.pool.submit(
+            partial(
+                self._prepared,
+                links,
+                lineage_of(log),
+                config,
+                [txn for segment in log.segments for txn in segment.txn_index.entries],
+                last_data_of(log.producers.entries.values()),
+            )
+        )
+        if now is None:
+            return
+        self._pass = now
+        _log.info("compacting the remote part of a log", partition=self._reign, first_dirty=now.work.plan.first_dirty,
+                  end=now.work.plan.end, dirty_bytes=self._reign.figures.dirty_bytes)  # fmt: skip
+
+    def _prepared(
+        self,
+        links: GatheredLinks,
+        lineage: Lineage,
+        config: LogConfig,
+        local_aborted: Sequence[AbortedTxn],
+        producers: Mapping[int, LastData],
+    ) -> _Pass | None:
+        """On the pool. None where nothing is dirty any more."""
+        tools = self._tools
+        found = plan(links, config, tools.clock.now_ms())
+        if found.first_dirty == found.end:
+            return None
+        return _Pass(
+            RewritingPass(
+                found,
+                lineage,
+                config,
+                OffsetMap.within(tools.dedupe_buffer_bytes, tools.load_factor),
+                RewritingTools(tools.fs, tools.directory, tools.storage, self._is_wanted),
+                local_aborted=local_aborted,
+                producers=producers,
+            )
+        )
+
+    # ---- a pass
+
+    async def _go_on(self, now: _Pass) -> None:
+        """Maps a segment, or replaces a run; the last one ends the pass."""
+        work, log = now.work, self._reign.partition.log
+        if not work.is_mapped:
+            await self._tools.pool.submit(partial(judged, work.map_next))
+            return
+        if now.runs is None:
+            to = work.compacted_to
+            links = takewhile(lambda link: link.first < to, work.plan.links)
+            now.runs = runs_of(links, log.config, log.local_log_start_offset)
+            now.run = await self._next_run(now.runs)
+        if now.run is not None:
+            await self._replace(work, now.run)
+            now.run = None
+            now.run = await self._next_run(now.runs)
+        if now.run is None:
+            _log.info("compacted the remote part of a log", partition=self._reign, to=work.compacted_to,
+                      stats=work.stats)  # fmt: skip
+            self._leave()
+
+    async def _next_run(self, runs: Iterator[Run]) -> Run | None:
+        """On the pool: it may have very many links."""
+        return await self._tools.pool.submit(partial(next, runs, None))
+
+    async def _replace(self, work: RewritingPass, run: Run) -> None:
+        """Raises PASSING_ERRORS; the run can be replaced again then, unless it is out of date."""
+        tools = self._tools
+        began_ms = tools.clock.monotonic_ms()
+        if not is_current(run, work.lineage, tools.segments.metadata):
+            raise OutOfDate(f"somebody else has compacted {self._reign} meanwhile")
+        unfinished = tools.segments.metadata.known(self._reign.id).unfinished()
+        below = final_below(unfinished, run, self._reign.partition.log.local_log_start_offset)
+        rewrite = partial(work.rewrite, run, now_ms=tools.clock.now_ms(), final_below=below)
+        rewritten = await tools.pool.submit(partial(judged, rewrite))
+        tools.quota.take(rewritten.size_bytes)
+        segment = self._described(work, run, rewritten)
+        tools.compacting[self._reign.id] = segment.id.id
+        try:
+            await self._publish(work, run, segment, rewritten, began_ms)
+        finally:
+            tools.compacting.pop(self._reign.id, None)
+        work.accept()
+        meters = tools.metrics.topic(self._reign.id.topic)
+        meters.compaction_read_bytes += run.size_bytes
+        meters.compaction_written_bytes += segment.size_bytes
+        await self._delete_replaced(run)
+
+    def _described(self, work: RewritingPass, run: Run, rewritten: Rewritten) -> RemoteSegment:
+        return describe_run(
+            run,
+            work.lineage,
+            RemoteSegmentId(self._reign.id, self._tools.new_id()),
+            compacted_to=work.compacted_to,
+            size_bytes=rewritten.size_bytes,
+            max_timestamp_ms=rewritten.max_timestamp_ms,
+            txn_index_empty=rewritten.txn_index_empty,
+            broker_id=self._tools.segments.broker_id,
+            now_ms=self._tools.clock.now_ms(),
+        )
+
+    async def _publish(
+        self, work: RewritingPass, run: Run, segment: RemoteSegment, rewritten: Rewritten, began_ms: float
+    ) -> None:
+        """From COPY_STARTED to COPY_FINISHED. What fails before the last event is taken back, as far as that goes."""
+        segments = self._tools.segments
+        await segments.announce(segment)
+        try:
+            custom_metadata = await segments.upload(segment, rewritten.files)
+            if len(custom_metadata or b"") > self._tools.settings().custom_metadata_max_bytes:
+                raise RemoteStorageError(f"remote storage attaches {len(custom_metadata or b'')} bytes to a segment")
+            self._check_publishable(work, run, began_ms)
+        except PASSING_ERRORS:
+            await self._take_back(segment)
+            raise
+        try:
+            await segments.finish(segment, custom_metadata)
+        except InvalidSegmentTransition:
+            await segments.discard(segment)  # collected by another leader, perhaps before the upload had ended
+            raise
+
+    def _check_publishable(self, work: RewritingPass, run: Run, began_ms: float) -> None:
+        if self._reign.is_over():
+            raise OutOfDate(f"{self._reign} is led by another broker")
+        if self._tools.clock.monotonic_ms() - began_ms > LEASE_MS:
+            raise OutOfDate(f"a segment of {self._reign} took too long to be rewritten")
+        if not is_current(run, work.lineage, self._tools.segments.metadata):
+            raise OutOfDate(f"somebody else has compacted {self._reign} meanwhile")
+
+    async def _take_back(self, segment: RemoteSegment) -> None:
+        try:
+            await self._tools.segments.delete(segment)
+        except PASSING_ERRORS as error:
+            _log.info("what was rewritten is left to be collected", segment=segment.id, reason=error)
+
+    async def _delete_replaced(self, run: Run) -> None:
+        """What fails here, or is left because the reign is over, is collected later: nobody needs it."""
+        for segment in run.replaced:
+            if self._reign.is_over():
+                return
+            try:
+                await self._tools.segments.delete(segment)
+            except PASSING_ERRORS as error:
+                _log.info("a replaced segment is left to be collected", segment=segment.id, reason=error)

@@ -1,0 +1,254 @@
+"""Removes from remote storage what of a partition has outlived its use, some segments a turn (KIP-405).
+
+    decide -> raise the log start -> have it remembered here and beside the segments -> wait until live
+    followers know of it, lest one of them leads and believes in what is gone -> delete, each with its events
+
+What is decided is carried out over as many turns as it takes; a failure leaves the rest to later turns. A look costs
+what has changed since the last one, and what goes; only a reign's first one reads all that is known, in slices.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from broker.clock import Clock
+from broker.logs import EventLog
+from broker.runtime.loop.loop_slices import LoopSlices
+from broker.runtime.loop.thread_pool import WorkPool
+from broker.runtime.remote_log.chain import RemoteChain
+from broker.runtime.remote_log.log_starts import LogStarts, keep_log_start, kept_log_start
+from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
+from broker.runtime.remote_log.settings import RemoteLogSettings
+from broker.runtime.remote_log.tiered_partition import Reign
+from protocol.primitives import Uuid
+from storage.log import Log
+from storage.tiered.catalog.live_chain import LiveChain
+from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
+from storage.tiered.stores.backoff import Failures
+from storage.tiered.upkeep.copying import lineage_of
+from storage.tiered.upkeep.expiry import Expiry, LocalPart, Reason, Tier, above_deletions, decide
+
+DELETIONS_A_TURN = 10
+FOLLOWER_PATIENCE_MS = 30_000
+"""So long a deletion waits for live followers to hear of the log start. They fetch twice a second at least."""
+
+_log = EventLog("broker.remote")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationTools:
+    """What all partitions share. `remember_start` writes a log's start to this disk; `copying` are attempts that are
+    not over.
+    """
+
+    segments: RemoteSegments
+    pool: WorkPool
+    log_starts: LogStarts
+    remember_start: Callable[[Log], "asyncio.Future[None]"]
+    clock: Clock
+    settings: Callable[[], RemoteLogSettings]
+    random: Callable[[], float]
+    copying: Callable[[], Iterable[Uuid]]
+    slices: LoopSlices
+
+
+class SegmentExpiration:
+    """The turns of one reign of a leader."""
+
+    def __init__(self, reign: Reign, tools: ExpirationTools, chain: RemoteChain) -> None:
+        self._reign = reign
+        self._tools = tools
+        self._chain = chain
+        self._failures = Failures()
+        self._is_cut = False
+        self._decided_ms = 0.0
+
+    async def take(self) -> float | None:
+        """See Turn: decides what goes, or deletes some of it."""
+        if self._reign.is_over():
+            return None
+        settings = self._tools.settings()
+        try:
+            if not self._reign.pending:
+                await self._look()
+            if self._must_wait_for_followers():
+                return float(settings.backoff.initial_ms)
+            await self._delete_some()
+        except PASSING_ERRORS as error:
+            if not isinstance(error, RemoteMetadataNotReady):
+                _log.warning("could not delete what expired", partition=self._reign, reason=error)
+            return self._failures.next_delay_ms(settings.backoff, self._tools.random)
+        self._failures.clear()
+        if self._reign.is_over():
+            return None
+        return 0.0 if self._reign.pending or self._is_cut else float(settings.task_interval_ms)
+
+    async def _look(self) -> None:
+        """Decides, and prepares what is decided. Raises PASSING_ERRORS."""
+        reign, tools = self._reign, self._tools
+        self._is_cut = False
+        if not reign.may_touch_log():
+            return
+        await self._restore_epochs()
+        began_ms = tools.clock.monotonic_ms()
+        chain = await self._chain.settled()
+        if chain is None:
+            return
+        tier = self._tier(chain)
+        expiry = decide(tier, chain)
+        took_ms = tools.clock.monotonic_ms() - began_ms
+        start = await self._start_after(tier, expiry)
+        if not reign.may_touch_log():
+            return
+        reign.outside_since_ms = dict(expiry.outside_since_ms)
+        self._raise_log_start(start)
+        reign.figures = reign.figures._replace(
+            missing_offsets=max(0, expiry.first_offset - start),
+            log_metadata_count=expiry.count,
+            log_size_bytes=expiry.size_bytes,
+            log_size_computation_ms=round(took_ms),
+        )
+        if await self._start_is_kept(at_once=bool(expiry.deletions)) and not reign.is_over():
+            reign.pending.extend(expiry.deletions)
+            self._is_cut = expiry.is_cut and bool(expiry.deletions)
+            self._note_lag()
+            self._decided_ms = tools.clock.monotonic_ms()
+
+    async def _restore_epochs(self) -> None:
+        """Where leader epochs were lost with their file, this disk tells those of what is on it alone. A remote segment
+        that holds what is first here was copied with all before: without that, nobody could read what is remote.
+        """
+        reign, segments, log = self._reign, self._tools.segments, self._reign.partition.log
+        lineage = lineage_of(log)
+        if lineage.start_offset is None or lineage.start_offset <= log.log_start_offset:
+            return
+        epoch, first = lineage.entries[0]
+        held = (segments.metadata.segment_for(reign.id, epoch, offset) for offset in (first, first - 1))
+        segment = next((one for one in held if one is not None), None)
+        if segment is None:
+            return
+        try:
+            history = await segments.leader_epochs(segment)
+        except RemoteStorageError as error:
+            _log.warning("could not read leader epochs that were lost here", partition=reign, reason=error)
+            return
+        if reign.may_touch_log() and log.epochs.restore_below(history):
+            log.epochs.truncate_from_start(log.log_start_offset)
+            _log.info("restored leader epochs from remote storage", partition=reign, segment=segment.id)
+
+    def _tier(self, chain: LiveChain) -> Tier:
+        """Raises RemoteMetadataNotReady."""
+        reign, log, tools = self._reign, self._reign.partition.log, self._tools
+        config, settings = log.config, tools.settings()
+        known = tools.segments.metadata.known(reign.id)
+        return Tier(
+            unfinished=known.unfinished(),
+            count=len(known),
+            lineage=lineage_of(log),
+            log_start_offset=log.log_start_offset,
+            local_start_offset=log.local_log_start_offset,
+            high_watermark=log.high_watermark,
+            local=local_parts(log, chain.next_offset),
+            retention_ms=config.retention_ms if config.is_deleting else -1,
+            retention_bytes=config.retention_bytes if config.is_deleting else -1,
+            now_ms=tools.clock.now_ms(),
+            broker_id=tools.segments.broker_id,
+            grace_ms=settings.grace_ms,
+            copying=frozenset(tools.copying()),
+            outside_since_ms=reign.outside_since_ms,
+        )
+
+    # ---- the log start
+
+    async def _start_after(self, tier: Tier, expiry: Expiry) -> int:
+        """Where the log is to begin: where retention says, and not above offsets that are merely missing.
+
+        A log may believe too little of its start after a crash, right when what was before it was deleted by others.
+        But what is missing may also be what metadata lost, or what they do not tell yet, of objects that are all there:
+        to begin above would have what `ottla remote recover` could bring back deleted for good. So the log start passes
+        only what somebody is known to have given up: a leader said before it deleted, beside the segments, where the
+        log begins (nobody writes there what they have not decided), or metadata has a segment as being deleted, which
+        nobody can take back. The rest stays the log's, though nobody can read it: consumers are told to come again, and
+        are sent past it after a while (`remote_locations.py`); the log and a metric say so, and an operator recovers
+        it, or gives it up with DeleteRecords.
+        """
+        reign = self._reign
+        start = max(expiry.log_start_offset, tier.log_start_offset)
+        if expiry.first_offset > start:
+            kept = await kept_log_start(self._tools.log_starts, self._tools.pool, reign.id)
+            start = min(above_deletions(tier, max(start, kept or 0)), expiry.first_offset)
+        missing = expiry.first_offset - start
+        if missing > 0 and not reign.has_gap:
+            _log.error(
+                "the log begins with offsets that neither this disk nor remote storage has: `ottla remote recover"
+                " --metadata-only` finds what only metadata lack, DeleteRecords gives them up",
+                partition=reign,
+                log_start=start,
+                first=expiry.first_offset,
+            )
+        reign.has_gap = missing > 0
+        return start
+
+    def _raise_log_start(self, offset: int) -> None:
+        partition = self._reign.partition
+        before = partition.log.log_start_offset
+        if partition.log.maybe_increment_log_start_offset(min(offset, partition.log.high_watermark)):
+            _log.info("raised the log start", partition=self._reign, before=before, now=partition.log.log_start_offset)
+            partition.on_log_start_moved()
+
+    async def _start_is_kept(self, *, at_once: bool) -> bool:
+        """Has the log start kept where it outlives this process, before anything is deleted by it. Whether this is
+        still the leader that may.
+        """
+        reign, tools, log = self._reign, self._tools, self._reign.partition.log
+        if at_once:
+            await tools.remember_start(log)
+        return await keep_log_start(
+            tools.log_starts, tools.pool, reign.id, reign.epoch, log.log_start_offset, at_once=at_once
+        )
+
+    def _must_wait_for_followers(self) -> bool:
+        """Whether one of them does not know yet where the log begins; they are not waited for for long."""
+        partition = self._reign.partition
+        if not self._reign.pending or not partition.is_leader:
+            return False
+        waited_ms = self._tools.clock.monotonic_ms() - self._decided_ms
+        return waited_ms < FOLLOWER_PATIENCE_MS and partition.low_watermark() < partition.log.log_start_offset
+
+    # ---- deleting
+
+    async def _delete_some(self) -> None:
+        """Raises PASSING_ERRORS; what was not deleted is decided anew then."""
+        reign = self._reign
+        self._note_lag()
+        try:
+            for _ in range(DELETIONS_A_TURN):
+                if reign.is_over() or not reign.pending:
+                    break
+                segment, reason = reign.pending[0]
+                await self._tools.segments.delete(segment)
+                if reign.pending:
+                    reign.pending.popleft()
+                _tell_of(segment.id, segment.start_offset, reason)
+        except PASSING_ERRORS:
+            reign.pending.clear()
+            self._is_cut = False
+            raise
+        self._note_lag()
+
+    def _note_lag(self) -> None:
+        pending = self._reign.pending
+        self._reign.figures = self._reign.figures._replace(
+            delete_lag_segments=len(pending), delete_lag_bytes=sum(one.segment.size_bytes for one in pending)
+        )
+
+
+def local_parts(log: Log, offset: int) -> list[LocalPart]:
+    """The segments of a log that are on this disk, as far as they reach up to an offset or beyond."""
+    found = log.segments.from_offset(offset)
+    ends = ((segment, log.segments.end_of(segment, log.log_end_offset) - 1) for segment in found)
+    return [LocalPart(segment.base_offset, end, segment.size) for segment, end in ends]
+
+
+def _tell_of(segment: object, base: int, reason: Reason) -> None:
+    _log.info("deleted a remote segment", segment=segment, base=base, reason=reason.value)

@@ -1,0 +1,304 @@
+"""Looks after the remote part of every partition that this node hosts (KIP-405, "RemoteLogManager").
+
+A leader copies and expires, a follower learns how far remote storage has its log. Each of these is turns of one
+partition among those of all others (`turns.py`), so that slow ones do not hold up the rest; what waits for a store does
+so on bounded pools (`thread_pool.py`), and nothing here makes the loop wait. If the store is down, produce and local
+fetch do not notice.
+
+A partition's role comes from the metadata: `on_metadata` after `Partitions` has followed it, `on_hosted` for what came
+later. A role and its leader epoch are a `Reign`; a new one begins with nothing known, what is under way for an old one
+is finished or left in good order.
+
+It does not know what remote storage is, how its metadata is kept, or when a segment leaves the local disk: that is for
+`storage.retention`, which goes by `Log.highest_remote_offset`.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metrics.remote_storage import RemoteStorageMetrics
+from broker.runtime.loop.task_rotation import Turns
+from broker.runtime.loop.thread_pool import ThreadPool
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.registry import Partitions
+from broker.runtime.remote_log.chain import RemoteChain
+from broker.runtime.remote_log.compaction import CompactionTools, RemoteCompaction
+from broker.runtime.remote_log.copying import CopyTools, SegmentCopying
+from broker.runtime.remote_log.disabling import TierDisabling
+from broker.runtime.remote_log.expiration import ExpirationTools, SegmentExpiration
+from broker.runtime.remote_log.following import RemoteFollowing
+from broker.runtime.remote_log.partition_remover import PartitionRemover, RemoteCatalog, RemoverTools
+from broker.runtime.remote_log.settings import RemoteLogSettings
+from broker.runtime.remote_log.tiered_partition import Reign, Replica, TierRole
+from protocol.primitives import Uuid
+from storage.directories.log_dirs import LogDir
+from storage.log import Log
+from storage.tiered.remote_metadata import RemoteLogMetadataManager
+from storage.tiered.segment_metadata import TopicIdPartition
+
+
+@dataclass(slots=True)
+class _Tasks:
+    """What is done for one partition in one reign."""
+
+    reign: Reign
+    copying: SegmentCopying | None = None
+    cleaning: SegmentExpiration | TierDisabling | None = None
+    following: RemoteFollowing | None = None
+    compaction: RemoteCompaction | None = None
+    chain: RemoteChain | None = None
+
+
+class Hosting(Protocol):
+    """The replicas of this node."""
+
+    def all(self) -> Iterable[Replica]: ...
+
+    def of_topic(self, topic_id: Uuid) -> Iterable[Replica]:
+        """Those of one topic."""
+        ...
+
+    def has_topic(self, topic_id: Uuid) -> bool:
+        """Whether the metadata knows of such a topic."""
+        ...
+
+
+class HostedPartitions:
+    """As `Partitions` has them."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def all(self) -> Iterable[Replica]:
+        return self._partitions.all()
+
+    def of_topic(self, topic_id: Uuid) -> Iterable[Replica]:
+        topic = self._partitions.by_id.get(topic_id)
+        return () if topic is None else tuple(topic.partitions.values())
+
+    def has_topic(self, topic_id: Uuid) -> bool:
+        return self._partitions.image.topics.by_id(topic_id) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePools:
+    """Where remote storage is waited for: uploads, compaction, and everything else that leaders do."""
+
+    copier: ThreadPool
+    expiration: ThreadPool
+    compaction: ThreadPool
+
+    @classmethod
+    def open(cls, settings: RemoteLogSettings) -> "RemotePools":
+        """On the running loop. Nobody is refused: whoever submits has a turn, and one thing to do in it. There are as
+        many turns as threads for each of copying, expiration with the removal of deleted topics, and leaders' starts.
+        """
+        return cls(
+            ThreadPool(settings.copier_threads, None, "remote-copy"),
+            ThreadPool(settings.expiration_threads, None, "remote-expiration"),
+            ThreadPool(1, None, "remote-compaction"),
+        )
+
+    def resize(self, settings: RemoteLogSettings) -> None:
+        self.copier.resize(settings.copier_threads)
+        self.expiration.resize(settings.expiration_threads)
+
+    async def stop(self) -> None:
+        """Returns when what has begun is done."""
+        await asyncio.gather(
+            *(pool.stop(drop_waiting=True) for pool in (self.copier, self.expiration, self.compaction))
+        )
+
+
+class RemoteLogManager:
+    """A metadata publisher and a PartitionListener. `run` gives the turns, as a task of whoever owns this."""
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        metadata: RemoteLogMetadataManager,
+        catalog: RemoteCatalog,
+        copy_tools: CopyTools,
+        expiration_tools: ExpirationTools,
+        metrics: RemoteStorageMetrics,
+        loop: asyncio.AbstractEventLoop,
+        compaction_tools: CompactionTools | None = None,
+    ) -> None:
+        """Without `compaction_tools` nothing remote is compacted."""
+        self.metrics = metrics
+        self._hosting = hosting
+        self._metadata = metadata
+        self._copy_tools = copy_tools
+        self._expiration_tools = expiration_tools
+        self._compaction_tools = compaction_tools
+        settings = copy_tools.settings
+        self._copies = Turns(loop, lambda: settings().copier_threads)
+        self._expirations = Turns(loop, lambda: settings().expiration_threads)
+        self._followings = Turns(loop, lambda: settings().follower_threads)
+        self._compactions = Turns(loop, lambda: 1)
+        self._tasks: dict[TopicIdPartition, _Tasks] = {}
+        self._remover = PartitionRemover(
+            RemoverTools(
+                segments=expiration_tools.segments,
+                log_starts=expiration_tools.log_starts,
+                pool=expiration_tools.pool,
+                catalog=catalog,
+                copying=expiration_tools.copying,
+                is_known=hosting.has_topic,
+                is_hosted=lambda partition: partition in self._tasks,
+                clock=expiration_tools.clock,
+                settings=settings,
+                random=expiration_tools.random,
+            ),
+            self._expirations,
+        )
+
+    async def run(self) -> None:
+        """Look after everything, until cancelled."""
+        self._expirations.call(self._remover)
+        async with asyncio.TaskGroup() as group:
+            for turns in (self._copies, self._expirations, self._followings, self._compactions):
+                group.create_task(turns.run())
+
+    async def finish(self) -> None:
+        """Begin nothing any more, and return when what is under way is done. For a node that is about to give up its
+        leadership; it may cancel this when it takes too long."""
+        for tasks in self._tasks.values():
+            if tasks.compaction is not None:
+                tasks.compaction.stop()
+        turns = (self._copies, self._expirations, self._followings, self._compactions)
+        await asyncio.gather(*(each.until_idle() for each in turns))
+
+    # ---- roles
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take up the roles that partitions have now."""
+        if delta.topics is not None:
+            if delta.topics.deleted:
+                self.on_topics_deleted(delta.topics.deleted)
+            gone = [tasks.reign.partition for id, tasks in self._tasks.items() if id.topic_id in delta.topics.deleted]
+            changed = [partition for topic_id in delta.topics.changed for partition in self._of_topic(topic_id)]
+            self.on_leadership_change(
+                leaders=(partition for partition in changed if partition.is_leader),
+                followers=(*gone, *(partition for partition in changed if not partition.is_leader)),
+            )
+        if delta.configs is not None:
+            for partition in self._hosting.all():
+                self.on_role(partition)
+
+    def on_topics_deleted(self, topic_ids: Collection[Uuid]) -> None:
+        """These are no more: what is remote of them is to be removed, by whoever leads their metadata. To be told
+        before their partitions are let go."""
+        self._remover.on_deleted(topic_ids, [id for id in self._tasks if id.topic_id in topic_ids])
+
+    def _of_topic(self, topic_id: Uuid) -> list[Replica]:
+        """The partitions of a topic that are hosted here, and those that were until now."""
+        here = list(self._hosting.of_topic(topic_id))
+        return here + [tasks.reign.partition for id, tasks in self._tasks.items() if id.topic_id == topic_id]
+
+    def on_hosted(self, partition: Partition) -> None:
+        """See PartitionListener."""
+        self.on_role(partition)
+
+    def on_directory_failed(self, directory: LogDir, lost: Sequence[Log]) -> None:
+        """Listens to failed directories, after `Partitions` did."""
+        for tasks in list(self._tasks.values()):
+            if tasks.reign.partition.log in lost:
+                self.on_role(tasks.reign.partition)
+
+    def on_leadership_change(self, leaders: Iterable[Replica], followers: Iterable[Replica]) -> None:
+        """Followers first: what is under way for them makes room for others."""
+        for partition in (*followers, *leaders):
+            self.on_role(partition)
+
+    def on_role(self, partition: Replica) -> None:
+        """Do for a partition what its role and its configuration ask for; nothing if that is done already."""
+        id = TopicIdPartition(partition.topic_id, partition.topic, partition.index)
+        role = _role_of(partition) if self._is_in_service(partition) else None
+        tasks = self._tasks.get(id)
+        if tasks is not None and tasks.reign.is_of(partition, role):
+            if tasks.copying is not None and not self._copies.is_expected(tasks.copying):
+                self._copies.call(tasks.copying)  # copying may have been enabled again
+            return
+        if tasks is not None:
+            self._end(tasks)
+        if role is not None:
+            self._begin(Reign(id, partition, role, self.metrics))
+        elif tasks is not None:
+            self._release_unless_copying(tasks)
+
+    def _is_in_service(self, partition: Replica) -> bool:
+        return any(partition is hosted for hosted in self._hosting.of_topic(partition.topic_id))
+
+    def stop(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """These are not hosted here any more. What is remote of them stays."""
+        for id in partitions:
+            tasks = self._tasks.get(id)
+            if tasks is not None:
+                self._end(tasks)
+                self._release_unless_copying(tasks)
+
+    def _begin(self, reign: Reign) -> None:
+        leads = reign.role is not TierRole.FOLLOWER
+        self._metadata.assign([reign.id] if leads else [], [] if leads else [reign.id])
+        tasks = self._tasks[reign.id] = _Tasks(reign)
+        if reign.role is TierRole.DISABLED:
+            tasks.cleaning = TierDisabling(reign, self._expiration_tools, self._on_cleaned)
+            self._expirations.call(tasks.cleaning)
+            return
+        tools = self._copy_tools
+        tasks.following = RemoteFollowing(reign, self._metadata, tools.settings, tools.random)
+        self._followings.call(tasks.following)
+        if reign.role is TierRole.LEADER:
+            tasks.copying = SegmentCopying(reign, tools, self._on_copying_over)
+            tasks.chain = self._chain_of(reign)
+            tasks.cleaning = SegmentExpiration(reign, self._expiration_tools, tasks.chain)
+            self._copies.call(tasks.copying)
+            self._expirations.call(tasks.cleaning)
+            if self._compaction_tools is not None:
+                tasks.compaction = RemoteCompaction(reign, self._compaction_tools, tasks.chain)
+                self._compactions.call(tasks.compaction)
+
+    def _end(self, tasks: _Tasks) -> None:
+        del self._tasks[tasks.reign.id]
+        tasks.reign.end()
+        if tasks.following is not None:
+            self._followings.forget(tasks.following)
+        if tasks.cleaning is not None:
+            self._expirations.forget(tasks.cleaning)
+        if tasks.chain is not None:
+            tasks.chain.close()
+        if tasks.compaction is not None:
+            self._compactions.call(tasks.compaction)
+        if tasks.copying is not None:
+            self._copies.call(tasks.copying)
+
+    def _chain_of(self, reign: Reign) -> RemoteChain:
+        return RemoteChain(reign, self._metadata, self._expiration_tools.slices)
+
+    def _release_unless_copying(self, tasks: _Tasks) -> None:
+        """The metadata is needed for as long as a copy is under way."""
+        if tasks.copying is None:
+            self._on_copying_over(tasks.reign)
+
+    def _on_copying_over(self, reign: Reign) -> None:
+        if reign.id not in self._tasks and not self._remover.is_removing(reign.id):
+            self._metadata.unassign([reign.id])
+        if all(id.topic != reign.id.topic for id in self._tasks):
+            self.metrics.remove(reign.id.topic)
+
+    def _on_cleaned(self, reign: Reign) -> None:
+        """Nothing is remote any more of a topic that is not tiered; its tasks stay, so that nobody looks again."""
+        self._metadata.unassign([reign.id])
+
+
+def _role_of(partition: Replica) -> TierRole | None:
+    log = partition.log
+    if log.is_tiered:
+        return TierRole.LEADER if partition.is_leader else TierRole.FOLLOWER
+    was_tiered = log.config.remote_log_delete_on_disable and not log.config.remote_storage_enable
+    return TierRole.DISABLED if was_tiered and partition.is_leader else None

@@ -1,0 +1,97 @@
+"""What was read from remote storage and waits for those who come for it, bounded in bytes and in age.
+
+One read may bring several results, each for a place of its own, which lie in the same memory: that counts once, for as
+long as any of them is kept. What a reader has got is the first to go.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from broker.runtime.loop.waiters import Deadline, Deadlines
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True, eq=False)
+class _Memory:
+    """`kept`: results in it that are here; `awaiting`: those of them that nobody has come for."""
+
+    size_bytes: int
+    kept: int
+    awaiting: int
+
+
+@dataclass(slots=True, eq=False)
+class _Kept(Generic[V]):
+    value: V
+    memory: _Memory
+    deadline: Deadline
+    is_delivered: bool = False
+
+
+class KeptResults(Generic[K, V]):
+    """Results by their places."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()  # the first goes first
+        self.size_bytes = 0
+        """Memory that is kept for results."""
+        self.awaiting_bytes = 0
+        """Memory with results that nobody has come for."""
+
+    def get(self, key: K) -> V | None:
+        kept = self._kept.get(key)
+        return None if kept is None else kept.value
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._kept
+
+    def put(self, results: Mapping[K, V], size_bytes: int, kept_ms: int, max_bytes: int) -> None:
+        """Keep results that lie in the same memory; older ones make room, but one read is kept however large it is."""
+        memory = _Memory(size_bytes, 0, 0)
+        self.size_bytes += size_bytes
+        self.awaiting_bytes += size_bytes
+        for key, value in results.items():
+            self._drop(key)
+            self._kept[key] = _Kept(value, memory, self._deadlines.after_ms(kept_ms, partial(self._drop, key)))
+            memory.kept += 1
+            memory.awaiting += 1
+        while self.size_bytes > max_bytes and len(self._kept) > memory.kept:
+            self._drop(next(iter(self._kept)))
+
+    def delivered(self, key: K, value: V, kept_ms: int) -> None:
+        """A reader has got a result, which stays for so long at most."""
+        kept = self._kept.get(key)
+        if kept is None or kept.value is not value:
+            return
+        self._kept.move_to_end(key, last=False)
+        kept.deadline.cancel()
+        kept.deadline = self._deadlines.after_ms(kept_ms, partial(self._drop, key))
+        self._note_delivered(kept)
+
+    def clear(self) -> None:
+        for key in tuple(self._kept):
+            self._drop(key)
+
+    def _drop(self, key: K) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return
+        kept.deadline.cancel()
+        self._note_delivered(kept)
+        kept.memory.kept -= 1
+        if not kept.memory.kept:
+            self.size_bytes -= kept.memory.size_bytes
+
+    def _note_delivered(self, kept: _Kept[V]) -> None:
+        if kept.is_delivered:
+            return
+        kept.is_delivered = True
+        kept.memory.awaiting -= 1
+        if not kept.memory.awaiting:
+            self.awaiting_bytes -= kept.memory.size_bytes

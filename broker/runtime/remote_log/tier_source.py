@@ -1,0 +1,93 @@
+"""What followers need of remote storage, from the real thing: metadata on the loop, the store on threads.
+
+Only imported where tiering is on.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from broker.replication.followed import Replica
+from broker.replication.tier_state import Load, history
+from broker.runtime.loop.thread_pool import PoolFull, WorkPool
+from broker.runtime.loop.waiters import Loop
+from broker.runtime.replication.tier_builds import TierUnavailable
+from storage.directories.checkpoints import EpochStart
+from storage.errors import CorruptCheckpoint
+from storage.tier_start import TierStart
+from storage.tiered.catalog.lineage import Lineage, decode_epochs
+from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
+from storage.tiered.remote_metadata import RemoteLogMetadataManager
+from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
+from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
+from storage.tiered.segments.producers import producers_before
+
+
+class RemoteTierSource:
+    """Implements TierSource. `skips_remote` is `follower.fetch.last.tiered.offset.enable`, as it is now."""
+
+    def __init__(
+        self,
+        metadata: RemoteLogMetadataManager,
+        storage: RemoteStorageManager,
+        pool: WorkPool,
+        loop: Loop,
+        *,
+        skips_remote: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._pool = pool
+        self._loop = loop
+        self._skips_remote = skips_remote
+
+    @property
+    def skips_remote(self) -> bool:
+        return self._skips_remote()
+
+    def segment_for(self, replica: Replica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+        found: Future[RemoteSegment | None] = self._loop.create_future()
+        try:
+            found.set_result(self._metadata.segment_for(_partition(replica), epoch, offset))
+        except RemoteMetadataNotReady as error:
+            found.set_exception(TierUnavailable(str(error), is_failure=False))
+        except Exception as error:  # noqa: BLE001  a plug-in's fault concerns this replica alone, which is told
+            found.set_exception(error)
+        return found
+
+    def load(self, replica: Replica, load: Load[RemoteSegment]) -> "Future[TierStart]":
+        refused: Future[TierStart] = self._loop.create_future()
+        try:
+            return self._pool.submit(partial(self._load, load, self._others(replica, load)))
+        except (PoolFull, RemoteMetadataNotReady) as error:
+            refused.set_exception(TierUnavailable(str(error), is_failure=False))
+        except Exception as error:  # noqa: BLE001  as above
+            refused.set_exception(error)
+        return refused
+
+    def _others(self, replica: Replica, load: Load[RemoteSegment]) -> Sequence[RemoteSegment]:
+        """Those that end where the segment begins, or between that and the offset; only needed where the leader does
+        not agree with the whole segment."""
+        if load.next_offset > load.segment.end_offset:
+            return ()
+        known = self._metadata.known(_partition(replica))
+        return known.ending_within(load.segment.start_offset - 1, load.next_offset - 1)
+
+    def _load(self, load: Load[RemoteSegment], others: Sequence[RemoteSegment]) -> TierStart:
+        """On a thread."""
+        segment, offset = load.segment, load.next_offset
+        try:
+            epochs = history(decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)), load)
+            producers = producers_before(offset, segment, others, Lineage(epochs, offset), self._storage)
+            return TierStart(
+                next_offset=offset,
+                log_start_offset=load.log_start_offset,
+                epochs=tuple(EpochStart(*entry) for entry in epochs),
+                producers=producers,
+            )
+        except (RemoteStorageError, CorruptCheckpoint, ValueError) as error:
+            raise TierUnavailable(str(error)) from error
+
+
+def _partition(replica: Replica) -> TopicIdPartition:
+    return TopicIdPartition(replica.topic_id, replica.topic, replica.index)

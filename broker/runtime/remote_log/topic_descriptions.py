@@ -1,0 +1,153 @@
+"""Keeps beside the segments of a topic what the topic is: its partitions, replicas and configs, for when all is lost.
+
+Whoever leads partition 0 does so, whenever it begins to lead and whenever the topic or its configs change. What fails
+is tried again until somebody else leads. See `storage.tiered.format.topic_object`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from broker.logs import EventLog
+from broker.metadata.image.config_image import ResourceType
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.topic_image import TopicImage
+from broker.runtime.loop.task_rotation import Turns
+from broker.runtime.loop.thread_pool import PoolFull, WorkPool
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.registry import Partitions
+from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.primitives import Uuid
+from storage.tiered.format.topic_object import TopicDescription
+from storage.tiered.segment_metadata import TopicIdPartition
+from storage.tiered.stores.backoff import Failures
+
+_AT_ONCE = 2
+"""Small objects, and nobody waits for them."""
+
+_log = EventLog("broker.remote")
+
+
+class DescribedTopics(Protocol):
+    """Where descriptions are kept. Both are called off the loop or quick, and `on_topic` may raise anything."""
+
+    def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
+        """Keep it, if it changed. False: a later leader has spoken."""
+        ...
+
+    def stop_leading(self, partition: TopicIdPartition) -> None:
+        """Another broker leads; what is kept stays."""
+        ...
+
+
+class TopicDescriptions:
+    """A metadata publisher, to be told after `Partitions`, and a PartitionListener. `run` gives the turns."""
+
+    def __init__(
+        self,
+        kept: DescribedTopics,
+        partitions: Partitions,
+        cluster_id: str,
+        pool: WorkPool,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[], RemoteLogSettings],
+        random: Callable[[], float],
+    ) -> None:
+        self._kept = kept
+        self._partitions = partitions
+        self._cluster_id = cluster_id
+        self._pool = pool
+        self._settings = settings
+        self._random = random
+        self._turns = Turns(loop, lambda: _AT_ONCE)
+        self._led: dict[Uuid, _Description] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._turns.run()
+
+    def on_metadata(self, delta: MetadataDelta, _image: MetadataImage) -> None:
+        """Topics and configs may have changed."""
+        if delta.topics is not None:
+            for topic_id in (*delta.topics.deleted, *delta.topics.changed):
+                self._look(topic_id)
+        if delta.configs is not None:
+            resources = delta.configs.changed_resources
+            if any(resource.type == ResourceType.BROKER for resource in resources):  # who is tiered may have changed
+                self._look_at_all(topic.id for topic in tuple(self._partitions.by_id.values()))
+            else:
+                names = (resource.name for resource in resources if resource.type == ResourceType.TOPIC)
+                hosted = (self._partitions.by_name.get(name) for name in names)
+                self._look_at_all(topic.id for topic in hosted if topic is not None)
+
+    def on_hosted(self, partition: Partition) -> None:
+        """See PartitionListener."""
+        if partition.index == 0:
+            self._look(partition.topic_id)
+
+    def _look_at_all(self, topic_ids: Iterable[Uuid]) -> None:
+        for topic_id in topic_ids:
+            self._look(topic_id)
+
+    def _look(self, topic_id: Uuid) -> None:
+        partition = self.led(topic_id)
+        if partition is not None:
+            self._turns.call(self._led.setdefault(topic_id, _Description(topic_id, self)))
+        elif (description := self._led.pop(topic_id, None)) is not None:
+            self._turns.forget(description)
+            if description.kept_for is not None:
+                self._kept.stop_leading(description.kept_for)
+
+    def led(self, topic_id: Uuid) -> Partition | None:
+        """Partition 0 of a tiered topic, if it is led from here."""
+        hosted = self._partitions.by_id.get(topic_id)
+        partition = None if hosted is None else hosted.partitions.get(0)
+        return partition if partition is not None and partition.is_leader and partition.log.is_tiered else None
+
+    async def keep(self, topic_id: Uuid, leader_epoch: int, failures: Failures) -> float | None:
+        """Writes down what the topic is now; in how many milliseconds to try again."""
+        topic = self._partitions.image.topics.by_id(topic_id)
+        if topic is None:
+            return None
+        try:
+            await self._pool.submit(partial(self._kept.on_topic, self._described(topic), leader_epoch))
+        except PoolFull:
+            return failures.next_delay_ms(self._settings().backoff, self._random)
+        except Exception as error:  # noqa: BLE001  what keeps them is remote storage, which may raise anything
+            _log.warning("could not keep the description of a topic", topic=topic.name, reason=error)
+            return failures.next_delay_ms(self._settings().backoff, self._random)
+        failures.clear()
+        return None
+
+    def _described(self, topic: TopicImage) -> TopicDescription:
+        image = self._partitions.image
+        first = topic.partitions[0]
+        return TopicDescription(
+            topic=topic.name,
+            topic_id=topic.id,
+            partition_count=topic.partition_count,
+            replication_factor=len(set(first.replicas) - set(first.removing_replicas)) or len(first.replicas),
+            cluster_id=self._cluster_id,
+            metadata_offset=image.offset,
+            configs=dict(image.configs.topic(topic.name)),
+        )
+
+
+class _Description:
+    """The turns of one topic."""
+
+    def __init__(self, topic_id: Uuid, descriptions: TopicDescriptions) -> None:
+        self._topic_id = topic_id
+        self._descriptions = descriptions
+        self._failures = Failures()
+        self.kept_for: TopicIdPartition | None = None
+
+    async def take(self) -> float | None:
+        """See Turn."""
+        partition = self._descriptions.led(self._topic_id)
+        if partition is None:
+            return None
+        self.kept_for = TopicIdPartition(self._topic_id, partition.topic, 0)
+        return await self._descriptions.keep(self._topic_id, partition.leader_epoch, self._failures)

@@ -1,0 +1,365 @@
+"""Reads the partitions of the metadata topic that matter here, each from where it was read to, from whoever leads it.
+
+Theory of operation
+-------------------
+Each leader is asked by up to three requests at a time: a *poll*, which waits, for all partitions that have been read
+to their end; a *load*, which does not wait, for those that are behind; and a look-up of where logs begin or end. So
+neither a long load nor a dead leader holds up what can go on. What is read is committed: consumers are given no more.
+
+- A partition may be in a poll and a load at once; what comes twice is skipped by its offset.
+- Records are applied in slices, so that a million of them do not hold up the loop.
+- A log that no longer reaches back (pruned), or that goes on otherwise (an unclean election), is read anew from its
+  start: what stands there says all that is to be known.
+- What does not decode is said once and skipped: it was written by somebody who knew more, or by mistake. What does not
+  follow (a repetition, as a rule) is skipped as well, by every reader alike.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from broker.logs import EventLog
+from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
+from broker.runtime.remote_metadata.client import (
+    EARLIEST,
+    LATEST,
+    MetadataTopicClient,
+    OffsetQuestion,
+    OffsetResult,
+    ReadPosition,
+    ReadResult,
+    error_name,
+)
+from broker.runtime.remote_metadata.settings import RemoteMetadataSettings
+from broker.runtime.remote_metadata.tail import NO_EPOCH, MetadataTail
+from broker.runtime.replication.fetch_transport import Unanswered
+from protocol.errors import ErrorCode
+from protocol.primitives import Buffer
+from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from protocol.records.reader import iter_records
+from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
+from storage.tiered.catalog.metadata_records import UndecodableEvent
+from storage.tiered.catalog.segment_state import PastState
+from storage.tiered.errors import InvalidSegmentTransition
+from storage.tiered.segment_metadata import TopicIdPartition
+
+SLICE_RECORDS: Final = 200
+"""Applied in one turn of the loop; most take 4 microseconds each, and none more than 20."""
+
+_log: Final = EventLog("broker.tiered.metadata")
+
+
+class MetadataLeader(NamedTuple):
+    """Who leads a partition of the metadata topic, and in which epoch."""
+
+    broker_id: int
+    epoch: int
+
+
+class ReadObserver(Protocol):
+    """Told of what is read. Called synchronously; must not wait."""
+
+    def on_value(self, value: bytes, error: Exception | None) -> None:
+        """A record counts now, or does not because of `error`."""
+        ...
+
+    def on_ready(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """User partitions are known up to the moment at which they were assigned."""
+        ...
+
+    def on_progress(self, tail: MetadataTail) -> None:
+        """A partition of the topic has been read up to `tail.next_offset`."""
+        ...
+
+
+class _Lane(Enum):
+    POLL = "poll"
+    LOAD = "load"
+    OFFSETS = "offsets"
+
+
+class _Asked(NamedTuple):
+    """What a request was about: an answer counts as long as this is still so."""
+
+    tail: MetadataTail
+    life: int
+    offset: int
+    seeks: bool
+    waiting: Sequence[TopicIdPartition]
+
+
+_A = TypeVar("_A", ReadResult, OffsetResult)
+
+
+class RemoteMetadataReader:
+    """All reading of a node."""
+
+    def __init__(
+        self,
+        client: MetadataTopicClient,
+        loop: Loop,
+        deadlines: Deadlines,
+        settings: RemoteMetadataSettings,
+        observer: ReadObserver,
+    ) -> None:
+        self._client = client
+        self._loop = loop
+        self._deadlines = deadlines
+        self._settings = settings
+        self._observer = observer
+        self._tails: dict[int, MetadataTail] = {}
+        self._leaders: Mapping[int, MetadataLeader] = {}
+        self._busy: set[tuple[int, _Lane]] = set()
+        self._timer: Deadline | None = None
+        self._turn: asyncio.Handle | None = None
+        self._is_closed = False
+
+    # ---- what the owner calls
+
+    def add(self, tail: MetadataTail) -> None:
+        """Read a partition as soon as it is open."""
+        self._tails[tail.partition] = tail
+        self.wake()
+
+    def remove(self, partition: int) -> None:
+        self._tails.pop(partition, None)
+
+    def set_leaders(self, leaders: Mapping[int, MetadataLeader]) -> None:
+        """Whom to ask from now on; a partition that is not in `leaders` has to wait."""
+        for number, tail in self._tails.items():
+            if self._leaders.get(number) != leaders.get(number):
+                tail.failures, tail.retry_at_s = 0, 0.0
+        self._leaders = leaders
+        self.wake()
+
+    def wake(self) -> None:
+        """Look soon whether there is something to ask."""
+        if self._turn is None and not self._is_closed:
+            self._turn = self._loop.call_soon(self._pump)
+
+    def close(self) -> None:
+        """Ask nothing any more; answers are void."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ---- asking
+
+    def _pump(self) -> None:
+        self._turn = None
+        if self._is_closed:
+            return
+        for (leader, lane), tails in self._plan().items():
+            if (leader, lane) not in self._busy:
+                self._busy.add((leader, lane))
+                self._ask(leader, lane, tails)
+
+    def _plan(self) -> dict[tuple[int, _Lane], list[MetadataTail]]:
+        now_s, next_s = self._loop.time(), None
+        plan: dict[tuple[int, _Lane], list[MetadataTail]] = {}
+        for tail in self._tails.values():
+            leader = self._leaders.get(tail.partition)
+            if leader is None or not tail.is_open or tail.is_applying:
+                continue
+            if tail.retry_at_s > now_s:
+                next_s = tail.retry_at_s if next_s is None else min(next_s, tail.retry_at_s)
+                continue
+            for lane in _lanes(tail):
+                plan.setdefault((leader.broker_id, lane), []).append(tail)
+        self._set_timer(next_s)
+        return plan
+
+    def _set_timer(self, moment_s: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if moment_s is None else self._deadlines.at(moment_s, self.wake)
+
+    def _ask(self, leader: int, lane: _Lane, tails: Sequence[MetadataTail]) -> None:
+        asked = {
+            tail.partition: _Asked(tail, tail.life, tail.next_offset, tail.must_seek, tail.waiting()) for tail in tails
+        }
+        if lane is _Lane.OFFSETS:
+            questions = [
+                OffsetQuestion(tail.partition, self._epoch(tail), EARLIEST if tail.must_seek else LATEST)
+                for tail in tails
+            ]
+            self._client.offsets(leader, questions, partial(self._on_answer, leader, lane, asked, self._take_offset))
+            return
+        positions = [
+            ReadPosition(tail.partition, self._epoch(tail), tail.next_offset, tail.last_epoch) for tail in tails
+        ]
+        done = partial(self._on_answer, leader, lane, asked, self._take_records)
+        self._client.read(leader, positions, waits=lane is _Lane.POLL, done=done)
+
+    def _epoch(self, tail: MetadataTail) -> int:
+        return self._leaders[tail.partition].epoch
+
+    # ---- answers
+
+    def _on_answer(
+        self,
+        leader: int,
+        lane: _Lane,
+        asked: dict[int, _Asked],
+        take: Callable[[_Asked, _A], None],
+        outcome: Sequence[_A] | Unanswered,
+    ) -> None:
+        self._busy.discard((leader, lane))
+        if self._is_closed:
+            return
+        if isinstance(outcome, Unanswered):
+            reason = outcome.reason
+        else:
+            reason = "an answer leaves it out"
+            for result in outcome:
+                question = asked.pop(result.partition, None)
+                if question is not None and self._is_current(question):
+                    take(question, result)
+        for question in asked.values():
+            if self._is_current(question):
+                self._back_off(question.tail, reason)
+        self.wake()
+
+    def _is_current(self, asked: _Asked) -> bool:
+        tail = asked.tail
+        return self._tails.get(tail.partition) is tail and asked.life == tail.life and not tail.is_applying
+
+    def _take_offset(self, asked: _Asked, result: OffsetResult) -> None:
+        tail = asked.tail
+        if result.error:
+            self._back_off(tail, error_name(result.error))
+        elif asked.seeks:
+            _log.info("Remote metadata is read anew", partition=tail.partition, offset=result.offset)
+            tail.begin(MaterializedMetadata(), max(0, result.offset), NO_EPOCH)
+        elif not tail.must_seek:
+            tail.failures = 0
+            tail.on_end(asked.waiting, result.offset)
+            self._tell_ready(tail)
+
+    def _take_records(self, asked: _Asked, result: ReadResult) -> None:
+        tail = asked.tail
+        if result.error or result.has_diverged:
+            if asked.offset == tail.next_offset:
+                self._on_refused(tail, result)
+            return
+        if len(result.records):
+            tail.is_applying = True
+            self._apply_some(tail, tail.life, self._applied(tail, result.records))
+        elif tail.is_behind:
+            self._back_off(tail, "there is less than there was")
+        else:
+            tail.failures = 0
+
+    def _on_refused(self, tail: MetadataTail, result: ReadResult) -> None:
+        if result.has_diverged or result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._back_off(tail, "it goes on elsewhere")
+            tail.must_seek = True
+            _log.warning(
+                "The metadata topic goes on elsewhere",
+                partition=tail.partition,
+                offset=tail.next_offset,
+                diverged=result.has_diverged,
+            )
+        else:
+            self._back_off(tail, error_name(result.error))
+
+    def _back_off(self, tail: MetadataTail, reason: str) -> None:
+        tail.failures += 1
+        delay_ms = min(
+            self._settings.retry_backoff_max_ms, self._settings.retry_backoff_ms * 2.0 ** min(tail.failures - 1, 16)
+        )
+        tail.retry_at_s = self._loop.time() + delay_ms / 1000
+        if tail.failures == 1:
+            _log.info("Remote metadata cannot be read now", partition=tail.partition, reason=reason)
+
+    # ---- records
+
+    def _apply_some(self, tail: MetadataTail, life: int, applied: Iterator[int]) -> None:
+        """Apply for a while, then let others have the loop."""
+        if self._is_closed or tail.life != life or self._tails.get(tail.partition) is not tail:
+            return
+        count = 0
+        try:
+            for some in applied:
+                count += some
+                if count >= SLICE_RECORDS:
+                    self._loop.call_soon(partial(self._apply_some, tail, life, applied))
+                    return
+        except MalformedBatch as error:
+            self._finish(tail)
+            self._back_off(tail, str(error))
+            return
+        tail.failures = 0
+        self._finish(tail)
+
+    def _finish(self, tail: MetadataTail) -> None:
+        tail.is_applying = False
+        self._tell_ready(tail)
+        self._observer.on_progress(tail)
+        self.wake()
+
+    def _tell_ready(self, tail: MetadataTail) -> None:
+        ready = tail.take_ready()
+        if ready:
+            self._observer.on_ready(ready)
+
+    def _applied(self, tail: MetadataTail, records: Buffer) -> Iterator[int]:
+        """Applies a batch with each step, or a slice of a long one, and says how many records that were. Raises
+        MalformedBatch for what broke on its way; it will be read again.
+        """
+        for position, header in iter_headers(records):
+            if header.next_offset <= tail.next_offset:
+                continue
+            if not crc_is_valid(records, position, header.size):
+                raise MalformedBatch("a batch arrived with a wrong checksum")
+            if not header.is_control:
+                yield from self._applied_batch(tail, records, position, header)
+            tail.next_offset, tail.last_epoch = header.next_offset, header.leader_epoch
+
+    def _applied_batch(self, tail: MetadataTail, records: Buffer, position: int, header: BatchHeader) -> Iterator[int]:
+        count, first_offset, apply = 0, tail.next_offset, self._apply
+        try:
+            for record in iter_records(records, position):
+                if record.offset >= first_offset:
+                    apply(tail, record.offset, record.value)
+                count += 1
+                if count == SLICE_RECORDS:
+                    yield count
+                    count = 0
+        except MalformedRecords as error:
+            _log.error(
+                "A batch of the metadata topic is skipped", error, partition=tail.partition, at=header.base_offset
+            )
+        yield count
+
+    def _apply(self, tail: MetadataTail, offset: int, value: bytes | None) -> None:
+        failure: InvalidSegmentTransition | None = None
+        try:
+            tail.folding.apply(value)
+        except UndecodableEvent as error:
+            _log.warning(
+                "A record of the metadata topic is skipped", partition=tail.partition, offset=offset, reason=str(error)
+            )
+            return
+        except InvalidSegmentTransition as error:
+            failure = error
+            tell = _log.debug if isinstance(error, PastState) or not tail.has_been_read else _log.warning
+            tell("An event of a remote segment does not count", partition=tail.partition, offset=offset, reason=error)
+        assert value is not None
+        self._observer.on_value(value, failure)
+
+
+def _lanes(tail: MetadataTail) -> Iterator[_Lane]:
+    """What is to be asked for a partition now."""
+    if tail.must_seek:
+        yield _Lane.OFFSETS
+        return
+    if tail.end_is_sought:
+        yield _Lane.OFFSETS
+    if tail.is_behind:
+        yield _Lane.LOAD
+    elif tail.has_been_read:
+        yield _Lane.POLL

@@ -1,0 +1,172 @@
+"""Sees that the metadata topic exists: asks the controller for it again and again until the metadata shows it.
+
+A cluster may start in any order, and a factor of three wants three brokers; so a failure is never the end of anything.
+Whoever needs the topic waits for it.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from broker.config.internal_topics import internal_min_isr, internal_replication_factor
+from broker.logs import EventLog
+from broker.metadata.controller.state import MIN_INSYNC_REPLICAS
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.loop.waiters import Deadlines, Loop
+from broker.runtime.remote_metadata.client import error_name
+from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+_LONGEST_WAIT_MS: Final = 10_000
+_DONE: Final = frozenset({int(ErrorCode.NONE), int(ErrorCode.TOPIC_ALREADY_EXISTS)})
+
+_log: Final = EventLog("broker.tiered.metadata")
+
+
+class CreationChannel(Protocol):
+    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+
+    def create_topics(self, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]: ...
+
+
+class ImageSource(Protocol):
+    """Holds the latest image (`MetadataCache`)."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class TopicCreator(Protocol):
+    """Creates topics that clients asked for by name."""
+
+    def request_topic(self, name: str) -> None: ...
+
+
+class MetadataTopicOnRequest:
+    """A TopicCreator that has the metadata topic made when a client asks for it, in the shape that it must have, as
+    tools do that want it before any topic is tiered. Other topics are for `others`, if for anybody.
+    """
+
+    def __init__(self, ensure: Callable[[], None], others: TopicCreator | None) -> None:
+        self._ensure = ensure
+        self._others = others
+
+    def request_topic(self, name: str) -> None:
+        """See TopicCreator."""
+        if name == TOPIC:
+            self._ensure()
+        elif self._others is not None:
+            self._others.request_topic(name)
+
+
+class MetadataTopicCreation:
+    """`spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum."""
+
+    def __init__(
+        self,
+        channel: CreationChannel,
+        metadata: ImageSource,
+        settings: RemoteMetadataSettings,
+        loop: Loop,
+        deadlines: Deadlines,
+        *,
+        voter_count: Callable[[], int],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._channel = channel
+        self._metadata = metadata
+        self._settings = settings
+        self._loop = loop
+        self._deadlines = deadlines
+        self._voter_count = voter_count
+        self._spawn = spawn
+        self._failures = 0
+        self._began_s: float | None = None
+        self._is_closed = False
+
+    def ensure(self) -> None:
+        """Have the topic made unless it exists or is being made."""
+        if self._began_s is None and not self._exists():
+            self._began_s = self._loop.time()
+            self._failures = 0
+            self._try()
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _exists(self) -> bool:
+        return self._metadata.image.topics.by_name(TOPIC) is not None
+
+    def _try(self) -> None:
+        if self._is_closed or self._exists():
+            self._began_s = None
+            return
+        self._spawn(self._create())
+
+    async def _create(self) -> None:
+        try:
+            response = await self._channel.create_topics(
+                CreateTopicsRequest([self._topic()], timeout_ms=self._settings.request_timeout_ms)
+            )
+        except (KafkaError, ControllerUnavailable) as error:
+            self._again(str(error))
+            return
+        refusals = [result for result in response.topics if result.error_code not in _DONE]
+        if refusals:
+            reason = error_name(refusals[0].error_code)
+            self._again(f"{reason}: {refusals[0].error_message}" if refusals[0].error_message else reason)
+        else:
+            self._again(None)
+
+    def _again(self, reason: str | None) -> None:
+        """Look later whether it is there, and have it made if not; a controller knows of it before this broker does."""
+        if reason is not None:
+            self._tell(reason)
+        delay_ms = min(
+            _LONGEST_WAIT_MS, self._settings.initialization_retry_interval_ms * 2.0 ** min(self._failures, 16)
+        )
+        self._failures += 1
+        self._deadlines.after_ms(delay_ms, self._try)
+
+    def _broker_count(self) -> int:
+        """Brokers that are registered and down will be back, as a rule: a cluster that starts must not put what is
+        known of all remote data on the one broker that is the first. For some time they are waited for."""
+        brokers = self._metadata.image.brokers
+        return len(brokers.alive()) if self._is_taking_long else len(brokers.all())
+
+    @property
+    def _is_taking_long(self) -> bool:
+        assert self._began_s is not None
+        return (self._loop.time() - self._began_s) * 1000 > self._settings.initialization_retry_max_timeout_ms
+
+    def _tell(self, reason: str) -> None:
+        if self._failures == 0:
+            _log.info("The metadata topic cannot be made yet", topic=TOPIC, reason=reason)
+        elif self._is_taking_long:
+            _log.error("The metadata topic still cannot be made", topic=TOPIC, reason=reason)
+
+    def _topic(self) -> CreatableTopic:
+        settings = self._settings
+        factor = internal_replication_factor(
+            settings.topic_replication_factor,
+            voter_count=self._voter_count(),
+            broker_count=self._broker_count(),
+        )
+        configs = {
+            "retention.ms": str(settings.topic_retention_ms),
+            "cleanup.policy": "delete",
+            "remote.storage.enable": "false",
+            MIN_INSYNC_REPLICAS: str(internal_min_isr(settings.topic_min_isr, factor)),
+        }
+        return CreatableTopic(
+            TOPIC,
+            settings.topic_num_partitions,
+            factor,
+            configs=[CreatableTopicConfig(key, value) for key, value in configs.items()],
+        )

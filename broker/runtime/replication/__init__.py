@@ -1,0 +1,1 @@
+"""Drivers of followers: fetchers, their connections to leaders, and replication throttles."""

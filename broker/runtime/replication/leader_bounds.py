@@ -1,0 +1,68 @@
+"""Where a leader's log begins and ends, for replicas that asked for something outside of it: two ListOffsets requests.
+
+A request may not name a partition twice, so the end is asked for first and the start behind it, as Kafka does; both are
+on their way together.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Generic
+
+from broker.replication.fetcher import Bound
+from broker.replication.followed import Followed, P
+from broker.runtime.replication.fetch_transport import LeaderConnection, Unanswered
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_UNKNOWN: Final = Bound(ErrorCode.NETWORK_EXCEPTION, -1)
+
+_BoundsByName = dict[tuple[str, int], Bound]
+
+
+class BoundsLookup(Generic[P]):
+    """One lookup for any number of replicas. `on_found(replica, start, end)` is called once for each, in order."""
+
+    def __init__(
+        self, broker_id: int, sought: Sequence[Followed[P]], on_found: Callable[[Followed[P], Bound, Bound], None]
+    ) -> None:
+        self._broker_id = broker_id
+        self._sought = sought
+        self._on_found = on_found
+        self._found: dict[int, _BoundsByName] = {}
+
+    def begin(self, connection: LeaderConnection) -> None:
+        """Send both requests."""
+        for timestamp in (LATEST, EARLIEST):
+            connection.list_offsets(self._request(timestamp), partial(self._take, timestamp))
+
+    def _request(self, timestamp: int) -> ListOffsetsRequest:
+        """With the id of a broker the latest offset is the end of the log, not that of what is committed."""
+        topics: dict[str, ListOffsetsTopic] = {}
+        for followed in self._sought:
+            name = followed.partition.topic
+            topic = topics.setdefault(name, ListOffsetsTopic(name))
+            topic.partitions.append(ListOffsetsPartition(followed.partition.index, followed.leader_epoch, timestamp))
+        return ListOffsetsRequest(replica_id=self._broker_id, topics=list(topics.values()))
+
+    def _take(self, timestamp: int, outcome: ListOffsetsResponse | Unanswered) -> None:
+        self._found[timestamp] = {} if isinstance(outcome, Unanswered) else _by_name(outcome)
+        if len(self._found) == 2:
+            for followed in self._sought:
+                name = (followed.partition.topic, followed.partition.index)
+                start, end = (self._found[which].get(name, _UNKNOWN) for which in (EARLIEST, LATEST))
+                self._on_found(followed, start, end)
+
+
+def _by_name(response: ListOffsetsResponse) -> _BoundsByName:
+    return {
+        (topic.name, each.partition_index): Bound(each.error_code, each.offset)
+        for topic in response.topics
+        for each in topic.partitions
+    }

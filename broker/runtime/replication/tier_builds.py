@@ -1,0 +1,157 @@
+"""Has followers begin behind what is in remote storage alone: asks the leader, looks up the segment, fetches its state.
+
+One attempt per replica, in as many turns as it takes; nothing else waits for it (Kafka fetches the state within its
+fetcher's thread, and holds up all partitions of it, KAFKA-13560). What to ask is `broker.replication.tier_state`'s to
+say, where remote things come from the `TierSource`'s. An attempt whose replica is not followed any more, or under a new
+leader, ends at its next step.
+"""
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+
+from broker.logs import EventLog
+from broker.replication.fetcher import Build
+from broker.replication.followed import Followed, Phase, Replica
+from broker.replication.tier_state import (
+    AskEpochEnd,
+    AskOffset,
+    BeginAt,
+    Fenced,
+    FindSegment,
+    GiveUp,
+    Load,
+    Step,
+    TierState,
+)
+from broker.runtime.replication.followed_partition import FollowedPartition
+from broker.runtime.replication.leader_questions import EpochAnswer, LeaderQuestions, OffsetAnswer
+from storage.tier_start import TierStart
+
+if TYPE_CHECKING:
+    from storage.tiered.segment_metadata import RemoteSegment
+
+_log: Final = EventLog("broker.fetchers")
+
+_Followed: TypeAlias = Followed[FollowedPartition]
+_T = TypeVar("_T")
+
+
+class TierUnavailable(Exception):
+    """Remote storage, or what is known of it, is not to be had now. Not a failure: it is only not loaded yet."""
+
+    def __init__(self, reason: str, *, is_failure: bool = True) -> None:
+        super().__init__(reason)
+        self.is_failure = is_failure
+
+
+class TierSource(Protocol):
+    """What followers need of remote storage (`remote_tier_source.py`)."""
+
+    @property
+    def skips_remote(self) -> bool:
+        """`follower.fetch.last.tiered.offset.enable`."""
+        ...
+
+    def segment_for(self, replica: Replica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+        """The finished segment that holds `offset` as `epoch` wrote it. Fails with TierUnavailable."""
+        ...
+
+    def load(self, replica: Replica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
+        """What a log that begins at `load.next_offset` must know. Fails with TierUnavailable."""
+        ...
+
+
+class BuildOutcome(Protocol):
+    """Who is told what became of attempts: exactly one of these each, unless the attempt is void."""
+
+    def on_start(self, followed: _Followed, start: TierStart) -> None:
+        """The state is there; the log is to begin with it."""
+
+    def on_nothing_remote(self, followed: _Followed, offset: int) -> None:
+        """The log is to begin at `offset`, with nothing."""
+
+    def on_gave_up(self, followed: _Followed, *, is_fenced: bool) -> None:
+        """It is to be tried again, unless it was fenced."""
+
+
+class TierBuild:
+    """One attempt for one replica. Use: `begin`."""
+
+    def __init__(
+        self, build: Build[FollowedPartition], source: TierSource, questions: LeaderQuestions, outcome: BuildOutcome
+    ) -> None:
+        self._followed = build.followed
+        self._source = source
+        self._questions = questions
+        self._outcome = outcome
+        self._state: TierState[RemoteSegment] = TierState(
+            build.leader_log_start, skips_remote=source.skips_remote and _is_empty(build.followed)
+        )
+
+    def begin(self) -> None:
+        self._followed.partition.traffic.build_remote_log_aux_state_requests += 1
+        self._take(self._state.begin())
+
+    @property
+    def _is_void(self) -> bool:
+        return self._followed.phase is not Phase.BUILDING
+
+    def _take(self, step: "Step[RemoteSegment]") -> None:
+        followed, partition = self._followed, self._followed.partition
+        match step:
+            case AskOffset(timestamp):
+                self._questions.ask_offset(partition, followed.leader_epoch, timestamp, self._on_offset)
+            case AskEpochEnd(epoch):
+                self._questions.ask_epoch_end(partition, followed.leader_epoch, epoch, self._on_epoch_end)
+            case FindSegment(epoch, offset):
+                self._source.segment_for(partition, epoch, offset).add_done_callback(self._on_segment)
+            case Load():
+                self._source.load(partition, step).add_done_callback(self._on_loaded)
+            case BeginAt(offset):
+                self._outcome.on_nothing_remote(followed, offset)
+            case GiveUp(reason, is_failure):
+                self._give_up(reason, is_failure=is_failure)
+            case Fenced():
+                self._outcome.on_gave_up(followed, is_fenced=True)
+
+    def _on_offset(self, answer: OffsetAnswer) -> None:
+        if not self._is_void:
+            self._take(self._state.on_offset(*answer))
+
+    def _on_epoch_end(self, answer: EpochAnswer) -> None:
+        if not self._is_void:
+            self._take(self._state.on_epoch_end(*answer))
+
+    def _on_segment(self, done: "Future[RemoteSegment | None]") -> None:
+        if not self._is_over(done):
+            self._take(self._state.on_segment(done.result()))
+
+    def _on_loaded(self, done: "Future[TierStart]") -> None:
+        if not self._is_over(done):
+            self._outcome.on_start(self._followed, done.result())
+
+    def _is_over(self, done: "Future[_T]") -> bool:
+        """Whether there is nothing to go on with: the attempt is void, or given up just now."""
+        error = TierUnavailable("the node stops", is_failure=False) if done.cancelled() else done.exception()
+        if self._is_void or error is None:
+            return self._is_void
+        if isinstance(error, TierUnavailable):
+            self._give_up(str(error), is_failure=error.is_failure)
+            return True
+        self._give_up(str(error), is_failure=True)
+        raise error
+
+    def _give_up(self, reason: str, *, is_failure: bool) -> None:
+        followed, partition = self._followed, self._followed.partition
+        if is_failure:
+            partition.traffic.build_remote_log_aux_state_errors += 1
+        if not followed.failures:
+            name = f"{partition.topic}-{partition.index}"
+            _log.warning("A replica cannot begin behind what is remote", partition=name, reason=reason)
+        self._outcome.on_gave_up(followed, is_fenced=False)
+
+
+def _is_empty(followed: _Followed) -> bool:
+    """Whether the replica has, and ever had, nothing since it was made or emptied."""
+    position = followed.position
+    return position.offset == position.log_start_offset and position.last_epoch < 0

@@ -1,0 +1,1 @@
+"""Log compaction: rules, the key-to-offset map, cleaning passes, and segment replacement."""

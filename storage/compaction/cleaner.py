@@ -1,0 +1,252 @@
+"""Which log to compact next, what of it may be compacted, and how far each has come.
+
+Owns the cleaner checkpoints of all directories, the logs in progress, and those set aside because a pass over them
+failed. Runs nothing: ``Cleaning`` is a pass that its driver steps. Source: Kafka's ``LogCleanerManager``.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from protocol.records.errors import MalformedRecords
+from storage.compaction.compaction import CleanableRange, CompactionStats, SegmentSwap, compact
+from storage.compaction.offset_map import OffsetMap
+from storage.directories.checkpoints import CLEANER_OFFSET_FILE, TopicPartition, read_offsets, write_offsets
+from storage.errors import CorruptBatch, CorruptCheckpoint
+from storage.files import FileSystem, join, parent
+from storage.log import Log
+from storage.segment import LogSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A log with something to compact. `ratio` is dirty cleanable bytes over clean and dirty cleanable ones."""
+
+    log: Log
+    range: CleanableRange
+    ratio: float
+    is_overdue: bool
+
+    @property
+    def is_eligible(self) -> bool:
+        return self.is_overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+class Cleaning:
+    """One pass under way. Step it until it says it is done; the log's own thread must install what a step hands out.
+
+    while not cleaning.is_done:
+        swap = cleaning.step()                     # any thread
+        if swap is not None:
+            replaced = log.replace_segments(*swap) # the log's thread
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        fs: FileSystem,
+        offsets: OffsetMap,
+        now_ms: int,
+        make_durable: Callable[[Log], None],
+    ) -> None:
+        self.log = candidate.log
+        self.stats = CompactionStats()
+        """What has been done so far; final when the pass is done."""
+        self.is_done = False
+        self._make_durable = make_durable
+        self._is_durable = False
+        self._pass = compact(candidate.log, fs, candidate.range, offsets, self.stats, now_ms=now_ms)
+
+    def step(self) -> SegmentSwap | None:
+        """Does a little: a batch, or the end of a group of segments, which then waits to be installed.
+
+        The first step makes the log durable: recovery after a crash must not doubt what a swap has replaced. Raises
+        CorruptBatch (then `LogCleaner.fail`) and LogDirFailure, which end the pass.
+        """
+        try:
+            return self._advance()
+        except MalformedRecords as error:
+            raise CorruptBatch(f"{self.log.name}: {error}") from error
+        except OSError as error:
+            raise self.log.fail(error) from error
+
+    def _advance(self) -> SegmentSwap | None:
+        if not self._is_durable:
+            self._make_durable(self.log)
+            self._is_durable = True
+            return None
+        try:
+            return next(self._pass)
+        except StopIteration:
+            self.is_done = True
+            return None
+
+    def abort(self) -> None:
+        """Drops the pass and its half-written files; groups that were installed stay."""
+        self._pass.close()
+
+
+class LogCleaner:
+    """Bookkeeping for all compacted logs of a broker, with one pass at a time.
+
+    `begin` and `is_in_progress` do no IO and belong on the thread that owns the logs: nothing else, such as retention,
+    can then come between the question and the beginning. The rest waits for disks, and runs on one other thread.
+
+    ``make_durable(log)`` flushes a log and writes the recovery-point checkpoint of its directory
+    (``LogDirs.make_durable``).
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        *,
+        dedupe_buffer_bytes: int,
+        make_durable: Callable[[Log], None],
+        load_factor: float = 0.9,
+    ) -> None:
+        self._fs = fs
+        self._make_durable = make_durable
+        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self._load_factor = load_factor
+        self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
+        self._in_progress: dict[TopicPartition, Cleaning] = {}
+        self._uncleanable: set[TopicPartition] = set()
+
+    def load_checkpoints(self, directories: Iterable[str]) -> None:
+        """Reads where compaction has come to in each directory. A file that does not parse means a fresh start."""
+        for directory in directories:
+            try:
+                self._checkpoints[directory] = read_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE))
+            except CorruptCheckpoint:
+                self._checkpoints[directory] = {}
+
+    def next_candidate(self, logs: Iterable[Log], now_ms: int) -> Candidate | None:
+        """The eligible log with the highest ratio; None if there is none."""
+        candidates = (self._candidate(log, now_ms) for log in logs if self._may_clean(log))
+        eligible = [candidate for candidate in candidates if candidate is not None and candidate.is_eligible]
+        return max(eligible, key=lambda candidate: candidate.ratio, default=None)
+
+    def _may_clean(self, log: Log) -> bool:
+        key = _key(log)
+        return (
+            log.config.is_compacted
+            and log.failure is None
+            and key not in self._in_progress
+            and key not in self._uncleanable
+        )
+
+    def _candidate(self, log: Log, now_ms: int) -> Candidate | None:
+        cleanable = cleanable_range(log, self._checkpoint(log), now_ms)
+        clean_bytes, dirty_bytes = _split_bytes(log, cleanable)
+        if dirty_bytes == 0:
+            return None
+        ratio = dirty_bytes / (clean_bytes + dirty_bytes)
+        return Candidate(log, cleanable, ratio, _is_overdue(log, cleanable.first_dirty, now_ms))
+
+    def begin(self, candidate: Candidate, now_ms: int) -> Cleaning:
+        """A pass over the candidate; end it with `finish`, `fail` or `abort`."""
+        offsets = OffsetMap.within(self._dedupe_buffer_bytes, self._load_factor)
+        cleaning = Cleaning(candidate, self._fs, offsets, now_ms, self._make_durable)
+        self._in_progress[_key(candidate.log)] = cleaning
+        return cleaning
+
+    def is_in_progress(self, log: Log) -> bool:
+        """Then retention must leave the log alone."""
+        return _key(log) in self._in_progress
+
+    def finish(self, cleaning: Cleaning) -> None:
+        """Notes, durably, how far the log is clean now. Raises OSError."""
+        assert cleaning.is_done, "the pass is not through"
+        self._in_progress.pop(_key(cleaning.log), None)
+        self._set_checkpoint(cleaning.log, cleaning.stats.end_offset)
+
+    def fail(self, cleaning: Cleaning) -> None:
+        """Sets a log aside whose pass met what cannot be compacted, until the next start."""
+        self._in_progress.pop(_key(cleaning.log), None)
+        self._uncleanable.add(_key(cleaning.log))
+        cleaning.abort()
+
+    def abort(self, log: Log) -> None:
+        """Ends a pass over `log`, if there is one: before its truncation, deletion, or the loss of its directory."""
+        cleaning = self._in_progress.pop(_key(log), None)
+        if cleaning is not None:
+            cleaning.abort()
+
+    def on_truncated(self, log: Log) -> None:
+        """After a truncation nothing at or above the active segment is clean. Raises OSError."""
+        if self._checkpoint(log) > log.active_segment.base_offset:
+            self._set_checkpoint(log, log.active_segment.base_offset)
+
+    def on_deleted(self, log: Log) -> None:
+        """Forgets a log that is gone. Raises OSError."""
+        self.abort(log)
+        self._uncleanable.discard(_key(log))
+        self.forget(parent(log.directory), _key(log))
+
+    def forget(self, directory: str, partition: TopicPartition) -> None:
+        """Forgets how far the log of a partition was cleaned that was in a directory. Raises OSError."""
+        if self._checkpoints.get(directory, {}).pop(partition, None) is not None:
+            write_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE), self._checkpoints[directory])
+
+    def _checkpoint(self, log: Log) -> int:
+        return self._checkpoints.get(parent(log.directory), {}).get(_key(log), 0)
+
+    def _set_checkpoint(self, log: Log, offset: int) -> None:
+        directory = parent(log.directory)
+        checkpoints = self._checkpoints.setdefault(directory, {})
+        checkpoints[_key(log)] = offset
+        write_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE), checkpoints)
+
+
+def _key(log: Log) -> TopicPartition:
+    return TopicPartition(log.topic, log.partition)
+
+
+def cleanable_range(log: Log, checkpoint: int, now_ms: int) -> CleanableRange:
+    """From the first dirty offset to the base of the first segment that must not be compacted yet: the active one,
+    one with an undecided transaction, one with a record younger than min.compaction.lag.ms, or one that is still to be
+    copied to remote storage. Why that: what is taken away here is superseded by records that this disk alone may have,
+    and remote storage must make sense by itself, with its index of aborted transactions, if the disk is lost.
+    """
+    start = log.local_log_start_offset
+    first_dirty = checkpoint if start <= checkpoint <= log.log_end_offset else start
+    bound = min(log.last_stable_offset, log.active_segment.base_offset)
+    if log.is_copied_to_tier:
+        bound = min(bound, log.highest_remote_offset + 1)
+    for segment in _inactive_from(log, first_dirty):
+        if segment.base_offset >= bound:
+            break
+        if _is_too_young(segment, log.config.min_compaction_lag_ms, now_ms):
+            bound = segment.base_offset
+            break
+    containing = log.segments.floor(bound)
+    return CleanableRange(first_dirty, bound if containing is None else containing.base_offset)
+
+
+def _is_too_young(segment: LogSegment, min_lag_ms: int, now_ms: int) -> bool:
+    return min_lag_ms > 0 and segment.largest_timestamp > now_ms - min_lag_ms
+
+
+def _inactive_from(log: Log, offset: int) -> list[LogSegment]:
+    """Segments that are written no more, from the one that contains `offset` on."""
+    return [segment for segment in log.segments.from_offset(offset) if segment is not log.active_segment]
+
+
+def _split_bytes(log: Log, cleanable: CleanableRange) -> tuple[int, int]:
+    """Bytes of the segments before the one with the first dirty offset, and of those from there to the bound."""
+    dirty_bases = {segment.base_offset for segment in _inactive_from(log, cleanable.first_dirty)}
+    clean = dirty = 0
+    for segment in log.segments:
+        if segment.base_offset >= cleanable.first_uncleanable:
+            break
+        if segment.base_offset in dirty_bases:
+            dirty += segment.size
+        else:
+            clean += segment.size
+    return clean, dirty
+
+
+def _is_overdue(log: Log, first_dirty: int, now_ms: int) -> bool:
+    """Whether a record has waited for compaction longer than max.compaction.lag.ms."""
+    firsts = (segment.first_timestamp for segment in _inactive_from(log, first_dirty))
+    earliest = min((timestamp for timestamp in firsts if timestamp > 0), default=None)
+    return earliest is not None and earliest < now_ms - log.config.max_compaction_lag_ms

@@ -1,0 +1,664 @@
+"""The log directories of a node (JBOD): which there are, which work, and the logs in them.
+
+Theory. Each directory is locked by one process, belongs to one node (`meta.properties`), and stands or falls by
+itself: an IO error takes it offline with all its logs, and the others go on. What the logs were doing is kept in
+checkpoints, one file of each kind per directory, that are written now and then and may lag; the marker of a clean
+shutdown says that they do not.
+
+Order at start: lock, meta.properties, take the marker away, read checkpoints, open the logs. At the end: flush and
+close the logs, write checkpoints, then the marker. Unlocking comes apart from that and last: whoever waits for the lock
+takes it that nothing of the process that held it is left.
+
+A replica may have been given a new log while the directory of its old one was offline. When that directory is back,
+both are found. Neither is opened (`contested`) before somebody who knows says which one it is (`settle`), and what the
+checkpoints say of them is kept until then.
+
+Threads. The registry changes on the thread that owns the logs. What says that it blocks may run on another; two such
+calls for one directory must not overlap, which one IO thread guarantees.
+"""
+
+import contextlib
+import errno
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from protocol.primitives import ZERO_UUID, Uuid
+from storage.config import MAX_LONG, LogConfig
+from storage.directories.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    RECOVERY_POINT_FILE,
+    TopicPartition,
+    read_offsets,
+    read_topic_id,
+    write_offsets,
+)
+from storage.directories.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
+from storage.directories.directory_names import parse_directory_name
+from storage.directories.meta_properties import (
+    MetaProperties,
+    check_together,
+    read_meta_properties,
+    write_meta_properties,
+)
+from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
+from storage.files import FileLock, FileSystem, base_name, join, parent
+from storage.log import Log
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+LOCK_FILE = ".lock"
+DELETE_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
+STRAY_SUFFIX = "-stray"
+NOT_LOGS = frozenset(
+    {
+        "__cluster_metadata-0",
+        "remote-log-index-cache",
+        "remote-log-metadata",
+        "remote-log-cache",
+        "remote-log-compaction",
+        "lost+found",
+    }
+)
+"""Directories among the logs that are not ours to load: the quorum's log, what is kept of remote segments, and what a
+file system keeps at its root.
+"""
+_MAX_NAME = 255
+
+
+class LogDirLocked(StorageError):
+    """Another process has the directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The log directory {path} is in use by another process: only one node may run on a directory at a time."
+        )
+        self.path = path
+
+
+class NotALog(StorageError):
+    """A directory among the logs has no topic partition's name: it may be anything, so nothing is done to it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is not the directory of a topic partition; move it out of the log directory before starting."
+        )
+
+
+class DuplicateLog(StorageError):
+    """Log directories hold the same partition, and nothing says which is the one."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        super().__init__(
+            f"{' and '.join(paths)} hold the same topic partition, and the metadata of the cluster does not say which"
+            " one counts; move all but one away before starting."
+        )
+
+
+class NoLogDir(StorageError):
+    """Every log directory is offline."""
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One directory. `failure` is None while it is online, `meta` if it is not formatted."""
+
+    path: str
+    id: Uuid = ZERO_UUID
+    failure: LogDirFailure | None = None
+    lock: FileLock | None = None
+    meta: MetaProperties | None = None
+    previous_epoch: int | None = None
+    """Broker epoch in the marker of the last, clean shutdown; None if it was not clean."""
+    stale: list[str] = field(default_factory=list)
+    """Paths of `-delete` directories found at start, to be removed."""
+    kept_aside: list[str] = field(default_factory=list)
+    """Paths of `-stray` and `-future` directories found at start, left alone."""
+    is_loaded: bool = False
+    log_count: int = 0
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    @property
+    def was_clean(self) -> bool:
+        return self.previous_epoch is not None
+
+
+class Checkpoints(NamedTuple):
+    recovery_points: Mapping[TopicPartition, int]
+    log_starts: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+
+
+_CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
+"""In the order of the fields of Checkpoints."""
+
+
+class FoundLog(NamedTuple):
+    """A log that is to be opened. `topic_id` is that of its files, and only read where there are several."""
+
+    directory: LogDir
+    path: str
+    partition: TopicPartition
+    topic_id: Uuid | None = None
+
+
+ConfigOf = Callable[[str], LogConfig]
+"""The LogConfig of a topic by its name."""
+OnFailure = Callable[[LogDir, Sequence[Log]], None]
+"""Told of a directory that went offline and the logs that went with it, on the thread that met the error."""
+
+
+def lock_directory(fs: FileSystem, path: str) -> FileLock:
+    """Creates the directory if need be and locks it. Raises LogDirLocked, OSError."""
+    if not fs.exists(path):
+        fs.make_directory(path)
+        fs.sync_directory(parent(path))
+    try:
+        return fs.lock(join(path, LOCK_FILE))
+    except BlockingIOError:
+        raise LogDirLocked(path) from None
+
+
+class LogDirs:
+    def __init__(self, fs: FileSystem, directories: Sequence[LogDir], on_failure: OnFailure) -> None:
+        self._fs = fs
+        self._on_failure = on_failure
+        self.directories = tuple(directories)
+        self._logs: dict[TopicPartition, Log] = {}
+        self._homes: dict[TopicPartition, LogDir] = {}
+        self._preferred: dict[TopicPartition, LogDir] = {}
+        self._contested: dict[TopicPartition, list[FoundLog]] = {}
+        self._unopened: dict[str, dict[TopicPartition, int]] = {}
+        """What the offset checkpoints hold of contested logs, by path."""
+        self._checkpointing = threading.Lock()
+        self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
+        """What the offset checkpoints hold, by path: most of the time they need not be written again."""
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, fs: FileSystem, paths: Iterable[str], on_failure: OnFailure) -> "LogDirs":
+        """Locks the directories and reads what they say of themselves. One that fails is offline from the start.
+
+        Blocks. Raises LogDirLocked, MetaPropertiesMismatch, CorruptCheckpoint (a meta.properties that does not
+        parse), and NoLogDir if none works; nothing stays locked then.
+        """
+        dirs = cls(fs, [LogDir(path.rstrip("/") or "/") for path in paths], on_failure)
+        try:
+            for directory in dirs.directories:
+                dirs._open_directory(directory)
+            dirs._require_one()
+            check_together({d.path: d.meta for d in dirs.online if d.meta is not None})
+        except StorageError:
+            dirs.unlock()
+            raise
+        return dirs
+
+    def _open_directory(self, directory: LogDir) -> None:
+        try:
+            directory.lock = lock_directory(self._fs, directory.path)
+            directory.meta = read_meta_properties(self._fs, directory.path)
+        except OSError as error:
+            directory.failure = LogDirFailure(directory.path, error)
+            return
+        if directory.meta is not None and directory.meta.directory_id is not None:
+            directory.id = directory.meta.directory_id
+
+    def _require_one(self) -> None:
+        if not self.online:
+            reasons = "; ".join(str(directory.failure) for directory in self.directories)
+            raise NoLogDir(f"No log directory can be used ({reasons}).")
+
+    @property
+    def online(self) -> list[LogDir]:
+        return [directory for directory in self.directories if directory.is_online]
+
+    @property
+    def unformatted(self) -> list[str]:
+        """Paths of online directories that have no meta.properties."""
+        return [directory.path for directory in self.online if directory.meta is None]
+
+    @property
+    def identity(self) -> MetaProperties | None:
+        """Cluster and node of the formatted directories; None if none is."""
+        return next((directory.meta for directory in self.online if directory.meta is not None), None)
+
+    def adopt(self, cluster_id: str, node_id: int, new_id: Callable[[], Uuid]) -> None:
+        """Makes sure that every online directory belongs to this node of this cluster and has an id.
+
+        Directories without meta.properties are formatted, one of an older format is completed. Blocks. Raises
+        MetaPropertiesMismatch for a directory of another cluster or node, before anything is written.
+        """
+        formatted = {d.path: d.meta for d in self.online if d.meta is not None}
+        check_together(formatted, cluster_id=cluster_id, node_id=node_id)
+        for directory in self.online:
+            meta = directory.meta
+            if meta is None or meta.directory_id is None or meta.version == 0:
+                known_id = None if meta is None else meta.directory_id
+                self._guarded(
+                    directory, self._write_identity, MetaProperties(cluster_id, node_id, known_id or new_id())
+                )
+
+    def _write_identity(self, directory: LogDir, meta: MetaProperties) -> None:
+        write_meta_properties(self._fs, directory.path, meta)
+        directory.meta = meta
+        assert meta.directory_id is not None
+        directory.id = meta.directory_id
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def load(self, config_of: ConfigOf, *, now_ms: int, threads_per_directory: int = 1) -> None:
+        """Opens every log there is but contested ones, recovering what needs it; in parallel if there may be threads.
+
+        Blocks. Raises NotALog, NoLogDir.
+        """
+        found = [entry for directory in self.online for entry in self._find(directory)]
+        for entry in _repeated(found):
+            self._guarded(entry.directory, self._contest, entry)
+        for directory in self.online:
+            mine = [entry for entry in found if entry.directory is directory and entry.partition not in self._contested]
+            self._guarded(directory, self._load_directory, mine, config_of, now_ms, threads_per_directory)
+        self._require_one()
+
+    def _contest(self, _directory: LogDir, entry: FoundLog) -> None:
+        found = entry._replace(topic_id=read_topic_id(self._fs, entry.path))
+        self._contested.setdefault(entry.partition, []).append(found)
+
+    def _find(self, directory: LogDir) -> list[FoundLog]:
+        """The logs of a directory; notes what else there is. An IO error takes it offline."""
+        found: list[FoundLog] = []
+        self._guarded(directory, self._sort_names, found)
+        return found
+
+    def _sort_names(self, directory: LogDir, found: list[FoundLog]) -> None:
+        for name in self._fs.list(directory.path):
+            path = join(directory.path, name)
+            if name in NOT_LOGS or not self._fs.is_directory(path):
+                continue
+            partition = _partition_of(path)
+            if name.endswith(DELETE_SUFFIX):
+                directory.stale.append(path)
+            elif name.endswith((STRAY_SUFFIX, FUTURE_SUFFIX)):
+                directory.kept_aside.append(path)
+            else:
+                found.append(FoundLog(directory, path, partition))
+
+    def _load_directory(
+        self, directory: LogDir, found: Sequence[FoundLog], config_of: ConfigOf, now_ms: int, threads: int
+    ) -> None:
+        directory.previous_epoch = take_marker(self._fs, directory.path)
+        checkpoints = self._read_checkpoints(directory)
+        self._keep_of_contested(directory, checkpoints)
+
+        def open_one(entry: FoundLog) -> Log:
+            return self._open_log(entry, config_of(entry.partition.topic), checkpoints, now_ms)
+
+        for log in _map_in_threads(open_one, found, threads):
+            self._register(log, directory)
+        directory.is_loaded = True
+        self._write_checkpoints(directory)
+
+    def _read_checkpoints(self, directory: LogDir) -> Checkpoints:
+        """A recovery-point or log-start file that does not parse costs a longer recovery, not the directory."""
+        return Checkpoints(*(self._read_or_empty(directory, name) for name in _CHECKPOINT_FILES))
+
+    def _keep_of_contested(self, directory: LogDir, checkpoints: Checkpoints) -> None:
+        for name, offsets in zip(_CHECKPOINT_FILES, checkpoints, strict=True):
+            kept = {partition: offset for partition, offset in offsets.items() if partition in self._contested}
+            self._unopened[join(directory.path, name)] = kept
+
+    def _read_or_empty(self, directory: LogDir, name: str) -> Mapping[TopicPartition, int]:
+        path = join(directory.path, name)
+        try:
+            self._on_disk[path] = read_offsets(self._fs, path)
+        except CorruptCheckpoint:
+            return {}
+        return self._on_disk[path]
+
+    def _open_log(self, entry: FoundLog, config: LogConfig, checkpoints: Checkpoints, now_ms: int) -> Log:
+        log = Log.open(
+            self._fs,
+            entry.path,
+            config,
+            now_ms=now_ms,
+            clean_shutdown=entry.directory.was_clean,
+            recovery_point=checkpoints.recovery_points.get(entry.partition, 0),
+            log_start_offset=checkpoints.log_starts.get(entry.partition),
+            before_truncation=self._before_truncation,
+        )
+        log.advance_high_watermark(checkpoints.high_watermarks.get(entry.partition, 0))
+        return log
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """What the next registration reports: the epoch of the last run if it stopped cleanly in every directory."""
+        epochs = {directory.previous_epoch for directory in self.directories if directory.is_online}
+        if len(self.online) < len(self.directories) or len(epochs) != 1:
+            return UNKNOWN_BROKER_EPOCH
+        epoch = epochs.pop()
+        return UNKNOWN_BROKER_EPOCH if epoch is None else epoch
+
+    # -- logs of the same partition in several directories -----------------------------------------------------------
+
+    @property
+    def contested(self) -> Mapping[TopicPartition, Sequence[FoundLog]]:
+        """Partitions of which several logs were found. None of them is open, or in the registry, before `settle`."""
+        return self._contested
+
+    def settle(self, partition: TopicPartition, chosen: FoundLog | None, config: LogConfig, *, now_ms: int) -> None:
+        """Opens the log that counts of a contested partition, and sets the others aside (`-stray`), all if None does.
+
+        The others go first, so that a crash leaves no more than there were. Blocks. What belongs to a directory that
+        failed meanwhile is left as it is.
+        """
+        for found in self._contested.pop(partition):
+            if found is not chosen and found.directory.is_online:
+                self._guarded(found.directory, self._set_aside_unopened, found)
+        if chosen is not None and chosen.directory.is_online:
+            self._guarded(chosen.directory, self._open_chosen, chosen, config, now_ms)
+
+    def _set_aside_unopened(self, directory: LogDir, found: FoundLog) -> None:
+        directory.kept_aside.append(self._rename_aside(found.path, found.partition, STRAY_SUFFIX))
+        self._take_unopened(found)
+        self._write_checkpoints(directory)
+
+    def _open_chosen(self, directory: LogDir, chosen: FoundLog, config: LogConfig, now_ms: int) -> None:
+        self._register(self._open_log(chosen, config, self._take_unopened(chosen), now_ms), directory)
+        self._write_checkpoints(directory)
+
+    def _take_unopened(self, found: FoundLog) -> Checkpoints:
+        """What the checkpoints say of one log; they forget it."""
+        each = (self._unopened[join(found.directory.path, name)] for name in _CHECKPOINT_FILES)
+        taken = [(offsets, offsets.pop(found.partition, None)) for offsets in each]
+        return Checkpoints(*({} if offset is None else {found.partition: offset} for _, offset in taken))
+
+    # -- logs ------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Log]:
+        """Over a copy of the registry."""
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        return self._logs.get(partition)
+
+    def home_of(self, partition: TopicPartition) -> LogDir | None:
+        """The directory that holds the log of a partition."""
+        return self._homes.get(partition)
+
+    def logs_in(self, directory: LogDir) -> list[Log]:
+        return [self._logs[partition] for partition, home in list(self._homes.items()) if home is directory]
+
+    def create(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        topic_id: Uuid | None = None,
+        directory_id: Uuid | None = None,
+    ) -> Log:
+        """A new, empty log, in the directory with that id if it is online, else where it was preferred to be, else in
+        the directory with the fewest partitions.
+
+        Blocks for some fsyncs. The log of a partition that is there already is returned as it is. Raises NoLogDir,
+        LogDirFailure, InconsistentTopicId.
+        """
+        existing = self._logs.get(partition)
+        if existing is not None:
+            if topic_id is not None:
+                existing.set_topic_id(topic_id)
+            return existing
+        directory = self.choose_directory(directory_id, self._preferred.pop(partition, None))
+        path = join(directory.path, f"{partition.topic}-{partition.partition}")
+        try:
+            log = Log.open(
+                self._fs,
+                path,
+                config,
+                now_ms=now_ms,
+                clean_shutdown=False,
+                topic_id=topic_id,
+                before_truncation=self._before_truncation,
+            )
+        except LogDirFailure as failure:
+            self.fail(directory, failure.cause)
+            raise
+        self._register(log, directory)
+        return log
+
+    def choose_directory(self, directory_id: Uuid | None = None, preferred: LogDir | None = None) -> LogDir:
+        """Where a new log goes. Raises NoLogDir."""
+        self._require_one()
+        wanted = [directory for directory in self.online if directory.id == directory_id]
+        if wanted:
+            return wanted[0]
+        if preferred is not None and preferred.is_online:
+            return preferred
+        return min(self.online, key=lambda directory: directory.log_count)
+
+    def prefer(self, partition: TopicPartition, directory: LogDir) -> None:
+        """Create the log of a partition there, should it be created here without a directory assigned to it."""
+        self._preferred[partition] = directory
+
+    def _register(self, log: Log, directory: LogDir) -> None:
+        partition = TopicPartition(log.topic, log.partition)
+        self._logs[partition] = log
+        self._homes[partition] = directory
+        directory.log_count += 1
+
+    def delete(self, partition: TopicPartition) -> str | None:
+        """Takes a log out of use: closes it and renames its directory; returns the new path, None without such a log.
+
+        The caller removes the path after log.segment.delete.delay.ms (`PendingRemovals.add_directory`). Abort its
+        compaction first. The checkpoints forget it before a new log can take its name. Blocks for some fsyncs. Raises
+        LogDirFailure.
+        """
+        return self._retire(partition, DELETE_SUFFIX)
+
+    def set_aside_as_stray(self, partition: TopicPartition) -> str | None:
+        """As `delete`, for a replica that the metadata does not assign to this node: it is kept, but not served."""
+        path = self._retire(partition, STRAY_SUFFIX)
+        if path is not None:
+            next(d for d in self.directories if d.path == parent(path)).kept_aside.append(path)
+        return path
+
+    def _retire(self, partition: TopicPartition, suffix: str) -> str | None:
+        log, directory = self._logs.pop(partition, None), self._homes.pop(partition, None)
+        if log is None or directory is None:
+            return None
+        directory.log_count -= 1
+        log.close(clean=False)
+        try:
+            path = self._rename_aside(log.directory, partition, suffix)
+            self._write_checkpoints(directory)
+        except OSError as error:
+            raise self.fail(directory, error) from error
+        return path
+
+    def _rename_aside(self, path: str, partition: TopicPartition, suffix: str) -> str:
+        """`topic-3` -> `topic-3.<32 hex digits>-delete`, the topic cut short where the name would be too long."""
+        tail = f"-{partition.partition}.{_unique_hex()}{suffix}"
+        aside = join(parent(path), partition.topic[: _MAX_NAME - len(tail)] + tail)
+        self._fs.rename(path, aside)
+        self._fs.sync_directory(parent(path))
+        return aside
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def make_durable(self, log: Log) -> None:
+        """Flushes a log and notes that it is. Blocks. Raises LogDirFailure."""
+        log.flush()
+        home = self._homes.get(TopicPartition(log.topic, log.partition))
+        if home is not None:
+            self._guarded(home, self._write_recovery_points)
+
+    def write_recovery_points(self) -> None:
+        """recovery-point-offset-checkpoint of every online directory. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._write_recovery_points)
+
+    def write_log_starts(self) -> None:
+        """log-start-offset-checkpoint of every online directory. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._write_log_starts)
+
+    def write_log_start(self, log: Log) -> None:
+        """The log start of one log, to the checkpoint of its directory. Blocks. Raises OSError."""
+        directory = self._homes.get(TopicPartition(log.topic, log.partition))
+        if directory is not None:
+            self._write_log_starts(directory)
+
+    def remembers_start_of(self, log: Log) -> bool:
+        """Whether a restart would know that the log starts no later than it does, whichever segments are here then."""
+        directory = self._homes.get(TopicPartition(log.topic, log.partition))
+        known = {} if directory is None else self._on_disk.get(join(directory.path, LOG_START_OFFSET_FILE), {})
+        return known.get(TopicPartition(log.topic, log.partition), MAX_LONG) <= log.log_start_offset
+
+    def write_high_watermarks(self) -> None:
+        """replication-offset-checkpoint of every online directory. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._write_high_watermarks)
+
+    def _write_checkpoints(self, directory: LogDir) -> None:
+        self._write_recovery_points(directory)
+        self._write_log_starts(directory)
+        self._write_high_watermarks(directory)
+
+    def _write_recovery_points(self, directory: LogDir) -> None:
+        self._write(directory, RECOVERY_POINT_FILE, lambda log: log.recovery_point)
+
+    def _write_log_starts(self, directory: LogDir) -> None:
+        """Only of logs whose start does not follow from their first segment, or soon may not."""
+        self._write(directory, LOG_START_OFFSET_FILE, _start_to_remember)
+
+    def _write_high_watermarks(self, directory: LogDir) -> None:
+        self._write(directory, HIGH_WATERMARK_FILE, lambda log: log.high_watermark)
+
+    def _write(self, directory: LogDir, name: str, value_of: Callable[[Log], int | None]) -> None:
+        """Unless nothing has changed. One writer at a time: all of them write aside under the same name."""
+        path = join(directory.path, name)
+        with self._checkpointing:
+            values = ((TopicPartition(log.topic, log.partition), value_of(log)) for log in self.logs_in(directory))
+            known = {partition: value for partition, value in values if value is not None}
+            known |= self._unopened.get(path, {})
+            if self._on_disk.get(path) != known:
+                self._on_disk.pop(path, None)
+                write_offsets(self._fs, path, known)
+                self._on_disk[path] = known
+
+    def _before_truncation(self, log: Log) -> None:
+        directory = self._homes.get(TopicPartition(log.topic, log.partition))
+        if directory is not None:
+            self._write_recovery_points(directory)
+
+    # -- failure ---------------------------------------------------------------------------------------------------
+
+    def fail(self, directory: LogDir, error: OSError) -> LogDirFailure:
+        """Takes a directory offline with all its logs, and tells. Once; later calls return the first failure."""
+        if directory.failure is not None:
+            return directory.failure
+        directory.failure = LogDirFailure(directory.path, error)
+        lost = self.logs_in(directory)
+        directory.log_count = 0
+        for log in lost:
+            log.fail(error)
+            del self._logs[TopicPartition(log.topic, log.partition)]
+            del self._homes[TopicPartition(log.topic, log.partition)]
+        self._release(directory)
+        self._on_failure(directory, lost)
+        return directory.failure
+
+    def fail_log(self, failure: LogDirFailure) -> LogDir | None:
+        """Takes offline the directory that a log's LogDirFailure names; None if it is none of ours."""
+        for directory in self.directories:
+            if failure.path == directory.path or failure.path.startswith(directory.path + "/"):
+                self.fail(directory, failure.cause)
+                return directory
+        return None
+
+    def _guarded(self, directory: LogDir, action: Callable[..., None], *arguments: object) -> None:
+        """Runs an action on a directory; an IO error, or a file of a log that does not parse, takes it offline."""
+        try:
+            action(directory, *arguments)
+        except OSError as error:
+            self.fail(directory, error)
+        except LogDirFailure as failure:
+            self.fail(directory, failure.cause)
+        except CorruptCheckpoint as error:
+            self.fail(directory, OSError(errno.EIO, str(error)))
+
+    # -- closing ---------------------------------------------------------------------------------------------------
+
+    def close(self, *, broker_epoch: int = UNKNOWN_BROKER_EPOCH, threads_per_directory: int = 1) -> None:
+        """Flushes and closes every log, writes the checkpoints and leaves the markers. Blocks."""
+        for directory in self.online:
+            self._guarded(directory, self._close_directory, broker_epoch, threads_per_directory)
+
+    def unlock(self) -> None:
+        """Give the directories up: from now on, another process may own them."""
+        for directory in self.directories:
+            self._release(directory)
+
+    def _close_directory(self, directory: LogDir, broker_epoch: int, threads: int) -> None:
+        logs = self.logs_in(directory)
+        _map_in_threads(lambda log: log.close(clean=True), logs, threads)
+        if not directory.is_loaded and not directory.was_clean:
+            return  # The logs were never read: whether they are whole is not known.
+        if directory.is_loaded:
+            self._write_checkpoints(directory)
+        if not directory.was_clean and self._holds_unopened(directory):
+            return
+        write_marker(self._fs, directory.path, broker_epoch)
+
+    def _holds_unopened(self, directory: LogDir) -> bool:
+        return any(found.directory is directory for logs in self._contested.values() for found in logs)
+
+    def _release(self, directory: LogDir) -> None:
+        if directory.lock is not None:
+            with contextlib.suppress(OSError):  # The process is about to give it up anyway.
+                directory.lock.release()
+            directory.lock = None
+
+
+def _partition_of(path: str) -> TopicPartition:
+    try:
+        return parse_directory_name(base_name(path))
+    except ValueError:
+        raise NotALog(path) from None
+
+
+def _repeated(found: Sequence[FoundLog]) -> list[FoundLog]:
+    """Those of which there is another of the same partition."""
+    counts = Counter(entry.partition for entry in found)
+    return [entry for entry in found if counts[entry.partition] > 1]
+
+
+def _start_to_remember(log: Log) -> int | None:
+    """Always that of a tiered log, whose first segments may leave this disk at any time."""
+    is_told_by_segments = not log.is_tiered and log.log_start_offset <= log.segments.first.base_offset
+    return None if is_told_by_segments else log.log_start_offset
+
+
+def _map_in_threads(action: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    if threads <= 1 or len(items) <= 1:
+        return [action(item) for item in items]
+    with ThreadPoolExecutor(threads, thread_name_prefix="log-loading") as pool:
+        return list(pool.map(action, items))
+
+
+def _unique_hex() -> str:
+    """Not the same twice in a process or on a disk; nothing depends on what it is."""
+    return uuid.uuid4().hex

@@ -1,0 +1,1 @@
+"""Inventory of a bucket: audit against metadata, garbage collection, and recovery plans."""

@@ -1,0 +1,171 @@
+"""Reads a bucket and the metadata of its segments in the order that `reconcile.py` asks for, and tells what it finds.
+
+Blocks. It changes nothing; what may be removed is removed by `collection.py`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from protocol.primitives import Uuid
+from storage.tiered.bucket.listing import StoredPartition, StoredSegment, StoredTopic, Stranger, walk
+from storage.tiered.bucket.reconcile import COLLECTABLE, IN_ORDER, Coverage, Finding, Verdict, judge
+from storage.tiered.catalog.metadata_journal import KnownPartition, MetadataJournal
+from storage.tiered.errors import ObjectNotFound
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.object_store import ObjectInfo, ObjectStore
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditContext:
+    """What an audit is told beside bucket and metadata.
+
+    `log_start_offset` is that of a partition that exists in the cluster now, None for one that does not.
+    `end_offset` reads a manifest for the last offset of its segment; it may raise ValueError and ObjectNotFound.
+    `is_foreign` says that a topic's objects are another cluster's.
+    """
+
+    now_ms: Callable[[], int]
+    grace_ms: int
+    log_start_offset: Callable[[TopicIdPartition], int | None]
+    end_offset: Callable[[StoredSegment], int]
+    is_foreign: Callable[[StoredPartition], bool] = lambda _: False
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What was found of one partition. `exists`: in the cluster, under this topic id."""
+
+    partition: TopicIdPartition
+    exists: bool
+    is_recorded: bool
+    is_deleted: bool
+    is_foreign: bool
+    verdicts: list[Verdict] = field(default_factory=list)
+    log_starts: list[ObjectInfo] = field(default_factory=list)
+    strangers: list[ObjectInfo] = field(default_factory=list)
+
+    def of(self, *findings: Finding) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if verdict.finding in findings]
+
+    @property
+    def is_left_behind(self) -> bool:
+        """The topic is gone, and nobody said that its segments are to be deleted."""
+        return not self.exists and not self.is_deleted and not self.is_foreign
+
+    @property
+    def is_in_order(self) -> bool:
+        return self.is_foreign or not (
+            self.is_left_behind or self.strangers or any(each.finding not in IN_ORDER for each in self.verdicts)
+        )
+
+    @property
+    def collectable(self) -> list[Verdict]:
+        """Nothing of what is another's, or may be: of a topic that neither cluster nor metadata know."""
+        is_ours = not self.is_foreign and (self.exists or self.is_recorded)
+        return self.of(*COLLECTABLE) if is_ours else []
+
+
+class Audit:
+    """One pass over everything under a prefix, or over one topic."""
+
+    def __init__(self, store: ObjectStore, keys: ObjectKeys, journal: MetadataJournal, context: AuditContext) -> None:
+        self._store = store
+        self._keys = keys
+        self._journal = journal
+        self._context = context
+        self.topics: list[StoredTopic] = []
+        self.strangers: list[ObjectInfo] = []
+
+    def partitions(self, topic: str | None = None) -> Iterator[PartitionReport]:
+        """As the listing goes on; at last those that only metadata know. Raises what store and metadata raise."""
+        seen: set[TopicIdPartition] = set()
+        for found in walk(self._store, self._keys, topic):
+            match found:
+                case StoredPartition():
+                    seen.add(found.partition)
+                    yield self._judge(found, self._journal.catch_up(found.partition))
+                case StoredTopic():
+                    self.topics.append(found)
+                case Stranger():
+                    self.strangers.append(found.object)
+        for known in list(self._journal.catch_up_all()):
+            if known.partition not in seen and len(known.segments) and topic in (None, known.partition.topic):
+                yield self._judge(StoredPartition(known.partition), known)
+
+    def _judge(self, stored: StoredPartition, known: KnownPartition) -> PartitionReport:
+        """`stored` was listed before `known` was read."""
+        log_start_offset = self._context.log_start_offset(stored.partition)
+        report = PartitionReport(
+            stored.partition,
+            exists=log_start_offset is not None,
+            is_recorded=known.has_events,
+            is_deleted=known.is_being_deleted,
+            is_foreign=self._context.is_foreign(stored),
+            log_starts=stored.log_starts,
+            strangers=stored.others,
+        )
+        segments = {segment.id.id: segment for segment in known.segments.segments()}
+        coverage = Coverage(segments.values(), log_start_offset or 0)
+        listed: set[Uuid] = set()
+        for objects in stored.segments:
+            segment = segments.get(objects.id.id)
+            if segment is not None and segment.start_offset != objects.start_offset:
+                report.strangers += objects.objects.values()
+                continue
+            listed.add(objects.id.id)
+            report.verdicts.append(self._verdict(objects, segment, known, coverage))
+        unlisted = [segment for identity, segment in segments.items() if identity not in listed]
+        report.verdicts += [self._verdict(None, segment, known, coverage) for segment in unlisted]
+        return report
+
+    def _verdict(
+        self, objects: StoredSegment | None, segment: RemoteSegment | None, known: KnownPartition, coverage: Coverage
+    ) -> Verdict:
+        context = self._context
+        verdict = judge(objects, segment, now_ms=context.now_ms(), grace_ms=context.grace_ms)
+        if verdict.finding is Finding.SUSPECT:
+            return self._asked_for(verdict, known)
+        if objects is not None and verdict.finding is Finding.ORPHAN and self._may_be_lost(objects, known, coverage):
+            return replace(verdict, finding=Finding.UNRECORDED)
+        return verdict
+
+    def _asked_for(self, verdict: Verdict, known: KnownPartition) -> Verdict:
+        """Point 2 of the theory."""
+        assert verdict.segment is not None, "only a known segment can be suspect"
+        missing = tuple(suffix for suffix in verdict.missing if not self._exists(verdict.segment, suffix))
+        if not missing:
+            return replace(verdict, finding=Finding.LIVE, missing=())
+        now = self._journal.catch_up(known.partition).segments.get(verdict.segment.id.id)
+        if now is None or now.state is not SegmentState.COPY_FINISHED:
+            return replace(verdict, finding=Finding.DELETING, missing=missing)
+        return replace(verdict, finding=Finding.DANGLING, missing=missing)
+
+    def _exists(self, segment: RemoteSegment, suffix: ObjectSuffix) -> bool:
+        try:
+            next(iter(self._store.get(self._keys.key(segment, suffix), 0, 0)), None)
+        except ObjectNotFound:
+            return False
+        return True
+
+    def _may_be_lost(self, objects: StoredSegment, known: KnownPartition, coverage: Coverage) -> bool:
+        """Whether metadata may once have known a segment of which they say nothing now."""
+        if not objects.is_complete or known.is_being_deleted:
+            return False
+        if not known.has_events:
+            return True
+        try:
+            return not coverage.holds(objects.start_offset, self._context.end_offset(objects))
+        except ObjectNotFound:
+            return False
+        except ValueError:
+            return True
+
+
+def summary(reports: Sequence[PartitionReport]) -> dict[Finding, int]:
+    """How many segments there are of each kind."""
+    counts: dict[Finding, int] = dict.fromkeys(Finding, 0)
+    for report in reports:
+        for verdict in report.verdicts:
+            counts[verdict.finding] += 1
+    return counts

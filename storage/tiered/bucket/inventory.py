@@ -1,0 +1,276 @@
+"""What a bucket alone says of a partition: its segments, their history, where it begins and where it goes on.
+
+Manifests give back what metadata knew of each segment. Which of them count is decided as KIP-405 has leaders do it, on
+the history of leader epochs that goes with every segment: the one that was copied by the latest leader, and of those
+the one that ends last, tells the whole history to its end. Segments of other histories were copied by leaders that
+lost their records to an unclean election; offsets of such a segment count as far as both histories agree.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, TypeVar
+
+from storage.directories.checkpoints import EpochStart
+from storage.errors import CorruptCheckpoint
+from storage.producer_state import ProducerState
+from storage.tiered.bucket.listing import StoredPartition, StoredSegment, newest_log_start
+from storage.tiered.catalog.lineage import NO_OFFSET, Lineage, decode_epochs
+from storage.tiered.errors import (
+    CorruptRemoteData,
+    ObjectNotFound,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
+from storage.tiered.format.log_start_object import LogStart, decode_log_start
+from storage.tiered.format.manifest import SegmentManifest, decode_manifest
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.object_store import ObjectInfo, ObjectStore
+from storage.tiered.remote_storage import IndexKind
+from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+NO_PRODUCER_ID = -1
+
+
+class OffsetRange(NamedTuple):
+    """Both included."""
+
+    first: int
+    last: int
+
+
+class IndexReader(Protocol):
+    """The part of a RemoteStorageManager that an inventory needs: it knows of ciphers."""
+
+    def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes: ...
+
+
+class MapAll(Protocol):
+    """`map`, or what does the same in several threads."""
+
+    def __call__(self, function: Callable[[T], R], arguments: Iterable[T], /) -> Iterable[R]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInventory:
+    """`segments` are whole, by start offset; `needed` of them make up the log, the rest is `superfluous`.
+
+    `history` is that of the log up to `next_offset`, where a recovered log goes on. `holes` lie between the log start
+    and there. `highest_epoch` was seen anywhere, -1 if none. `faults` are sentences about what could not be read.
+    """
+
+    partition: TopicIdPartition
+    segments: tuple[RemoteSegment, ...]
+    needed: tuple[RemoteSegment, ...]
+    history: tuple[EpochStart, ...]
+    log_start_offset: int
+    next_offset: int
+    holes: tuple[OffsetRange, ...]
+    highest_epoch: int
+    highest_producer_id: int
+    cluster_id: str | None
+    incomplete: int
+    faults: tuple[str, ...]
+
+    @property
+    def superfluous(self) -> tuple[RemoteSegment, ...]:
+        needed = {segment.id for segment in self.needed}
+        return tuple(segment for segment in self.segments if segment.id not in needed)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.needed)
+
+    @property
+    def above_holes(self) -> int:
+        """The lowest offset from which nothing is missing."""
+        return max([self.log_start_offset, *(hole.last + 1 for hole in self.holes)])
+
+
+class BucketReader:
+    """Reads what the names of objects do not tell. Raises ObjectStoreError and RetriableRemoteStorageError."""
+
+    def __init__(self, store: ObjectStore, keys: ObjectKeys, indexes: IndexReader, map_all: MapAll = map) -> None:
+        self._store = store
+        self._keys = keys
+        self._indexes = indexes
+        self._map_all = map_all
+
+    def manifest(self, stored: StoredSegment) -> SegmentManifest:
+        """Raises CorruptRemoteData, RemoteStorageError, and ObjectNotFound for one that is gone."""
+        return decode_manifest(b"".join(self._store.get(stored.objects[ObjectSuffix.MANIFEST].key)))
+
+    def end_offset(self, stored: StoredSegment) -> int:
+        """Of a whole segment. Raises ValueError where its manifest does not tell."""
+        try:
+            return self.segment(stored).end_offset
+        except RemoteStorageError as error:
+            raise ValueError(str(error)) from error
+
+    def segment(self, stored: StoredSegment) -> RemoteSegment:
+        """What the manifest says, which must be of the segment under whose name it lies. Raises as `manifest`."""
+        segment = self.manifest(stored).segment
+        if segment is None:
+            raise CorruptRemoteData(f"the manifest of {stored.id} does not say of what it is")
+        if (segment.id, segment.start_offset) != (stored.id, stored.start_offset):
+            raise CorruptRemoteData(f"the manifest of {stored.id} is that of {segment.id}")
+        return segment
+
+    def log_start(self, stored: StoredPartition) -> LogStart | None:
+        """Raises ValueError for an object of another kind."""
+        info = newest_log_start(self._keys, stored)
+        return None if info is None else decode_log_start(self.content(info))
+
+    def content(self, info: ObjectInfo) -> bytes:
+        return b"".join(self._store.get(info.key))
+
+    def inventory(self, stored: StoredPartition) -> PartitionInventory:
+        """Of all that was listed of a partition."""
+        faults: list[str] = []
+        whole = [segment for segment in stored.segments if segment.is_complete]
+        segments = list(_good(self._map_all(self._segment_or_fault, whole), faults))
+        log_start = self._log_start_or_fault(stored, faults)
+        latest = latest_history(segments, self._indexes)
+        return inventory_of(
+            stored.partition,
+            segments,
+            replace(latest, faults=(*faults, *latest.faults)),
+            log_start,
+            incomplete=len(stored.segments) - len(whole),
+        )
+
+    def _segment_or_fault(self, stored: StoredSegment) -> RemoteSegment | str:
+        try:
+            return self.segment(stored)
+        except RetriableRemoteStorageError:
+            raise
+        except (RemoteStorageError, ObjectNotFound) as error:
+            return f"{stored.id} cannot be read: {error}"
+
+    def _log_start_or_fault(self, stored: StoredPartition, faults: list[str]) -> LogStart | None:
+        try:
+            return self.log_start(stored)
+        except ValueError as error:
+            faults.append(f"the log start offset of {stored.partition} cannot be read: {error}")
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class LatestHistory:
+    """What the segment says that was copied by the latest leader: the log's history up to its end, its producers there.
+
+    `faults` are sentences about segments that should have told, and about producers that are unknown.
+    """
+
+    lineage: Lineage
+    producers: ProducerState
+    faults: tuple[str, ...]
+
+
+def latest_history(segments: Iterable[RemoteSegment], indexes: IndexReader) -> LatestHistory:
+    """An empty one where no segment tells. Raises RetriableRemoteStorageError, RemoteStorageError."""
+    faults: list[str] = []
+    for segment in sorted(segments, key=recency, reverse=True):
+        try:
+            entries = decode_epochs(indexes.read_index(segment, IndexKind.LEADER_EPOCH))
+            lineage = Lineage(entries, segment.end_offset + 1)
+            return LatestHistory(lineage, _producers(segment, indexes, faults), tuple(faults))
+        except (CorruptCheckpoint, CorruptRemoteData, RemoteResourceNotFound) as error:
+            faults.append(f"the history of {segment.id} cannot be read: {error}")
+    return LatestHistory(Lineage((), 0), ProducerState(), tuple(faults))
+
+
+def _producers(segment: RemoteSegment, indexes: IndexReader, faults: list[str]) -> ProducerState:
+    """A segment may come without, from a log that is older than such snapshots (KIP-952)."""
+    end_offset = segment.end_offset + 1
+    unknown = ProducerState()
+    unknown.end_offset = unknown.snapshot_offset = end_offset
+    try:
+        content = indexes.read_index(segment, IndexKind.PRODUCER_SNAPSHOT)
+        return ProducerState.decode("the file", content, end_offset)
+    except RemoteResourceNotFound:
+        return unknown
+    except (CorruptCheckpoint, CorruptRemoteData) as error:
+        faults.append(f"the producers of {segment.id} cannot be read: {error}")
+        return unknown
+
+
+def recency(segment: RemoteSegment) -> tuple[int, int]:
+    """The highest belongs to the latest leader that copied, and is the last of its segments."""
+    return segment.leader_epochs[-1].epoch, segment.end_offset
+
+
+def _good(read: Iterable[RemoteSegment | str], faults: list[str]) -> Iterator[RemoteSegment]:
+    for found in read:
+        if isinstance(found, RemoteSegment):
+            yield found
+        else:
+            faults.append(found)
+
+
+def inventory_of(
+    partition: TopicIdPartition,
+    segments: Iterable[RemoteSegment],
+    latest: LatestHistory,
+    log_start: LogStart | None,
+    *,
+    incomplete: int = 0,
+) -> PartitionInventory:
+    """Of segments that are whole."""
+    ordered = tuple(sorted(segments, key=lambda each: (each.start_offset, each.end_offset)))
+    history = latest.lineage
+    needed = needed_segments(ordered, history)
+    said = 0 if log_start is None else log_start.log_start_offset
+    first = min((segment.start_offset for segment in needed), default=history.end_offset)
+    log_start_offset = max(said, first)
+    epochs = [segment.leader_epochs[-1].epoch for segment in ordered]
+    return PartitionInventory(
+        partition=partition,
+        segments=ordered,
+        needed=needed,
+        history=history.entries,
+        log_start_offset=log_start_offset,
+        next_offset=max(history.end_offset, log_start_offset),
+        holes=tuple(_holes(needed, history, log_start_offset)),
+        highest_epoch=max([*epochs, -1 if log_start is None else log_start.leader_epoch]),
+        highest_producer_id=max(latest.producers.entries, default=NO_PRODUCER_ID),
+        cluster_id=None if log_start is None else log_start.cluster_id,
+        incomplete=incomplete,
+        faults=latest.faults,
+    )
+
+
+def needed_segments(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[RemoteSegment, ...]:
+    """Those that lie within a history, and of those that part from it the ones whose offsets no other has.
+
+    `segments` are sorted by start offset, and so is what is returned.
+    """
+    agreed = {segment.id: history.agreed_end(segment) for segment in segments}
+    kept = [segment for segment in segments if agreed[segment.id] == segment.end_offset]
+    parting = [each for each in segments if agreed[each.id] not in (NO_OFFSET, each.end_offset)]
+    for segment in sorted(parting, key=lambda each: agreed[each.id], reverse=True):
+        span = OffsetRange(segment.start_offset, agreed[segment.id])
+        if next(_uncovered(kept, history, span), None) is not None:
+            kept.append(segment)
+    return tuple(sorted(kept, key=lambda each: (each.start_offset, each.end_offset)))
+
+
+def _holes(needed: Sequence[RemoteSegment], history: Lineage, log_start_offset: int) -> Iterator[OffsetRange]:
+    if log_start_offset < history.end_offset:
+        yield from _uncovered(needed, history, OffsetRange(log_start_offset, history.end_offset - 1))
+
+
+def _uncovered(segments: Iterable[RemoteSegment], history: Lineage, span: OffsetRange) -> Iterator[OffsetRange]:
+    """What no segment has of a range, as far as it agrees with the history."""
+    offset = span.first
+    for first, last in sorted((segment.start_offset, history.agreed_end(segment)) for segment in segments):
+        if first > span.last:
+            break
+        if first > offset:
+            yield OffsetRange(offset, min(first - 1, span.last))
+        offset = max(offset, last + 1)
+    if offset <= span.last:
+        yield OffsetRange(offset, span.last)

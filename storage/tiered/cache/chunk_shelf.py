@@ -1,0 +1,169 @@
+"""Where cached chunks are kept: in memory, or in files. Both are bounded by bytes and idle time.
+
+Chunks lie there as they were in the log, decrypted and decompressed. Several threads use a shelf at once.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from protocol.primitives import Buffer
+from storage.files import ASIDE_SUFFIX, FileSystem, base_name, join, write_file
+from storage.tiered.cache.weighted_lru import WeightedLru
+from storage.tiered.settings import CacheSettings
+
+_DIRECTORY = "cache"
+
+
+class ChunkKey(NamedTuple):
+    object_key: str
+    number: int
+
+
+class ChunkShelf(Protocol):
+    def get(self, key: ChunkKey, start: int, end: int) -> Buffer | None:
+        """The bytes [start, end) of a chunk, which stay valid whatever happens to it; None where it is not here."""
+        ...
+
+    def __contains__(self, key: ChunkKey) -> bool: ...
+
+    def put(self, key: ChunkKey, chunk: Buffer) -> None:
+        """As far as there is room."""
+        ...
+
+    def forget(self, object_key: str) -> None:
+        """All chunks of an object."""
+        ...
+
+
+class MemoryShelf:
+    def __init__(self, settings: CacheSettings, now_ms: Callable[[], float]) -> None:
+        self._lock = threading.Lock()
+        self._chunks: WeightedLru[ChunkKey, Buffer] = WeightedLru(settings.size, settings.idle_ms, now_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._chunks.weight
+
+    def get(self, key: ChunkKey, start: int, end: int) -> Buffer | None:
+        with self._lock:
+            chunk = self._chunks.get(key)
+        return None if chunk is None else memoryview(chunk)[start:end]
+
+    def __contains__(self, key: ChunkKey) -> bool:
+        with self._lock:
+            return key in self._chunks
+
+    def put(self, key: ChunkKey, chunk: Buffer) -> None:
+        with self._lock:
+            self._chunks.put(key, chunk, len(chunk))
+
+    def forget(self, object_key: str) -> None:
+        with self._lock:
+            _forget(self._chunks, object_key)
+
+
+class DiskShelf:
+    """Files `<directory>/cache/<name of the object>-<number>`, there as long as the process is.
+
+    Whoever starts empties the directory `cache`: what a crash left may be torn. A file that cannot be read, because it
+    was evicted a moment ago or the disk fails, is a chunk that is not here; one that cannot be written is not kept.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, settings: CacheSettings, now_ms: Callable[[], float]) -> None:
+        """Raises OSError."""
+        self._fs = fs
+        self._directory = join(directory, _DIRECTORY)
+        fs.make_directory(directory)
+        fs.remove_tree(self._directory)
+        fs.make_directory(self._directory)
+        self._lock = threading.Lock()
+        self._evicted: list[ChunkKey] = []
+        self._sizes: WeightedLru[ChunkKey, int] = WeightedLru(settings.size, settings.idle_ms, now_ms, self._evict)
+        self.failures = 0
+        """Of the local disk."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self._sizes.weight
+
+    def get(self, key: ChunkKey, start: int, end: int) -> Buffer | None:
+        with self._lock:
+            size = self._sizes.get(key)
+            evicted = self._take_evicted()
+        self._remove(evicted)
+        if size is None:
+            return None
+        data = self._read(key, start, end)
+        if data is None:
+            with self._lock:
+                self._sizes.pop(key)
+        return data
+
+    def __contains__(self, key: ChunkKey) -> bool:
+        with self._lock:
+            return key in self._sizes
+
+    def put(self, key: ChunkKey, chunk: Buffer) -> None:
+        path = self._path(key)
+        try:
+            write_file(self._fs, path + ASIDE_SUFFIX, chunk, sync=False)
+            self._fs.rename(path + ASIDE_SUFFIX, path)
+        except OSError:
+            self.failures += 1
+            with contextlib.suppress(OSError):
+                self._fs.remove(path + ASIDE_SUFFIX)
+            return
+        with self._lock:
+            self._sizes.put(key, len(chunk), len(chunk))
+            evicted = self._take_evicted()
+        self._remove(evicted)
+
+    def forget(self, object_key: str) -> None:
+        with self._lock:
+            forgotten = _forget(self._sizes, object_key)
+        self._remove(forgotten)
+
+    def _read(self, key: ChunkKey, start: int, end: int) -> bytes | None:
+        """None for a file that is gone, or not whole. Once open, eviction does not take it away from us."""
+        try:
+            file = self._fs.open_existing(self._path(key))
+        except FileNotFoundError:
+            return None
+        except OSError:
+            self.failures += 1
+            return None
+        try:
+            data = file.read(start, end - start)
+        except OSError:
+            self.failures += 1
+            return None
+        finally:
+            file.close()
+        return data if len(data) == end - start else None
+
+    def _path(self, key: ChunkKey) -> str:
+        return join(self._directory, f"{base_name(key.object_key)}-{key.number}")
+
+    def _evict(self, key: ChunkKey, size: int) -> None:
+        """Called under the lock: the file goes once that is released."""
+        self._evicted.append(key)
+
+    def _take_evicted(self) -> list[ChunkKey]:
+        evicted, self._evicted = self._evicted, []
+        return evicted
+
+    def _remove(self, keys: list[ChunkKey]) -> None:
+        for key in keys:
+            try:
+                self._fs.remove(self._path(key))
+            except OSError:
+                self.failures += 1
+
+
+def _forget(chunks: WeightedLru[ChunkKey, Buffer] | WeightedLru[ChunkKey, int], object_key: str) -> list[ChunkKey]:
+    keys = [key for key in chunks if key.object_key == object_key]
+    for key in keys:
+        chunks.pop(key)
+    return keys

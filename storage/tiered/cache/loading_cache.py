@@ -1,0 +1,70 @@
+"""A cache of what is loaded from elsewhere, for several threads: whoever misses first loads, the others wait for it."""
+
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from storage.tiered.cache.weighted_lru import WeightedLru
+from storage.tiered.errors import RetriableRemoteStorageError
+from storage.tiered.settings import CacheSettings
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class LoadingCache(Generic[K, V]):
+    """`weigh` gives what a value counts of `settings.size`."""
+
+    def __init__(self, settings: CacheSettings, now_ms: Callable[[], float], weigh: Callable[[V], int]) -> None:
+        self._weigh = weigh
+        self._wait_ms = settings.wait_ms
+        self._lock = threading.Lock()
+        self._values: WeightedLru[K, V] = WeightedLru(settings.size, settings.idle_ms, now_ms)
+        self._loading: dict[K, Future[V]] = {}
+
+    def get(self, key: K, load: Callable[[], V]) -> V:
+        """What is cached, or what `load` gives or raises; RetriableRemoteStorageError if another takes too long."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is not None:
+                return value
+            loading = self._loading.get(key)
+            if loading is None:
+                mine = self._loading[key] = Future[V]()
+        return self._load(key, load, mine) if loading is None else self._wait(key, loading)
+
+    def _load(self, key: K, load: Callable[[], V], mine: Future[V]) -> V:
+        try:
+            value = load()
+        except BaseException as error:
+            with self._lock:
+                self._end(key, mine)
+            mine.set_exception(error)
+            raise
+        with self._lock:
+            if self._end(key, mine):
+                self._values.put(key, value, self._weigh(value))
+        mine.set_result(value)
+        return value
+
+    def _end(self, key: K, mine: Future[V]) -> bool:
+        """Ends the loading, and tells whether nobody forgot the key meanwhile."""
+        if self._loading.get(key) is not mine:
+            return False
+        del self._loading[key]
+        return True
+
+    def _wait(self, key: K, loading: Future[V]) -> V:
+        try:
+            return loading.result(self._wait_ms / 1000)
+        except TimeoutError as error:
+            if loading.done():
+                raise
+            raise RetriableRemoteStorageError(f"{key} did not come within {self._wait_ms} ms") from error
+
+    def forget(self, key: K) -> None:
+        """Also what is being loaded: who waits for it gets it, and nobody after."""
+        with self._lock:
+            self._loading.pop(key, None)
+            self._values.pop(key)

@@ -1,0 +1,322 @@
+"""The chain of `segment_chain.py`, kept as segments come and go, so that a look at it costs what has changed.
+
+Theory of operation
+-------------------
+Which segment is the one for an offset where a link begins is a matter of that offset alone: of all that begin at or
+below it, the one that reaches furthest, a compacted one first. The next link begins behind it. So the chain from some
+link on does not depend on what lies before, and a segment that comes or goes between two offsets changes the links
+between them, and those behind until one begins where one began before. As a rule that is one link.
+
+Intervals of offsets, as far as each segment agrees with the history, are in `EpochIntervals`, which finds what reaches
+furthest in O(log n). What was touched is noted as a range of offsets and mended later (`settle`), a bounded piece at a
+time, as are the first reading of all that is known and a log start that moves up past many links.
+
+Finished segments that are in no link are `outside`: below the log's start, of another history, or held by others. They
+are few unless they are on their way out.
+
+The history may grow, and be cut at its front as the log start rises. Neither changes how far a segment agrees that
+ends before the history did: two logs that agree at one offset agree below it. Any other history needs another chain
+(`follows`).
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from storage.directories.checkpoints import EpochStart
+from storage.tiered.catalog.epoch_intervals import EpochIntervals
+from storage.tiered.catalog.lineage import NO_OFFSET, Lineage
+from storage.tiered.catalog.segment_chain import Link, preference, share
+from storage.tiered.remote_metadata import KnownSegments
+from storage.tiered.segment_metadata import RemoteSegment
+
+_END: Final = 2**63 - 1
+_FEWEST: Final = 2
+"""Links at a time: the first of them is made again to find where to go on."""
+
+
+class _Piece(NamedTuple):
+    """A link in numbers."""
+
+    first: int
+    last: int
+    row: int
+
+
+class LinkFigures(NamedTuple):
+    """What of a link tells whether its segment is to be compacted."""
+
+    first: int
+    last: int
+    share_bytes: int
+    max_timestamp_ms: int
+    compacted_to: int | None
+
+
+class LiveChain:
+    """A SegmentObserver. Questions may be asked once `settle` has said that all is done, until the next event; nothing
+    but `close` any more when `is_of` says no.
+    """
+
+    def __init__(self, known: KnownSegments, lineage: Lineage, log_start_offset: int) -> None:
+        """Observes `known` from now on, in the place of any other observer."""
+        self._known = known
+        self._lineage = lineage
+        self._floor = _floor(lineage, log_start_offset)
+        self._next_row: int | None = 0  # rows from there on are still to be read
+        self._compacted = EpochIntervals()
+        self._copied = EpochIntervals()
+        self._parted: dict[int, int] = {}  # rows that do not agree to their end, with how far they do
+        self._beyond: set[int] = set()  # those of them that reach beyond the end of the history
+        self._firsts, self._lasts = array("q"), array("q")
+        self._rows, self._shares = array("i"), array("q")
+        self._touched: list[tuple[int, int]] = []
+        self.outside: dict[int, int] = {}
+        """Rows of finished segments that are in no link, and where each begins, or above if it is below the log's
+        start."""
+        self.size_bytes = 0
+        """Of the chain, each offset once."""
+        self.finished_bytes = 0
+        """Of all finished segments, whole."""
+        known.observer = self
+
+    def close(self) -> None:
+        """Observe no more."""
+        if self._known.observer is self:
+            self._known.observer = None
+
+    def is_of(self, known: KnownSegments) -> bool:
+        """Whether it has heard of all that is known there."""
+        return self._known is known and known.observer is self
+
+    def follows(self, lineage: Lineage, log_start_offset: int) -> bool:
+        """Whether `use` can be called with these."""
+        before, end = self._lineage, self._lineage.end_offset
+        if lineage.end_offset < end or _floor(lineage, log_start_offset) < self._floor:
+            return False
+        entries = [entry for entry in lineage.entries if entry.start_offset < end]
+        return entries == _clipped(before.entries, entries[0].start_offset if entries else end)
+
+    # ---- what becomes of segments
+
+    def on_offered(self, row: int, segment: RemoteSegment) -> None:
+        """See SegmentObserver."""
+        if self._next_row is None or row < self._next_row:
+            self._add(row, segment)
+
+    def on_withdrawn(self, row: int, segment: RemoteSegment) -> None:
+        """See SegmentObserver."""
+        if self._next_row is None or row < self._next_row:
+            self._remove(row, segment)
+
+    def _add(self, row: int, segment: RemoteSegment) -> None:
+        self.finished_bytes += segment.size_bytes
+        self.outside[row] = segment.start_offset
+        last = self._lineage.agreed_end(segment)
+        if last != segment.end_offset:
+            self._parted[row] = last
+            if segment.end_offset >= self._lineage.end_offset:
+                self._beyond.add(row)
+        if last != NO_OFFSET:
+            self._layer(segment).add(segment.start_offset, last, row, has_aborted=False)
+            self._touch(segment.start_offset, last)
+
+    def _remove(self, row: int, segment: RemoteSegment) -> None:
+        self.finished_bytes -= segment.size_bytes
+        self.outside.pop(row, None)
+        self._beyond.discard(row)
+        last = self._parted.pop(row, segment.end_offset)
+        if last != NO_OFFSET:
+            self._layer(segment).remove(segment.start_offset, last, row)
+            self._touch(segment.start_offset, last)
+
+    def _layer(self, segment: RemoteSegment) -> EpochIntervals:
+        return self._compacted if segment.is_compacted else self._copied
+
+    def _touch(self, first: int, last: int) -> None:
+        """Segments mostly come and go in order: ranges that meet are one."""
+        if self._next_row is not None:
+            return
+        if self._touched:
+            begin, end = self._touched[-1]
+            if first <= end + 1 and last >= begin - 1:
+                self._touched[-1] = min(begin, first), max(end, last)
+                return
+        self._touched.append((first, last))
+
+    # ---- the log
+
+    def use(self, lineage: Lineage, log_start_offset: int) -> None:
+        """The log has gone on; it must be one that this chain `follows`."""
+        before, self._lineage = self._lineage, lineage
+        floor = _floor(lineage, log_start_offset)
+        if floor != self._floor:
+            self._floor = floor
+            self._touch(floor, floor)  # a link may begin there in its middle
+        if lineage.end_offset == before.end_offset:
+            return
+        for row in list(self._beyond):
+            segment = self._known.finished_at(row)
+            if segment is not None:
+                self._remove(row, segment)
+                self._add(row, segment)
+
+    def settle(self, steps: int) -> bool:
+        """Do what is to be done, about `steps` segments of it; whether nothing is left. The order matters: what is
+        below the log's start is not mended."""
+        if self._next_row is not None:
+            self._read(steps)
+        elif self._lasts and self._lasts[0] < self._floor:
+            self._drop(steps)
+        elif self._touched:
+            self._mend(*self._touched.pop(), steps)
+        is_done = self._next_row is None and not self._touched and not (self._lasts and self._lasts[0] < self._floor)
+        if is_done and not self.outside:
+            self.outside = {}  # one that was large once is slow to look through for ever
+        return is_done
+
+    def _read(self, steps: int) -> None:
+        assert self._next_row is not None
+        page = self._known.page(self._next_row, steps)
+        for row, segment in page.segments:
+            if self._known.is_finished(row):
+                self._add(row, segment)
+        self._next_row = page.next_row
+        if page.next_row is None:
+            self._touched = [(0, _END)]
+
+    def _drop(self, steps: int) -> None:
+        """Links below the log's start are none any more."""
+        count = min(steps, bisect_left(self._lasts, self._floor))
+        gone = self._rows[:count]
+        self._replace(0, count, [])
+        self._sort_out(gone)
+
+    def _mend(self, first: int, last: int, steps: int) -> None:
+        """Make anew the links that an interval from `first` to `last` may have to do with."""
+        begin = end = bisect_left(self._lasts, first - 1)
+        offset = self._lasts[begin - 1] + 1 if begin else self._floor
+        made: list[_Piece] = []
+        while True:
+            piece = self._piece_at(offset)
+            while end < len(self._firsts) and (piece is None or self._firsts[end] < piece.first):
+                end += 1
+            if piece is None or (piece.first > last and end < len(self._firsts) and self._firsts[end] == piece.first):
+                break
+            if len(made) >= max(steps, _FEWEST):
+                self._touched.append((offset, max(last, offset)))
+                break
+            made.append(piece)
+            offset = piece.last + 1
+        rows = self._rows[begin:end]
+        self._replace(begin, end, made)
+        self._sort_out(chain(rows, (piece.row for piece in made)))
+
+    def _piece_at(self, offset: int) -> _Piece | None:
+        """The first link at or above an offset at which a link might begin."""
+        compacted = self._compacted.from_offset(offset)
+        if compacted is not None and compacted[0] <= offset:
+            return self._piece(self._compacted, compacted, offset, _END)
+        bound = _END if compacted is None else compacted[0] - 1
+        copied = self._copied.from_offset(offset)
+        if copied is not None and max(copied[0], offset) <= bound:
+            return self._piece(self._copied, copied, offset, bound)
+        return None if compacted is None else self._piece(self._compacted, compacted, offset, _END)
+
+    def _piece(self, layer: EpochIntervals, interval: tuple[int, int, int], offset: int, bound: int) -> _Piece:
+        """Of several segments with the same offsets, the one that is preferred."""
+        first, last, row = interval
+        twins = list(layer.covered_twins(first, last))
+        if twins:
+            row = min((row, *twins), key=lambda each: preference(self.finished(each)))
+        return _Piece(max(first, offset), min(last, bound), row)
+
+    def _replace(self, begin: int, end: int, pieces: Sequence[_Piece]) -> None:
+        shares = [self._share(piece) for piece in pieces]
+        self.size_bytes += sum(shares) - sum(self._shares[begin:end])
+        self._firsts[begin:end] = array("q", [piece.first for piece in pieces])
+        self._lasts[begin:end] = array("q", [piece.last for piece in pieces])
+        self._rows[begin:end] = array("i", [piece.row for piece in pieces])
+        self._shares[begin:end] = array("q", shares)
+
+    def _share(self, piece: _Piece) -> int:
+        segment = self.finished(piece.row)
+        return share(segment.size_bytes, segment.start_offset, segment.end_offset, piece.first)
+
+    def _sort_out(self, rows: Iterator[int] | Sequence[int]) -> None:
+        """Whether each of them is outside now. A row may have been given to another segment, or to none."""
+        for row in rows:
+            if self._known.is_finished(row) and not self.is_linked(row):
+                self.outside[row] = self._known.offsets(row)[0]
+            else:
+                self.outside.pop(row, None)
+
+    # ---- questions
+
+    @property
+    def next_offset(self) -> int:
+        """Where the chain ends; 0 if it is empty."""
+        return self._lasts[-1] + 1 if self._lasts else 0
+
+    def link(self, at: int) -> Link | None:
+        """The link with so many before it."""
+        if at >= len(self._rows):
+            return None
+        return Link(self.finished(self._rows[at]), self._firsts[at], self._lasts[at])
+
+    def links(self) -> Iterator[tuple[int, Link]]:
+        """In order, each with the row of its segment."""
+        for first, last, row in zip(self._firsts, self._lasts, self._rows, strict=True):
+            yield row, Link(self.finished(row), first, last)
+
+    def links_from(self, offset: int, most: int) -> list[Link]:
+        """Some of those that reach an offset or begin above it, in order; what lies below it is cut off."""
+        begin = bisect_left(self._lasts, offset)
+        spans = zip(*(column[begin : begin + most] for column in (self._firsts, self._lasts, self._rows)), strict=True)
+        return [Link(self.finished(row), max(first, offset), last) for first, last, row in spans]
+
+    def figures_from(self, offset: int, most: int) -> Iterator[LinkFigures]:
+        """The same in figures; several times as fast."""
+        begin, known = bisect_left(self._lasts, offset), self._known
+        columns = (column[begin : begin + most] for column in (self._firsts, self._lasts, self._shares, self._rows))
+        for first, last, share_bytes, row in zip(*columns, strict=True):
+            yield LinkFigures(
+                max(first, offset), last, share_bytes, known.max_timestamp_ms(row), known.compacted_to(row)
+            )
+
+    def next_outside(self, most: int) -> dict[int, RemoteSegment]:
+        """Some of those outside, by row; the next call gives others, if there are others."""
+        rows = list(islice(self.outside, most))
+        if len(rows) < len(self.outside):
+            for row in rows:
+                self.outside[row] = self.outside.pop(row)
+        return {row: self.finished(row) for row in rows}
+
+    def is_linked(self, row: int, begin: int = 0) -> bool:
+        """Whether a finished segment is in a link, of those from `begin` on."""
+        start, end = self._known.offsets(row)
+        for at in range(max(begin, bisect_left(self._lasts, start)), len(self._firsts)):
+            if self._firsts[at] > end:
+                return False
+            if self._rows[at] == row:
+                return True
+        return False
+
+    def finished(self, row: int) -> RemoteSegment:
+        """The segment of a row in a link, or outside."""
+        segment = self._known.finished_at(row)
+        assert segment is not None, f"row {row} cannot be read"
+        return segment
+
+
+def _floor(lineage: Lineage, log_start_offset: int) -> int:
+    return max(log_start_offset, lineage.start_offset or 0)
+
+
+def _clipped(entries: Sequence[EpochStart], first: int) -> list[EpochStart]:
+    """A history from an offset on, as a log has it that begins there."""
+    kept = [entry for entry in entries if entry.start_offset > first]
+    present = next((entry for entry in reversed(entries) if entry.start_offset <= first), None)
+    return kept if present is None else [EpochStart(present.epoch, first), *kept]

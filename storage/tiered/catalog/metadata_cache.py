@@ -1,0 +1,292 @@
+"""What is known of one partition's remote segments: changed by events, asked in O(log n), some 100 bytes a segment.
+
+Segments that were compacted after they were copied are looked up first, others where there are none: what a leader
+copies late, or what is still there of segments that a compacted one replaced, hides nothing of it, however far it
+reaches. So a record that compaction took away does not come back (`remote_compaction.py`).
+
+Pure. The tables in `segment_state.py` say which events count; `epoch_intervals.py` finds finished segments by epoch and
+offset, `segment_table.py` all of them by id. Whether what is known is also up to date is not known here.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from protocol.primitives import Uuid
+from storage.tiered.catalog.epoch_intervals import EpochIntervals, IntervalColumns
+from storage.tiered.catalog.segment_state import UnknownSegment, check_deletion, check_segment
+from storage.tiered.catalog.segment_table import PlainFacts, SegmentTable, TableColumns
+from storage.tiered.remote_metadata import SegmentObserver, SegmentPage
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+
+
+class CacheColumns(NamedTuple):
+    """All there is in a `MetadataCache` beside its names, for a snapshot. Not a copy."""
+
+    table: TableColumns
+    unfinished: set[int]
+    epochs: dict[int, IntervalColumns]
+    compacted: dict[int, IntervalColumns]
+
+
+class MetadataCache:
+    """The segments of one partition that are not deleted yet.
+
+    `deletion` is the last event in the removal of the whole partition; the last event of all leaves nothing behind.
+    `observer` is told what can be read from now on, and what cannot any more; whoever finds another one there, or none,
+    has missed something.
+    """
+
+    __slots__ = ("__weakref__", "_compacted", "_epochs", "_table", "_unfinished", "deletion", "observer", "partition")
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self.partition = partition
+        self.deletion: PartitionDelete | None = None
+        self.observer: SegmentObserver | None = None
+        self._table = SegmentTable(partition)
+        self._epochs: dict[int, EpochIntervals] = {}
+        self._compacted: dict[int, EpochIntervals] = {}
+        self._unfinished: set[int] = set()  # rows of those that cannot be read: not copied yet, or being deleted
+
+    @classmethod
+    def of_columns(
+        cls, partition: TopicIdPartition, deletion: PartitionDelete | None, columns: CacheColumns
+    ) -> "MetadataCache":
+        """The cache that has them. Raises ValueError for what cannot be."""
+        cache = cls(partition)
+        cache.deletion = deletion
+        cache._table = SegmentTable(partition, columns.table)
+        cache._unfinished = columns.unfinished
+        for layer, kept in ((cache._epochs, columns.epochs), (cache._compacted, columns.compacted)):
+            layer.update((epoch, EpochIntervals(intervals)) for epoch, intervals in kept.items())
+        return cache
+
+    def columns(self) -> CacheColumns:
+        copied, compacted = (
+            {epoch: intervals.columns() for epoch, intervals in layer.items()}
+            for layer in (self._epochs, self._compacted)
+        )
+        return CacheColumns(self._table.columns(), self._unfinished, copied, compacted)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is known, so that nothing is lost with this object."""
+        return not len(self._table) and self.deletion is None
+
+    # ---- events
+
+    def add(self, segment: RemoteSegment) -> None:
+        """A new segment. Raises InvalidSegmentTransition, also where it comes in any state but COPY_STARTED."""
+        row = self._table.find(segment.id.id)
+        check_segment(segment.id, None if row is None else self._table.state(row), segment.state)
+        if row is None:
+            self._unfinished.add(self._table.add(segment))
+        elif segment.state is SegmentState.COPY_STARTED:
+            self._table.replace(row, segment)
+
+    def update(self, update: SegmentUpdate) -> None:
+        """What became of a segment. Raises InvalidSegmentTransition, UnknownSegment."""
+        row = self._table.find(update.id.id)
+        if row is None:
+            raise UnknownSegment(f"{update.id} is not known and cannot become {update.state.name}")
+        present = self._table.state(row)
+        check_segment(update.id, present, update.state)
+        if present is SegmentState.COPY_FINISHED and update.state is not present:
+            self._withdraw(row)
+        if update.state is SegmentState.DELETE_FINISHED:
+            self._unfinished.discard(row)
+            self._table.remove(row)
+            return
+        before = self.finished_at(row)
+        self._table.update(row, update)
+        if update.state is SegmentState.COPY_FINISHED and update.state is not present:
+            self._offer(row)
+        elif before is not None and self.observer is not None:
+            self.observer.on_withdrawn(row, before)
+            self.observer.on_offered(row, self._table.segment(row))
+
+    def add_plain(self, segment_id: bytes, facts: PlainFacts) -> bool:
+        """`add`, as `SegmentTable.add_plain`; False, and nothing done, where it has to be looked at more closely."""
+        row = self._table.add_plain(segment_id, *facts)
+        if row is None:
+            return False
+        self._unfinished.add(row)
+        return True
+
+    def finish_plain(self, segment_id: bytes, event_timestamp_ms: int, broker_id: int) -> bool:
+        """`update` to COPY_FINISHED, as `SegmentTable.finish_plain`; False as above."""
+        if self.observer is not None:
+            return False
+        finished = self._table.finish_plain(segment_id, event_timestamp_ms, broker_id)
+        if finished is None:
+            return False
+        row, epoch, start, end, has_aborted = finished
+        self._unfinished.discard(row)
+        intervals = self._epochs.get(epoch)
+        if intervals is None:
+            intervals = self._epochs[epoch] = EpochIntervals()
+        intervals.add(start, end, row, has_aborted)
+        return True
+
+    def delete_partition(self, event: PartitionDelete) -> None:
+        """An event in the removal of the partition. Raises InvalidSegmentTransition."""
+        check_deletion(self.partition, None if self.deletion is None else self.deletion.state, event.state)
+        if event.state is PartitionDeleteState.FINISHED:
+            self.deletion = None
+            self._table = SegmentTable(self.partition)
+            self._epochs, self._compacted = {}, {}
+            self._unfinished = set()
+            self.observer = None
+        else:
+            self.deletion = event
+
+    def _offer(self, row: int) -> None:
+        """A segment can be read from now on."""
+        self._unfinished.discard(row)
+        has_aborted = self._table.has_txn_index(row)
+        layer = self._layer(row)
+        for epoch, first, last in self._ranges(row):
+            intervals = layer.get(epoch)
+            if intervals is None:
+                intervals = layer[epoch] = EpochIntervals()
+            intervals.add(first, last, row, has_aborted)
+        if self.observer is not None:
+            self.observer.on_offered(row, self._table.segment(row))
+
+    def _withdraw(self, row: int) -> None:
+        """A segment cannot be read any more."""
+        if self.observer is not None:
+            self.observer.on_withdrawn(row, self._table.segment(row))
+        self._unfinished.add(row)
+        layer = self._layer(row)
+        for epoch, first, last in self._ranges(row):
+            intervals = layer[epoch]
+            intervals.remove(first, last, row)
+            if not intervals:
+                del layer[epoch]
+
+    def _layer(self, row: int) -> dict[int, EpochIntervals]:
+        return self._compacted if self._table.is_compacted(row) else self._epochs
+
+    def _layers(self, epoch: int) -> list[EpochIntervals]:
+        """Of an epoch, those that are looked up first."""
+        found = (self._compacted.get(epoch), self._epochs.get(epoch))
+        return [intervals for intervals in found if intervals is not None]
+
+    # ---- questions
+
+    def ids(self) -> list[RemoteSegmentId]:
+        """Of all segments, in no order that means anything."""
+        return [RemoteSegmentId(self.partition, self._table.id_of(row)) for row in self._table.rows()]
+
+    def get(self, segment_id: Uuid) -> RemoteSegment | None:
+        """A segment in whatever state."""
+        row = self._table.find(segment_id)
+        return None if row is None else self._table.segment(row)
+
+    def page(self, first_row: int, count: int) -> SegmentPage:
+        """`count` rows from `first_row` on, of segments in whatever state, in no order that means anything."""
+        bound = min(first_row + count, self._table.row_count)
+        found = [(row, self._table.segment(row)) for row in range(first_row, bound) if self._table.has(row)]
+        return SegmentPage(found, bound if bound < self._table.row_count else None)
+
+    def finished_at(self, row: int) -> RemoteSegment | None:
+        """What can be read."""
+        return self._table.segment(row) if self.is_finished(row) else None
+
+    def is_finished(self, row: int) -> bool:
+        """Whether a row stands for a segment that can be read."""
+        return self._table.has(row) and row not in self._unfinished
+
+    def offsets(self, row: int) -> tuple[int, int]:
+        """First and last, of a row that stands for a segment."""
+        return self._table.offsets(row)
+
+    def max_timestamp_ms(self, row: int) -> int:
+        """Of a row that stands for a segment."""
+        return self._table.max_timestamp_ms(row)
+
+    def compacted_to(self, row: int) -> int | None:
+        """Of a row that stands for a segment."""
+        return self._table.compacted_to(row)
+
+    def unfinished(self) -> list[RemoteSegment]:
+        """Those that cannot be read, by start and end offset: not copied yet, or being deleted."""
+        return self._in_order(self._unfinished)
+
+    def segment_for(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The finished segment that holds `offset` as `epoch` wrote it: a compacted one if there is one, and of several
+        the one that in that epoch reaches furthest.
+        """
+        rows = (intervals.find(offset) for intervals in self._layers(epoch))
+        row = next((row for row in rows if row is not None), None)
+        return None if row is None else self._table.segment(row)
+
+    def next_offset(self, epoch: int, offset: int) -> int | None:
+        """The first offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
+        found = (intervals.next_first(offset) for intervals in self._layers(epoch))
+        return min((first for first in found if first is not None), default=None)
+
+    def highest_offset(self, epoch: int) -> int | None:
+        """The last offset of `epoch` in any finished segment."""
+        highest = (intervals.highest for intervals in self._layers(epoch))
+        return max((offset for offset in highest if offset is not None), default=None)
+
+    def first_within(self, epoch: int, first: int, last: int) -> int | None:
+        """Of the finished segments with an offset in [first, last] as `epoch` wrote it, the first offset of `epoch`."""
+        found = (intervals.first_within(first, last) for intervals in self._layers(epoch))
+        return min((offset for offset in found if offset is not None), default=None)
+
+    def newest(self) -> list[RemoteSegment]:
+        """Of the latest leader that copied, the finished segments that end last."""
+        epoch = max((*self._epochs, *self._compacted), default=None)
+        end = None if epoch is None else self.highest_offset(epoch)
+        if epoch is None or end is None:
+            return []
+        rows = {row for intervals in self._layers(epoch) for row in intervals.ending_within(end, end)}
+        return self._in_order(rows)
+
+    def ending_within(self, first: int, last: int) -> list[RemoteSegment]:
+        """The finished segments whose last offset is in [first, last], by start and end offset."""
+        layers = (*self._epochs.values(), *self._compacted.values())
+        rows = {row for intervals in layers for row in intervals.ending_within(first, last)}
+        return self._in_order(row for row in rows if first <= self._table.offsets(row)[1] <= last)
+
+    def next_with_aborted(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The first finished segment from `offset` of `epoch` on, in that epoch, that has a transaction index."""
+        rows = (intervals.next_aborted(offset) for intervals in self._layers(epoch))
+        found = [row for row in rows if row is not None]
+        return self._table.segment(min(found, key=self._table.offsets)) if found else None
+
+    def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
+        """In whatever state, by start and end offset; those that hold records of `epoch`, if it is given."""
+        rows = self._table.rows() if epoch is None else self._rows_of(epoch)
+        return self._in_order(rows)
+
+    def _in_order(self, rows: Iterable[int]) -> list[RemoteSegment]:
+        return [self._table.segment(row) for _, row in sorted((self._table.offsets(row), row) for row in rows)]
+
+    def _rows_of(self, epoch: int) -> Iterable[int]:
+        rows = [row for intervals in self._layers(epoch) for row in intervals.rows()]
+        rows += (row for row in self._unfinished if any(one == epoch for one, _, _ in self._ranges(row)))
+        return rows
+
+    def _ranges(self, row: int) -> Iterator[tuple[int, int, int]]:
+        """The epochs that have records in a segment, each with the first and the last offset of it there."""
+        start, end = self._table.offsets(row)
+        epochs = self._table.epochs(row)
+        for number, (epoch, offset) in enumerate(epochs, 1):
+            first = max(offset, start)
+            last = epochs[number].start_offset - 1 if number < len(epochs) else end
+            if first <= last:
+                yield epoch, first, last

@@ -1,0 +1,96 @@
+"""The segments that make up the remote part of a log, in order, each offset once.
+
+Segments overlap: two leaders copied the same offsets, or what a compacted segment replaces is still there. For each
+offset one of them is the one, by the same rule as look-ups go by (`metadata_cache.py`): a compacted one goes before one
+as it was copied; of compacted ones, and of others, the one that reaches further; of two alike the one that was
+compacted against more, or is older. What is not in the chain holds nothing that the chain lacks.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from storage.tiered.catalog.lineage import Lineage
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+
+_END = 2**63 - 1
+
+
+class Link(NamedTuple):
+    """A segment of the chain, and the offsets, both included, for which it is the one."""
+
+    segment: RemoteSegment
+    first: int
+    last: int
+
+    @property
+    def share_bytes(self) -> int:
+        """What of the segment counts: an overlap with the link before does not."""
+        return share(self.segment.size_bytes, self.segment.start_offset, self.segment.end_offset, self.first)
+
+
+class _Reach(NamedTuple):
+    first: int
+    last: int
+    segment: RemoteSegment
+
+
+class _Gap(NamedTuple):
+    first: int
+    last: int
+
+
+def share(size_bytes: int, start: int, end: int, first: int) -> int:
+    """What of a segment from `start` to `end` lies at or above `first`, were its offsets equally large."""
+    if first <= start:
+        return size_bytes
+    return size_bytes * max(0, end + 1 - first) // (end + 1 - start) if end >= start else 0
+
+
+def chain_of(segments: Iterable[RemoteSegment], lineage: Lineage, log_start_offset: int) -> list[Link]:
+    """As few finished segments as hold all of a log that remote storage has; a segment is in it twice where others that
+    go before it hold something in its middle. Takes time in proportion to the number of segments, and to sort them.
+    """
+    floor = max(log_start_offset, lineage.start_offset or 0)
+    finished = (each for each in segments if each.state is SegmentState.COPY_FINISHED and each.end_offset >= floor)
+    reaches = (_Reach(max(each.start_offset, floor), lineage.agreed_end(each), each) for each in finished)
+    known = sorted((reach for reach in reaches if reach.last >= reach.first), key=_order)
+    compacted = list(_fill([reach for reach in known if reach.segment.is_compacted], [_Gap(floor, _END)]))
+    copied = _fill([reach for reach in known if not reach.segment.is_compacted], _gaps(compacted, floor))
+    return sorted([*compacted, *copied], key=lambda link: link.first)
+
+
+def _order(reach: _Reach) -> tuple[int, int, tuple[int, int, bytes]]:
+    return reach.segment.start_offset, -reach.last, preference(reach.segment)
+
+
+def preference(segment: RemoteSegment) -> tuple[int, int, bytes]:
+    """Of two segments that hold the same, the one with the lesser one of these is the one."""
+    return -(segment.compacted_to or 0), segment.event_timestamp_ms, segment.id.id
+
+
+def _gaps(links: Iterable[Link], first: int) -> Iterator[_Gap]:
+    for link in links:
+        if link.first > first:
+            yield _Gap(first, link.first - 1)
+        first = link.last + 1
+    yield _Gap(first, _END)
+
+
+def _fill(known: Sequence[_Reach], gaps: Iterable[_Gap]) -> Iterator[Link]:
+    """The links within gaps, which ascend; `known` is sorted."""
+    index = 0
+    best: _Reach | None = None
+    for gap in gaps:
+        next_offset = gap.first
+        while next_offset <= gap.last:
+            while index < len(known) and known[index].first <= next_offset:
+                if best is None or known[index].last > best.last:
+                    best = known[index]
+                index += 1
+            if best is not None and best.last >= next_offset:
+                yield Link(best.segment, next_offset, min(best.last, gap.last))
+                next_offset = best.last + 1
+            elif index < len(known):
+                next_offset = known[index].first  # nobody has what is between
+            else:
+                return

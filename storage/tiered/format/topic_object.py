@@ -1,0 +1,114 @@
+"""What a topic is beside its records, kept with its segments: the number of its partitions, and its configs.
+
+A cluster that is lost leaves segments, and those do not tell of partitions that are empty, of replicas or of configs.
+The leader of partition 0 writes the object when the topic changed, under its leader epoch (see `termed_objects.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
+from storage.tiered.format.termed_objects import TermedObject
+from storage.tiered.object_store import ObjectStore
+
+TOPIC_STEM = "topic"
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """`configs` are the topic's own, without defaults. `metadata_offset` is that of the image it was read from."""
+
+    topic: str
+    topic_id: Uuid
+    partition_count: int
+    replication_factor: int
+    cluster_id: str
+    metadata_offset: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def encode_topic(topic: TopicDescription) -> bytes:
+    document = {
+        "version": _VERSION,
+        "clusterId": topic.cluster_id,
+        "topic": topic.topic,
+        "topicId": uuid_to_text(topic.topic_id),
+        "partitions": topic.partition_count,
+        "replicationFactor": topic.replication_factor,
+        "configs": dict(sorted(topic.configs.items())),
+        "metadataOffset": topic.metadata_offset,
+    }
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_topic(content: bytes) -> TopicDescription:
+    """Raises ValueError for anything but what `encode_topic` gives."""
+    document = json.loads(content)
+    if not isinstance(document, dict) or document.get("version") != _VERSION:
+        raise ValueError("not a topic object, or of a version that is not known here")
+    try:
+        topic = TopicDescription(
+            topic=str(document["topic"]),
+            topic_id=uuid_from_text(document["topicId"]),
+            partition_count=int(document["partitions"]),
+            replication_factor=int(document["replicationFactor"]),
+            cluster_id=str(document["clusterId"]),
+            metadata_offset=int(document["metadataOffset"]),
+            configs={str(key): str(value) for key, value in document["configs"].items()},
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a topic object without {error}") from error
+    if topic.partition_count < 1 or topic.replication_factor < 1:
+        raise ValueError(f"a topic of {topic.partition_count} partitions, {topic.replication_factor} times")
+    return topic
+
+
+def topic_object(store: ObjectStore, directory: str) -> TermedObject:
+    """`directory` is the beginning of the keys of all of the topic's objects, with the slash at its end."""
+    return TermedObject(store, directory + TOPIC_STEM)
+
+
+def read_topic(store: ObjectStore, directory: str) -> TopicDescription | None:
+    """What the newest leader said; None where none ever did. Raises ObjectStoreError, ValueError."""
+    found = topic_object(store, directory).read()
+    return None if found is None else decode_topic(found.content)
+
+
+class TopicWriter:
+    """The leader's of partition 0, for one leader epoch. Blocks, and is used by one thread at a time."""
+
+    def __init__(self, store: ObjectStore, directory: str, *, leader_epoch: int) -> None:
+        self._object = topic_object(store, directory)
+        self._leader_epoch = leader_epoch
+        self._written: TopicDescription | None = None
+        self._is_deposed = False
+
+    def write(self, topic: TopicDescription) -> bool:
+        """Whether the store now says this of the topic; an image that changed nothing of it writes nothing.
+
+        False for good when there is an object of a later leader. Raises ObjectStoreError; the next call tries again.
+        """
+        if self._is_deposed or self._says_so_already(topic):
+            return not self._is_deposed
+        terms = self._object.terms() if self._written is None else []
+        self._is_deposed = bool(terms) and terms[-1] > self._leader_epoch
+        if self._is_deposed:
+            return False
+        self._object.write(self._leader_epoch, encode_topic(topic))
+        if terms:
+            self._object.remove_before(self._leader_epoch)
+        self._written = topic
+        return True
+
+    def _says_so_already(self, topic: TopicDescription) -> bool:
+        written = self._written
+        if written is None:
+            return False
+        return _facts(written) == _facts(topic) or written.metadata_offset > topic.metadata_offset
+
+
+def _facts(topic: TopicDescription) -> tuple[object, ...]:
+    return topic.topic, topic.topic_id, topic.partition_count, topic.replication_factor, dict(topic.configs)

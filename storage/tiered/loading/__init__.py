@@ -1,0 +1,1 @@
+"""Construction of remote storage and of remote metadata managers from their settings."""

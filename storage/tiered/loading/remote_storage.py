@@ -1,0 +1,213 @@
+"""From the name of a remote storage and its settings to one that works.
+
+`remote.log.storage.manager.class.name` is `s3`, `local`, the class of Aiven's plugin, or the import path of a
+RemoteStorageFactory. Where segments lie in a store of objects, that store can also be had by itself, for tools that
+look after it. This is the one place that knows all implementations, and it imports those that are wanted.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+from storage.files import join
+from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, Uncached
+from storage.tiered.cache.chunk_shelf import ChunkShelf, DiskShelf, MemoryShelf
+from storage.tiered.cache.download_pool import DownloadPool
+from storage.tiered.errors import ObjectStoreError
+from storage.tiered.format.object_keys import ObjectKeys
+from storage.tiered.loading.import_paths import imported, made
+from storage.tiered.object_store import ObjectStore
+from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageFactory, RemoteStorageManager
+from storage.tiered.segments.store import ObjectSegmentStore
+from storage.tiered.segments.writer import KeyRing
+from storage.tiered.settings import (
+    BACKEND_CLASS,
+    DEFAULT_PREFIX,
+    ChunkCacheKind,
+    ParsedSettings,
+    SegmentStoreSettings,
+    SettingsReader,
+    parse_settings,
+    unknown_key,
+)
+from storage.tiered.stores.byte_rate import ByteRate
+
+CLASS_NAME_KEY = "remote.log.storage.manager.class.name"
+_PLUGIN = "io.aiven.kafka.tieredstorage.RemoteStorageManager"
+_BACKENDS = {
+    "s3": "s3",
+    "local": "local",
+    "io.aiven.kafka.tieredstorage.storage.s3.S3Storage": "s3",
+    "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage": "local",
+}
+_UPLOAD_WINDOW_MS = 1000
+_MAX_WAITING_DOWNLOADS = 1000
+_PREFETCH_PART = 2
+"""At most this part of a cache is fetched ahead, or it would push out what it is for."""
+
+
+class LoadedRemoteStorage(NamedTuple):
+    """`warnings` are sentences about settings, for the log."""
+
+    manager: RemoteStorageManager
+    warnings: tuple[str, ...]
+
+
+class OpenedStore(NamedTuple):
+    """A store of objects with segments in it: how they are named there, and what warnings there were."""
+
+    store: ObjectStore
+    keys: ObjectKeys
+    warnings: tuple[str, ...]
+
+
+def load_remote_storage(
+    name: str,
+    settings: Mapping[str, str],
+    context: RemoteStorageContext,
+    *,
+    local_root: str,
+    prefix: str = DEFAULT_PREFIX,
+    class_path: str | None = None,
+) -> LoadedRemoteStorage:
+    """`settings` are without `prefix`; `local_root` is where `local` keeps objects if the settings do not say;
+    `class_path` is where the module of an import path is looked for first.
+
+    Raises ValueError with one sentence that names the key.
+    """
+    if not is_object_store(name):
+        factory = cast(RemoteStorageFactory, imported(CLASS_NAME_KEY, name, class_path, "s3, local"))
+        return LoadedRemoteStorage(made(CLASS_NAME_KEY, name, lambda: factory(settings, context)), ())
+    parsed = parse_settings(settings, prefix)
+    store, warnings = _open_store(name, parsed, context, local_root, prefix)
+    manager = ObjectSegmentStore(
+        store,
+        parsed.settings,
+        _chunk_reader(parsed.settings, context, prefix),
+        monotonic_ms=_monotonic_ms,
+        key_ring=_key_ring(parsed.settings, context),
+        upload_rate=_upload_rate(parsed.settings),
+    )
+    return LoadedRemoteStorage(manager, parsed.warnings + warnings)
+
+
+def open_object_store(
+    name: str,
+    settings: Mapping[str, str],
+    context: RemoteStorageContext,
+    *,
+    local_root: str,
+    prefix: str = DEFAULT_PREFIX,
+) -> OpenedStore:
+    """The store that `load_remote_storage` would use. Raises ValueError, also for a storage of another kind."""
+    if not is_object_store(name):
+        raise ValueError(f"{CLASS_NAME_KEY} is {name!r}, which is not known to keep segments in a store of objects.")
+    parsed = parse_settings(settings, prefix)
+    store, warnings = _open_store(name, parsed, context, local_root, prefix)
+    keys = ObjectKeys(parsed.settings.key_prefix, mask_prefix=parsed.settings.masks_key_prefix)
+    return OpenedStore(store, keys, parsed.warnings + warnings)
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1000
+
+
+# -- which -------------------------------------------------------------------------------------------------------------
+
+
+def is_object_store(name: str) -> bool:
+    """Whether a storage of that name keeps segments in a store of objects (`open_object_store`)."""
+    return name in ("s3", "local", _PLUGIN)
+
+
+def _backend(name: str, reader: SettingsReader) -> str:
+    """`s3` or `local`: by the name, and by the plugin's own key."""
+    named = reader.text(BACKEND_CLASS)
+    if name == _PLUGIN:
+        reader.needed(BACKEND_CLASS, f"where {CLASS_NAME_KEY} is {_PLUGIN}")
+    if named is None:
+        return name
+    backend = _BACKENDS.get(named)
+    if backend is None:
+        raise reader.wrong(BACKEND_CLASS, "s3 or local: Ottla has no other stores of objects")
+    if name not in (_PLUGIN, backend):
+        raise reader.wrong(BACKEND_CLASS, f"left out where {CLASS_NAME_KEY} is {name}")
+    return backend
+
+
+# -- stores of objects -------------------------------------------------------------------------------------------------
+
+
+def _open_store(
+    name: str, parsed: ParsedSettings, context: RemoteStorageContext, local_root: str, prefix: str
+) -> tuple[ObjectStore, tuple[str, ...]]:
+    """With warnings about keys that it has no use for."""
+    reader = SettingsReader(parsed.storage, prefix)
+    open_backend = _open_s3 if _backend(name, reader) == "s3" else _open_local
+    store = open_backend(reader, context, local_root)
+    return store, tuple(unknown_key(reader, each) for each in reader.unknown())
+
+
+def _open_local(reader: SettingsReader, context: RemoteStorageContext, local_root: str) -> ObjectStore:
+    from storage.tiered.stores.directory_store import DirectoryStore
+
+    reader.boolean("storage.overwrite.enabled", False)  # an object is always replaced as a whole
+    root = reader.text("storage.root") or local_root
+    try:
+        return DirectoryStore(context.fs, root)
+    except ObjectStoreError as error:
+        raise ValueError(
+            f"{reader.full('storage.root')} must be a directory that can be written to: {error}."
+        ) from error
+
+
+def _open_s3(reader: SettingsReader, context: RemoteStorageContext, local_root: str) -> ObjectStore:
+    from storage.tiered.loading.s3_keys import s3_settings
+    from storage.tiered.stores.s3 import S3Store
+
+    return S3Store(s3_settings(reader), context.fs)
+
+
+# -- what goes around a store ------------------------------------------------------------------------------------------
+
+
+def _chunk_reader(settings: SegmentStoreSettings, context: RemoteStorageContext, prefix: str) -> ChunkReader:
+    cache = settings.chunk_cache
+    if cache.kind is ChunkCacheKind.NONE:
+        return Uncached()
+    size = cache.limits.size
+    return ChunkCache(
+        _chunk_shelf(settings, context, prefix),
+        DownloadPool(cache.downloads, _MAX_WAITING_DOWNLOADS),
+        wait_ms=cache.limits.wait_ms,
+        prefetch_bytes=cache.prefetch_bytes,
+        ahead_max_bytes=None if size is None else size // _PREFETCH_PART,
+        now_ms=_monotonic_ms,
+    )
+
+
+def _chunk_shelf(settings: SegmentStoreSettings, context: RemoteStorageContext, prefix: str) -> ChunkShelf:
+    cache = settings.chunk_cache
+    if cache.kind is ChunkCacheKind.MEMORY:
+        return MemoryShelf(cache.limits, _monotonic_ms)
+    place = cache.path or join(context.cache_directory, "chunks")
+    try:
+        return DiskShelf(context.fs, place, cache.limits, _monotonic_ms)
+    except OSError as error:
+        raise ValueError(
+            f"{prefix}fetch.chunk.cache.path must be a directory that can be written to, not {place}: {error.strerror}."
+        ) from error
+
+
+def _key_ring(settings: SegmentStoreSettings, context: RemoteStorageContext) -> KeyRing | None:
+    if not settings.key_pairs:
+        return None
+    from storage.tiered.segments.data_keys import load_data_keys
+
+    active = settings.active_key_pair or next(iter(settings.key_pairs))
+    return load_data_keys(context.fs, active, settings.key_pairs)
+
+
+def _upload_rate(settings: SegmentStoreSettings) -> ByteRate | None:
+    rate = settings.upload_bytes_per_second
+    return None if rate is None else ByteRate(rate, _UPLOAD_WINDOW_MS, _monotonic_ms)

@@ -1,0 +1,1 @@
+"""Writing, reading and checking one remote segment."""

@@ -1,0 +1,1 @@
+"""Object stores: S3 and local directories, with retries, rate limits and credentials."""

@@ -1,0 +1,118 @@
+"""The rules of --reset-offsets, without a broker."""
+
+import pytest
+
+from broker.cli.groups.offset_reset import (
+    Facts,
+    How,
+    ResetError,
+    Specification,
+    TopicPartition,
+    new_offset,
+    parse_datetime_ms,
+    parse_duration_ms,
+    parse_scope,
+    read_plan,
+    written_plan,
+)
+
+T0 = TopicPartition("t", 0)
+FACTS = Facts(earliest=10, latest=50, committed=30, by_time=40)
+BLANK = Facts(earliest=10, latest=50, committed=None, by_time=None)
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "facts", "expected"),
+    [
+        (How.TO_EARLIEST, 0, FACTS, 10),
+        (How.TO_LATEST, 0, FACTS, 50),
+        (How.TO_CURRENT, 0, FACTS, 30),
+        (How.TO_CURRENT, 0, BLANK, 50),
+        (How.BY_TIME, 1, FACTS, 40),
+        (How.BY_TIME, 1, BLANK, 50),
+        (How.TO_OFFSET, 20, FACTS, 20),
+        (How.TO_OFFSET, 5, FACTS, 10),
+        (How.TO_OFFSET, 99, FACTS, 50),
+        (How.SHIFT_BY, 5, FACTS, 35),
+        (How.SHIFT_BY, -25, FACTS, 10),
+        (How.SHIFT_BY, 25, FACTS, 50),
+        (How.FROM_FILE, 99, FACTS, 50),
+    ],
+)
+def test_new_offsets_stay_within_the_partition(how: How, number: int, facts: Facts, expected: int) -> None:
+    assert new_offset(Specification(how, number), T0, facts) == expected
+
+
+def test_nothing_committed_cannot_be_shifted() -> None:
+    with pytest.raises(ResetError, match="Cannot shift offset for partition t-0"):
+        new_offset(Specification(How.SHIFT_BY, 1), T0, BLANK)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("t", ("t", None)), ("t:0", ("t", [0])), ("t:0,2", ("t", [0, 2])), ("a:b:1", ("a:b", [1]))]
+)
+def test_scopes(text: str, expected: tuple[str, list[int] | None]) -> None:
+    assert parse_scope(text) == expected
+
+
+def test_a_scope_with_partitions_that_are_no_numbers() -> None:
+    with pytest.raises(ResetError, match="TOPIC:0,1,2"):
+        parse_scope("t:a")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:01.500", 1500),
+        ("1970-01-01T00:00:01.500Z", 1500),
+        ("1970-01-01T01:00:00.000+01:00", 0),
+        ("2020-01-01T00:00:00.000", 1577836800000),
+    ],
+)
+def test_times_are_utc_unless_they_say_otherwise(text: str, expected: int) -> None:
+    assert parse_datetime_ms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PT1S", 1000),
+        ("PT0.5S", 500),
+        ("PT1M", 60_000),
+        ("PT1H30M", 5_400_000),
+        ("P1D", 86_400_000),
+        ("P1DT1S", 86_401_000),
+        ("-PT1S", -1000),
+        ("PT-1S", -1000),
+    ],
+)
+def test_durations(text: str, expected: int) -> None:
+    assert parse_duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1H", "P1H", "PT1D", "P1DT"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ResetError):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize("text", ["", "today", "2020-13-01T00:00:00"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ResetError):
+        parse_datetime_ms(text)
+
+
+@pytest.mark.parametrize("groups", [["g"], ["g", "h"]])
+def test_a_written_plan_can_be_read(groups: list[str]) -> None:
+    plan = {group: {T0: 1, TopicPartition("u", 3): 7} for group in groups}
+    assert read_plan(written_plan(plan), groups) == plan
+
+
+def test_a_plan_may_quote_its_cells() -> None:
+    assert read_plan(['"t",0,5', ""], ["g"]) == {"g": {T0: 5}}
+
+
+@pytest.mark.parametrize("line", ["t,0", "t,x,1", "t,0,-1", "g,t,0,1,2", "h,t,0,1"])
+def test_a_plan_that_makes_no_sense(line: str) -> None:
+    with pytest.raises(ResetError, match="line 1 of the file"):
+        read_plan([line], ["g"])

@@ -1,0 +1,419 @@
+"""Registration, heartbeats, fencing, controlled shutdown: a broker's life as the controller decides it (KIP-631)."""
+
+import pytest
+
+from broker.metadata.controller.configs import AlterOperation, ConfigOperation
+from broker.metadata.controller.controller import OwnBroker
+from broker.metadata.image.config_image import ConfigResource, ResourceType
+from broker.metadata.image.features import VersionRange
+from broker.metadata.image.partition import NO_LEADER, LeaderRecoveryState
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+)
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from protocol.messages.metadata_records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from protocol.primitives import Uuid
+from tests.broker.metadata.images import Cluster, directory_of, incarnation_of, uuid
+
+
+def refusal(cluster: Cluster, request: BrokerRegistrationRequest) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        cluster.controller.register_broker(request, now_ms=cluster.now_ms)
+    return caught.value.code
+
+
+def elsewhere(request: BrokerRegistrationRequest) -> BrokerRegistrationRequest:
+    """The same broker id at another place."""
+    for listener in request.listeners:
+        listener.host = "elsewhere"
+    return request
+
+
+class TestRegistration:
+    def test_a_broker_is_admitted_fenced_and_its_epoch_is_the_offset_of_its_record(self) -> None:
+        cluster = Cluster()
+        offset = cluster.controller.last_offset + 1
+        assert cluster.register(1, rack="r1") == offset
+        broker = cluster.image.brokers.get(1)
+        assert broker is not None
+        assert (broker.epoch, broker.fenced, broker.rack) == (offset, True, "r1")
+        assert broker.directories == (directory_of(1),)
+        assert broker.features["metadata.version"] == VersionRange(7, 29)
+
+    def test_another_cluster_is_refused_first(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.cluster_id = "other"
+        request.log_dirs = []
+        assert refusal(cluster, request) is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    def test_a_live_broker_cannot_be_replaced_until_its_session_ends(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        cluster.now_ms += cluster.settings.session_timeout_ms
+        assert cluster.register(1, life=2) == cluster.controller.last_offset
+
+    def test_who_has_its_directories_and_ports_comes_after_its_death(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        other_disk = cluster.registration(1, life=2)
+        other_disk.log_dirs = [directory_of(7)]
+        assert refusal(cluster, other_disk) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert cluster.register(1, life=2) == cluster.controller.last_offset
+
+    def test_a_broker_that_was_never_heard_can_be_replaced_at_once(self) -> None:
+        cluster = Cluster()
+        cluster.register(1)
+        assert cluster.register(1, life=2) == cluster.controller.last_offset
+
+    def test_a_broker_that_is_just_starting_cannot_be_replaced(self) -> None:
+        cluster = Cluster()
+        cluster.register(1)
+        cluster.heartbeat(1, want_fence=True)
+        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        cluster.now_ms += cluster.settings.session_timeout_ms
+        assert cluster.register(1, life=2) == cluster.controller.last_offset
+
+    def test_a_broker_whose_session_ended_can_be_replaced(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        cluster.stop_hearing(1)
+        request = elsewhere(cluster.registration(1, life=2))
+        assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
+
+    def test_a_broker_that_was_told_to_stop_can_be_replaced_at_once(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+        request = elsewhere(cluster.registration(1, life=2))
+        assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
+
+    def test_the_same_incarnation_keeps_epoch_and_state(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        before = cluster.image.brokers.get(1)
+        request = cluster.registration(1, rack="moved")
+        epoch = cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch
+        after = cluster.image.brokers.get(1)
+        assert before is not None
+        assert after == before._replace(rack="moved")
+        assert epoch == before.epoch
+
+    @pytest.mark.parametrize(
+        "directories",
+        [[], [uuid(5), uuid(5)], [Uuid(bytes(15) + b"\x05")], [directory_of(2)]],
+        ids=["none", "twice", "reserved", "another broker's"],
+    )
+    def test_bad_directories(self, directories: list[Uuid]) -> None:
+        cluster = Cluster()
+        cluster.register(2)
+        request = cluster.registration(1)
+        request.log_dirs = directories
+        assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
+
+    @pytest.mark.parametrize(("host", "port", "protocol"), [("", 9092, 0), ("h", 0, 0), ("h", 9092, 7)])
+    def test_listeners_that_nobody_could_reach(self, host: str, port: int, protocol: int) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        listener = request.listeners[0]
+        listener.host, listener.port, listener.security_protocol = host, port, protocol
+        assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
+
+    def test_the_levels_of_metadata_version_must_be_told(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.features = [each for each in request.features if each.name != "metadata.version"]
+        assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
+
+    def test_a_broker_cannot_ask_for_more_than_is_finalized(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.features.append(Feature("to.come", 1, 3))
+        assert refusal(cluster, request) is ErrorCode.UNSUPPORTED_VERSION
+        request.features[-1] = Feature("to.come", 0, 3)
+        assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
+
+    @pytest.mark.parametrize("feature", ["metadata.version", "group.version", "kraft.version"])
+    def test_every_finalized_feature_must_be_supported(self, feature: str) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.features = [each for each in request.features if each.name != feature]
+        if feature != "metadata.version":
+            assert refusal(cluster, request) is ErrorCode.UNSUPPORTED_VERSION
+        request.features.append(Feature(feature, 0, 99))
+        cluster.controller.register_broker(request, now_ms=cluster.now_ms)
+
+    def test_migration_from_zookeeper_is_refused(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.is_migrating_zk_broker = True
+        assert refusal(cluster, request) is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+class TestHeartbeat:
+    def test_unknown_brokers_and_old_epochs_are_stale(self) -> None:
+        cluster = Cluster()
+        cluster.register(1)
+        for request in (BrokerHeartbeatRequest(broker_id=9), BrokerHeartbeatRequest(broker_id=1, broker_epoch=0)):
+            with pytest.raises(KafkaError) as caught:
+                cluster.controller.heartbeat(request, now_ms=cluster.now_ms)
+            assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+    def test_a_broker_is_unfenced_once_it_has_read_its_registration(self) -> None:
+        cluster = Cluster()
+        epoch = cluster.register(1)
+        behind = cluster.heartbeat(1, offset=epoch - 1)
+        assert (behind.is_caught_up, behind.is_fenced) == (False, True)
+        waiting = cluster.heartbeat(1, want_fence=True)
+        assert (waiting.is_caught_up, waiting.is_fenced) == (True, True)
+        ready = cluster.heartbeat(1)
+        assert (ready.is_caught_up, ready.is_fenced) == (True, False)
+        assert cluster.image.brokers.is_active(1)
+
+    def test_a_registration_behind_clean_up_records_counts_by_its_own_offset(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.now_ms += cluster.settings.session_timeout_ms
+        epoch = cluster.register(1, life=2)
+        assert epoch < cluster.controller.last_offset
+        assert not cluster.heartbeat(1, want_fence=True, offset=epoch).is_caught_up
+        assert cluster.heartbeat(1, want_fence=True).is_caught_up
+
+    def test_a_broker_that_wants_to_is_fenced_and_loses_its_leads(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        assert cluster.heartbeat(1, want_fence=True).is_fenced
+        partition = cluster.partition("t")
+        assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 1)
+
+    def test_a_silent_broker_is_fenced_when_its_session_ends(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2], [2, 1]])
+        cluster.stop_hearing(1, others=(2,))
+        assert not cluster.image.brokers.is_active(1)
+        assert cluster.image.brokers.is_active(2)
+        assert [cluster.partition("t", index).leader for index in (0, 1)] == [2, 2]
+
+    def test_a_broker_whose_process_is_gone_is_fenced_and_may_be_followed_by_a_stranger(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        epoch = cluster.image.brokers.brokers[1].epoch
+        cluster.fence_gone(1, epoch - 1)
+        assert cluster.image.brokers.is_active(1), "that was an earlier life"
+        cluster.fence_gone(1, epoch)
+        assert not cluster.image.brokers.is_active(1)
+        assert cluster.partition("t").leader == 2
+        assert cluster.register(1, life=2) > epoch
+
+    def test_it_leads_again_what_nobody_else_could(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        cluster.create_topic("t", [[1]])
+        cluster.stop_hearing(1)
+        assert cluster.partition("t").leader == NO_LEADER
+        assert cluster.partition("t").isr == (1,)
+        assert not cluster.heartbeat(1).is_fenced
+        assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, 2)
+
+    def test_others_lead_again_as_well_where_by_now_they_may(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2, 3)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.stop_hearing(2, others=(1, 3))
+        cluster.stop_hearing(1, others=(3,))
+        cluster.heartbeat(2)
+        assert cluster.partition("t").leader == NO_LEADER, "it was not in sync any more"
+        allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
+        topic = ConfigResource(ResourceType.TOPIC, "t")
+        cluster.write(cluster.controller.alter_configs({topic: [allow]}, validate_only=False))
+        cluster.heartbeat(3, want_fence=True)
+        cluster.heartbeat(3)
+        assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+        assert cluster.partition("t").leader_recovery_state is LeaderRecoveryState.RECOVERING
+
+    def test_what_lies_in_an_offline_directory_is_not_led_by_a_broker_that_comes_back(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.log_dirs = [uuid(70), uuid(71)]
+        cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms))
+        cluster.heartbeat(1)
+        epoch = cluster.image.brokers.brokers[1].epoch
+        topic_id = cluster.create_topic("t", [[1]])
+        held = AssignReplicasToDirsRequestTopicData(topic_id, [AssignReplicasToDirsRequestPartitionData(0)])
+        asked = AssignReplicasToDirsRequest(1, epoch, [AssignReplicasToDirsRequestDirectoryData(uuid(70), [held])])
+        cluster.write(cluster.controller.assign_directories(asked))
+        cluster.heartbeat(1, want_fence=True)
+        assert not cluster.heartbeat(1, offline=[uuid(70)]).is_fenced
+        assert cluster.image.brokers.brokers[1].directories == (uuid(71),)
+        assert cluster.partition("t").leader == NO_LEADER
+
+    def test_an_offline_directory_takes_its_replicas_out_of_the_isr(self) -> None:
+        cluster = Cluster()
+        request = cluster.registration(1)
+        request.log_dirs = [uuid(70), uuid(71)]
+        cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms))
+        cluster.heartbeat(1)
+        cluster.start_brokers(2)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.heartbeat(1, offline=[uuid(70)])
+        broker = cluster.image.brokers.get(1)
+        assert broker is not None
+        assert broker.directories == (uuid(71),)
+        assert cluster.partition("t").isr == (1, 2), "the replica's directory is not known yet"
+        before = cluster.controller.last_offset
+        cluster.heartbeat(1, offline=[uuid(70)])
+        assert cluster.controller.last_offset == before, "repeating what is known changes nothing"
+
+
+class TestControlledShutdown:
+    def test_leaders_move_away_and_the_others_must_have_seen_it(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        first = cluster.heartbeat(1, want_shut_down=True)
+        assert (first.should_shut_down, first.is_fenced) == (False, False)
+        assert cluster.partition("t").leader == 2
+        registration = cluster.image.brokers.get(1)
+        assert registration is not None
+        assert registration.in_controlled_shutdown
+        assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down, "broker 2 has not read so far"
+        cluster.heartbeat(2)
+        last = cluster.heartbeat(1, want_shut_down=True)
+        assert (last.should_shut_down, last.is_fenced) == (True, True)
+        assert not cluster.image.brokers.is_active(1)
+
+    def test_also_where_the_quorum_wrote_something_in_between(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.quorum_writes = 2
+        cluster.heartbeat(1, want_shut_down=True)
+        cluster.heartbeat(2, offset=cluster.controller.last_offset - 1)
+        assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+        cluster.heartbeat(2)
+        assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+    def test_a_broker_that_leads_nothing_may_go_at_once(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+    def test_a_fenced_broker_may_go_at_once(self) -> None:
+        cluster = Cluster()
+        cluster.register(1)
+        assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+    def test_a_broker_shutting_down_gets_no_new_replicas_to_lead(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2, 3)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.heartbeat(1, want_shut_down=True)
+        cluster.create_topic("u", [[1, 3]])
+        assert (cluster.partition("u").leader, cluster.partition("u").isr) == (3, (3,))
+
+
+class TestNewIncarnation:
+    """What a former life of a broker leaves behind, with and without eligible leaders."""
+
+    def test_is_out_of_every_isr(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.now_ms += cluster.settings.session_timeout_ms
+        cluster.register(1, life=2)
+        assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
+
+    def test_after_a_clean_stop_it_stays_eligible(self) -> None:
+        cluster = Cluster(elr=True)
+        cluster.start_brokers(1)
+        cluster.create_topic("t", [[1]])
+        epoch = cluster.image.brokers.brokers[1].epoch
+        while not cluster.heartbeat(1, want_shut_down=True).should_shut_down:
+            pass
+        assert (cluster.partition("t").elr, cluster.partition("t").isr) == ((1,), ())
+        cluster.register(1, life=2, previous_epoch=epoch)
+        cluster.heartbeat(1)
+        partition = cluster.partition("t")
+        assert (partition.leader, partition.isr, partition.elr) == (1, (1,), ())
+        assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERED
+
+    def test_after_a_kill_the_last_known_leader_must_recover(self) -> None:
+        cluster = Cluster(elr=True)
+        cluster.start_brokers(1)
+        cluster.create_topic("t", [[1]])
+        cluster.now_ms += cluster.settings.session_timeout_ms
+        cluster.register(1, life=2)
+        assert (cluster.partition("t").elr, cluster.partition("t").last_known_elr) == ((), (1,))
+        cluster.heartbeat(1)
+        partition = cluster.partition("t")
+        assert (partition.leader, partition.isr, partition.last_known_elr) == (1, (1,), ())
+        assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
+
+
+class TestFailover:
+    def test_a_new_controller_gives_every_broker_a_full_session(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        cluster.now_ms += cluster.settings.session_timeout_ms - 1
+        cluster.fail_over()
+        cluster.now_ms += cluster.settings.session_timeout_ms - 1
+        cluster.run_jobs()
+        assert cluster.image.brokers.is_active(1)
+        cluster.now_ms += 1
+        cluster.run_jobs()
+        assert not cluster.image.brokers.is_active(1)
+
+    def test_a_node_that_was_killed_does_not_wait_for_its_own_former_life(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        cluster.commit()
+        controller = cluster.new_controller()
+        controller.load(cluster.log)
+        cluster.controller = controller
+        cluster.activate(own_broker=OwnBroker(1, incarnation_of(1, life=2)))
+        assert cluster.register(1, life=2) > 0
+
+    def test_a_live_broker_keeps_its_session_when_its_own_controller_takes_over(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        controller = cluster.new_controller()
+        controller.load(cluster.log)
+        cluster.controller = controller
+        cluster.activate(own_broker=OwnBroker(1, incarnation_of(1)))
+        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+class TestUnregister:
+    def test_forgets_the_broker_and_its_replicas_lead_no_more(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1, 2)
+        cluster.create_topic("t", [[1, 2]])
+        cluster.write(cluster.controller.unregister_broker(UnregisterBrokerRequest(1)))
+        assert cluster.image.brokers.get(1) is None
+        assert cluster.partition("t").leader == 2
+
+    def test_unknown(self) -> None:
+        with pytest.raises(KafkaError) as caught:
+            Cluster().controller.unregister_broker(UnregisterBrokerRequest(1))
+        assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_record_versions_follow_their_purpose() -> None:
+    cluster = Cluster()
+    epoch = cluster.register(1)
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=epoch)
+    unfenced = cluster.controller.heartbeat(request, now_ms=cluster.now_ms)
+    assert [(type(record), version) for record, version in unfenced.records] == [(BrokerRegistrationChangeRecord, 0)]
+    registered = cluster.controller.register_broker(cluster.registration(2), now_ms=cluster.now_ms)
+    assert [(type(record), version) for record, version in registered.records] == [(RegisterBrokerRecord, 3)]

@@ -1,0 +1,150 @@
+"""Delegation tokens: issued, renewed, ended and swept, for those who may (KIP-48, KIP-373)."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.metadata.controller.state import ControllerSettings, TokenSettings
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.security_image import DelegationToken
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from tests.broker.metadata.images import CLUSTER_ID, Cluster
+
+NOW, HOUR, DAY = 1_700_000_000_000, 3_600_000, 86_400_000
+SETTINGS = ControllerSettings(
+    CLUSTER_ID, node_id=1, auto_leader_rebalance=False, max_idle_interval_ms=0, tokens=TokenSettings("secret", 7 * DAY)
+)
+OWNER, RENEWER, STRANGER = "User:owner", "User:renewer", "User:stranger"
+
+
+class Scene:
+    """A cluster with tokens enabled; `now` is the time of day."""
+
+    def __init__(
+        self, level: MetadataVersion = MetadataVersion.IV_4_2_1, settings: ControllerSettings = SETTINGS
+    ) -> None:
+        self.cluster = Cluster(settings, level=level)
+        self.now = NOW
+
+    def create(self, request: CreateDelegationTokenRequest | None = None) -> CreateDelegationTokenResponse:
+        request = request or CreateDelegationTokenRequest(renewers=[CreatableRenewers("User", "renewer")])
+        controller = self.cluster.controller
+        return self.cluster.write(controller.create_delegation_token(request, requester=OWNER, wall_ms=self.now))
+
+    def renew(self, digest: bytes, period_ms: int = -1, requester: str = OWNER) -> int:
+        request = RenewDelegationTokenRequest(digest, period_ms)
+        controller = self.cluster.controller
+        result = controller.renew_delegation_token(request, requester=requester, wall_ms=self.now)
+        return self.cluster.write(result).expiry_timestamp_ms
+
+    def expire(self, digest: bytes, period_ms: int, requester: str = OWNER) -> int:
+        request = ExpireDelegationTokenRequest(digest, period_ms)
+        controller = self.cluster.controller
+        result = controller.expire_delegation_token(request, requester=requester, wall_ms=self.now)
+        return self.cluster.write(result).expiry_timestamp_ms
+
+    @property
+    def tokens(self) -> dict[str, DelegationToken]:
+        return dict(self.cluster.image.delegation_tokens.tokens)
+
+
+def refusal(call: Callable[..., Any], *arguments: Any) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call(*arguments)
+    return caught.value.code
+
+
+class TestCreate:
+    def test_a_token_lives_a_day_and_can_be_renewed_for_a_week(self) -> None:
+        scene = Scene()
+        created = scene.create()
+        assert (created.principal_name, created.token_requester_principal_name) == ("owner", "owner")
+        assert created.hmac == hmac.new(b"secret", created.token_id.encode(), hashlib.sha512).digest()
+        scene.cluster.fail_over()
+        assert scene.tokens == {
+            created.token_id: DelegationToken(OWNER, OWNER, (RENEWER,), NOW, NOW + 7 * DAY, NOW + DAY)
+        }
+
+    def test_a_shorter_life_can_be_asked_for_and_a_longer_one_cannot(self) -> None:
+        scene = Scene()
+        assert scene.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).expiry_timestamp_ms == NOW + HOUR
+        assert scene.create(CreateDelegationTokenRequest(max_lifetime_ms=2**62)).max_timestamp_ms == NOW + 7 * DAY
+
+    def test_for_another_owner(self) -> None:
+        created = Scene().create(CreateDelegationTokenRequest("User", "someone"))
+        assert (created.principal_name, created.token_requester_principal_name) == ("someone", "owner")
+
+    def test_only_users_renew(self) -> None:
+        request = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "g")])
+        assert refusal(Scene().create, request) is ErrorCode.INVALID_PRINCIPAL_TYPE
+
+    def test_without_a_secret_or_below_the_level(self) -> None:
+        without = Scene(settings=replace(SETTINGS, tokens=TokenSettings()))
+        below = Scene(level=MetadataVersion.IV_3_6_1)
+        for scene, code in (
+            (without, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED),
+            (below, ErrorCode.UNSUPPORTED_VERSION),
+        ):
+            assert {refusal(scene.create), refusal(scene.renew, b""), refusal(scene.expire, b"", 1)} == {code}
+
+
+class TestRenew:
+    def test_owner_and_renewers_prolong_it_up_to_its_longest_life(self) -> None:
+        scene = Scene()
+        token = scene.create().hmac
+        scene.now += HOUR
+        assert scene.renew(token, 2 * HOUR, RENEWER) == NOW + 3 * HOUR
+        assert scene.renew(token) == NOW + HOUR + DAY
+        ends = []
+        for _ in range(13):
+            scene.now += DAY // 2
+            ends.append(scene.renew(token))
+        assert ends[-1] == NOW + 7 * DAY
+        scene.now = NOW + 7 * DAY + 1
+        assert refusal(scene.renew, token) is ErrorCode.DELEGATION_TOKEN_EXPIRED
+
+    def test_nobody_else(self) -> None:
+        scene = Scene()
+        assert refusal(scene.renew, b"unknown") is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        assert refusal(scene.renew, scene.create().hmac, -1, STRANGER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
+class TestExpire:
+    def test_it_ends_sooner_or_at_once(self) -> None:
+        scene = Scene()
+        token = scene.create().hmac
+        assert scene.expire(token, HOUR) == NOW + HOUR
+        assert scene.expire(token, -1, RENEWER) == NOW
+        assert scene.tokens == {}
+        assert refusal(scene.expire, token, -1) is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+
+    def test_one_that_is_over_can_only_be_removed(self) -> None:
+        scene = Scene()
+        token = scene.create().hmac
+        assert refusal(scene.expire, token, 1, STRANGER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        scene.now += 2 * DAY
+        assert refusal(scene.expire, token, HOUR) is ErrorCode.DELEGATION_TOKEN_EXPIRED
+        assert scene.expire(token, -1) == scene.now
+
+
+def test_expired_tokens_are_swept_by_the_log_s_own_time() -> None:
+    scene = Scene()
+    short = scene.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).token_id
+    long = scene.create().token_id
+    scene.cluster.now_ms = NOW + HOUR + 1  # the log's timestamps follow this clock
+    scene.create()
+    assert {short, long} < scene.tokens.keys()
+    scene.cluster.run_jobs()
+    assert short not in scene.tokens
+    assert long in scene.tokens

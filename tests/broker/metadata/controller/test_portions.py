@@ -1,0 +1,269 @@
+"""Brokers with thousands of partitions come and go portion by portion; what others see and do in between is right."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.metadata.controller.result import RECORDS_PER_SPLIT_BATCH, Outcome, Portion
+from broker.metadata.image.partition import PartitionRegistration
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionResponsePartitionData,
+    BrokerState,
+)
+from protocol.messages.alter_partition import AlterPartitionRequestTopicData as AlterTopic
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.unregister_broker import UnregisterBrokerRequest
+from tests.broker.metadata.images import Cluster
+
+PARTITIONS = 2 * RECORDS_PER_SPLIT_BATCH + 500
+BIG = "big"
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Three brokers, each with a replica of more partitions than fit two portions."""
+    cluster = Cluster()
+    cluster.start_brokers(1, 2, 3)
+    create(cluster, BIG, PARTITIONS)
+    return cluster
+
+
+def create(cluster: Cluster, name: str, partitions: int) -> None:
+    request = CreateTopicsRequest([CreatableTopic(name, partitions, 3)])
+    answer = cluster.write(cluster.controller.create_topics(request))
+    assert answer.topics[0].error_code == ErrorCode.NONE, answer.topics[0].error_message
+
+
+def heartbeat(
+    cluster: Cluster, broker: int, *, want_fence: bool = False, want_shut_down: bool = False
+) -> Outcome[BrokerHeartbeatResponse]:
+    registration = cluster.image.brokers.get(broker)
+    assert registration is not None
+    request = BrokerHeartbeatRequest(
+        broker, registration.epoch, cluster.controller.last_offset, want_fence, want_shut_down
+    )
+    return cluster.controller.heartbeat(request, now_ms=cluster.now_ms)
+
+
+def partitions(cluster: Cluster, name: str = BIG) -> Iterator[PartitionRegistration]:
+    topic = cluster.image.topics.by_name(name)
+    assert topic is not None
+    yield from topic.partitions.values()
+
+
+def in_sync_count(cluster: Cluster, broker: int) -> int:
+    return sum(broker in each.isr for each in partitions(cluster))
+
+
+def led_count(cluster: Cluster, broker: int) -> int:
+    return sum(each.leader == broker for each in partitions(cluster))
+
+
+def begin(cluster: Cluster, outcome: Outcome[object]) -> Portion[object]:
+    """Write the first portion."""
+    assert isinstance(outcome, Portion)
+    cluster.write_portion(outcome)
+    return outcome
+
+
+def finish(cluster: Cluster, portion: Portion[object]) -> None:
+    cluster.write(portion.rest(cluster.now_ms))
+
+
+def is_fenced(cluster: Cluster, broker: int) -> bool:
+    registration = cluster.image.brokers.get(broker)
+    assert registration is not None
+    return registration.fenced
+
+
+# Fencing
+
+
+def test_a_broker_is_fenced_portion_by_portion_and_marked_fenced_last(cluster: Cluster) -> None:
+    outcome: Outcome[object] = heartbeat(cluster, 1, want_fence=True)
+    sizes = []
+    while isinstance(outcome, Portion):
+        sizes.append(len(outcome.records))
+        cluster.write_portion(outcome)
+        assert not is_fenced(cluster, 1)
+        outcome = outcome.rest(cluster.now_ms)
+    response = cluster.write(outcome)
+    assert sizes == [RECORDS_PER_SPLIT_BATCH] * 2
+    assert isinstance(response, BrokerHeartbeatResponse)
+    assert response.is_fenced
+    assert is_fenced(cluster, 1)
+    assert (in_sync_count(cluster, 1), led_count(cluster, 1)) == (0, 0)
+
+
+def test_a_leaving_broker_is_elected_nowhere_and_joins_nothing(cluster: Cluster) -> None:
+    portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    create(cluster, "meanwhile", 6)
+    assert all(1 not in each.isr and each.leader != 1 for each in partitions(cluster, "meanwhile"))
+    finish(cluster, begin(cluster, portion.rest(cluster.now_ms)))
+    assert in_sync_count(cluster, 1) == 0
+
+
+def test_a_leaving_broker_cannot_rejoin_an_in_sync_set_it_was_taken_out_of(cluster: Cluster) -> None:
+    begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    index, before = next((i, p) for i, p in enumerate(partitions_in_order(cluster)) if 1 not in p.isr)
+    answer = propose(cluster, index, before, isr=[*before.isr, 1])
+    assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
+
+
+def partitions_in_order(cluster: Cluster) -> list[PartitionRegistration]:
+    topic = cluster.image.topics.by_name(BIG)
+    assert topic is not None
+    return [registration for _, registration in topic.in_order()]
+
+
+def propose(
+    cluster: Cluster, index: int, before: PartitionRegistration, *, isr: list[int]
+) -> AlterPartitionResponsePartitionData:
+    leader, topic = cluster.image.brokers.get(before.leader), cluster.image.topics.by_name(BIG)
+    assert leader is not None
+    assert topic is not None
+    data = AlterPartitionRequestPartitionData(
+        partition_index=index,
+        leader_epoch=before.leader_epoch,
+        new_isr_with_epochs=[BrokerState(broker, -1) for broker in isr],
+        partition_epoch=before.partition_epoch,
+    )
+    request = AlterPartitionRequest(leader.id, leader.epoch, [AlterTopic(topic.id, [data])])
+    return cluster.write(cluster.controller.alter_partitions(request)).topics[0].partitions[0]
+
+
+def test_what_concerns_a_leaving_broker_waits_for_the_end(cluster: Cluster) -> None:
+    portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    waiting = heartbeat(cluster, 1)
+    assert isinstance(waiting, Portion)
+    assert not waiting.records
+    still = waiting.rest(cluster.now_ms)
+    assert isinstance(still, Portion)
+    finish(cluster, portion)
+    response = cluster.write(still.rest(cluster.now_ms))
+    assert not response.is_fenced  # a heartbeat after the fencing: it is welcome again
+    assert not is_fenced(cluster, 1)
+
+
+def test_a_topic_may_go_while_a_broker_leaves_its_partitions(cluster: Cluster) -> None:
+    create(cluster, "other", RECORDS_PER_SPLIT_BATCH)
+    portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    for name in (BIG, "other"):
+        topic = cluster.image.topics.by_name(name)
+        assert topic is not None
+        cluster.write(cluster.controller.delete_topics([topic.id]))
+    finish(cluster, portion)
+    assert is_fenced(cluster, 1)
+
+
+def test_brokers_whose_sessions_end_together_leave_one_after_the_other(cluster: Cluster) -> None:
+    cluster.now_ms += cluster.settings.session_timeout_ms
+    fence, *_ = cluster.controller.due_jobs(cluster.now_ms)
+    portion = begin(cluster, fence(cluster.now_ms))
+    cluster.run_jobs()
+    assert not any(is_fenced(cluster, broker) for broker in (1, 2, 3))
+    finish(cluster, portion)
+    assert sum(is_fenced(cluster, broker) for broker in (1, 2, 3)) == 1
+    for _ in range(2):
+        cluster.run_jobs()
+    assert all(is_fenced(cluster, broker) for broker in (1, 2, 3))
+    assert cluster.controller.leaderless_count == PARTITIONS
+
+
+# A controller that fails in between
+
+
+def test_a_fencing_cut_short_is_done_again_when_the_session_ends(cluster: Cluster) -> None:
+    begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    cluster.fail_over()
+    assert not is_fenced(cluster, 1)
+    assert 0 < in_sync_count(cluster, 1) < PARTITIONS
+    cluster.stop_hearing(1, others=(2, 3))
+    assert is_fenced(cluster, 1)
+    assert (in_sync_count(cluster, 1), led_count(cluster, 1)) == (0, 0)
+
+
+def test_a_broker_whose_fencing_was_cut_short_may_stay_if_it_is_heard_from(cluster: Cluster) -> None:
+    begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    cluster.fail_over()
+    response = cluster.heartbeat(1)
+    assert not response.is_fenced
+    index, before = next((i, p) for i, p in enumerate(partitions_in_order(cluster)) if 1 not in p.isr)
+    assert propose(cluster, index, before, isr=[*before.isr, 1]).error_code == ErrorCode.NONE
+
+
+def test_a_controlled_shutdown_cut_short_goes_on_under_the_next_controller(cluster: Cluster) -> None:
+    begin(cluster, heartbeat(cluster, 1, want_shut_down=True))
+    cluster.fail_over()
+    assert led_count(cluster, 1) > 0
+    response = cluster.heartbeat(1, want_shut_down=True)
+    assert not response.should_shut_down
+    assert (in_sync_count(cluster, 1), led_count(cluster, 1)) == (0, 0)
+    for broker in (2, 3):
+        cluster.heartbeat(broker)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_an_unfencing_cut_short_leaves_nobody_without_a_leader(cluster: Cluster) -> None:
+    cluster.now_ms += cluster.settings.session_timeout_ms
+    for _ in range(3):
+        cluster.run_jobs()
+    last = next(broker for broker in (1, 2, 3) if in_sync_count(cluster, broker))
+    begin(cluster, heartbeat(cluster, last))
+    assert not is_fenced(cluster, last)
+    cluster.fail_over()
+    assert cluster.controller.leaderless_count > 0
+    cluster.run_jobs()
+    assert cluster.controller.leaderless_count == 0
+    assert cluster.controller.due_jobs(cluster.now_ms) == []
+
+
+def test_a_leadership_that_ends_forgets_who_was_leaving(cluster: Cluster) -> None:
+    begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    cluster.controller.revert()
+    cluster.activate()
+    assert not isinstance(heartbeat(cluster, 1), Portion)
+
+
+# Other ways to go
+
+
+def test_a_controlled_shutdown_waits_for_the_last_portion_to_be_read(cluster: Cluster) -> None:
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    behind = cluster.controller.last_offset - 1
+    cluster.heartbeat(2, offset=behind)
+    cluster.heartbeat(3)
+    assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.heartbeat(2, offset=behind + 1)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+def test_a_broker_is_unregistered_last(cluster: Cluster) -> None:
+    portion = begin(cluster, cluster.controller.unregister_broker(UnregisterBrokerRequest(1)))
+    assert cluster.image.brokers.get(1) is not None
+    again = cluster.controller.unregister_broker(UnregisterBrokerRequest(1))
+    assert isinstance(again, Portion)
+    finish(cluster, portion)
+    assert cluster.image.brokers.get(1) is None
+    with pytest.raises(KafkaError) as refused:
+        cluster.write(again.rest(cluster.now_ms))
+    assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_successor_registers_however_many_partitions_its_predecessor_served(cluster: Cluster) -> None:
+    before = cluster.controller.last_offset
+    epoch = cluster.register(1, life=2)
+    assert before + 2 * RECORDS_PER_SPLIT_BATCH < epoch <= cluster.controller.last_offset
+    assert is_fenced(cluster, 1)
+    assert in_sync_count(cluster, 1) == 0
+
+
+def test_small_changes_are_whole(cluster: Cluster) -> None:
+    cluster.register(4)
+    assert not isinstance(heartbeat(cluster, 4), Portion)
+    cluster.heartbeat(4)
+    assert not isinstance(heartbeat(cluster, 4, want_fence=True), Portion)

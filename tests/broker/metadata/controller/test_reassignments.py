@@ -1,0 +1,212 @@
+"""Reassignments: begun, completed by the leader's AlterPartition, replaced, cancelled (KIP-455, KIP-860)."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from broker.metadata.controller.state import ControllerSettings
+from broker.metadata.image.partition import PartitionRegistration
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from protocol.messages.metadata_records import PartitionChangeRecord
+from protocol.primitives import Uuid
+from tests.broker.metadata.images import Cluster
+
+
+class Scene:
+    """Five brokers, and topic t with partition 0 on 1, 2 and partition 1 on 3, 4."""
+
+    def __init__(self, settings: ControllerSettings | None = None) -> None:
+        self.cluster = Cluster(settings)
+        self.cluster.start_brokers(1, 2, 3, 4, 5)
+        self.topic_id = self.cluster.create_topic("t", [[1, 2], [3, 4]]) if settings is None else Uuid(bytes(16))
+
+    @property
+    def partition(self) -> PartitionRegistration:
+        return self.cluster.partition("t")
+
+    def moves(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        return self.partition.replicas, self.partition.adding_replicas, self.partition.removing_replicas
+
+    def move(
+        self, target: Sequence[int] | None, *, topic: str = "t", index: int = 0, may_change_factor: bool = True
+    ) -> ErrorCode:
+        asked = [ReassignablePartition(index, None if target is None else list(target))]
+        request = AlterPartitionReassignmentsRequest(
+            allow_replication_factor_change=may_change_factor, topics=[ReassignableTopic(topic, asked)]
+        )
+        response = self.cluster.write(self.cluster.controller.alter_reassignments(request))
+        assert response.allow_replication_factor_change is may_change_factor
+        return ErrorCode(response.responses[0].partitions[0].error_code)
+
+    def in_sync(self, *isr: int) -> ErrorCode:
+        """The leader tells who is in sync."""
+        before, brokers = self.partition, self.cluster.image.brokers.brokers
+        asked = AlterPartitionRequestPartitionData(
+            partition_index=0,
+            leader_epoch=before.leader_epoch,
+            new_isr_with_epochs=[BrokerState(each, brokers[each].epoch) for each in isr],
+            partition_epoch=before.partition_epoch,
+        )
+        topic = AlterPartitionRequestTopicData(self.topic_id, [asked])
+        request = AlterPartitionRequest(before.leader, brokers[before.leader].epoch, [topic])
+        response = self.cluster.write(self.cluster.controller.alter_partitions(request))
+        return ErrorCode(response.topics[0].partitions[0].error_code)
+
+    def ongoing(self, asked: Mapping[str, Sequence[int]] | None = None) -> dict[tuple[str, int], list[list[int]]]:
+        topics = None if asked is None else [ListPartitionReassignmentsTopics(n, list(i)) for n, i in asked.items()]
+        request = ListPartitionReassignmentsRequest(topics=topics)
+        response = self.cluster.write(self.cluster.controller.list_reassignments(request))
+        assert all(topic.partitions for topic in response.topics)
+        return {
+            (topic.name, each.partition_index): [each.replicas, each.adding_replicas, each.removing_replicas]
+            for topic in response.topics
+            for each in topic.partitions
+        }
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+class TestBeginAndComplete:
+    def test_new_replicas_come_before_old_ones_go(self, scene: Scene) -> None:
+        assert scene.move([3, 4]) is ErrorCode.NONE
+        assert scene.moves() == ((3, 4, 1, 2), (3, 4), (1, 2))
+        assert (scene.partition.isr, scene.partition.leader, scene.partition.leader_epoch) == ((1, 2), 1, 0)
+        assert len(scene.partition.directories) == 4
+
+    def test_it_ends_when_all_that_stay_are_in_sync(self, scene: Scene) -> None:
+        scene.move([3, 4])
+        assert scene.in_sync(1, 2, 3) is ErrorCode.NONE
+        assert scene.partition.is_reassigning
+        assert scene.in_sync(1, 2, 3, 4) is ErrorCode.NEW_LEADER_ELECTED
+        assert scene.moves() == ((3, 4), (), ())
+        assert (scene.partition.isr, scene.partition.leader, scene.partition.leader_epoch) == ((3, 4), 3, 1)
+
+    def test_a_leader_that_stays_gets_a_new_epoch_when_others_go(self, scene: Scene) -> None:
+        scene.move([1, 3])
+        assert scene.in_sync(1, 2, 3) is ErrorCode.NONE
+        assert (scene.moves(), scene.partition.leader, scene.partition.leader_epoch) == (((1, 3), (), ()), 1, 1)
+
+    def test_only_adding_does_not_disturb_the_leader(self, scene: Scene) -> None:
+        scene.move([1, 2, 3])
+        scene.in_sync(1, 2, 3)
+        assert (scene.moves(), scene.partition.leader_epoch) == (((1, 2, 3), (), ()), 0)
+
+    def test_only_removing_is_done_at_once(self, scene: Scene) -> None:
+        scene.move([2])
+        assert (scene.moves(), scene.partition.isr, scene.partition.leader) == (((2,), (), ()), (2,), 2)
+
+    def test_another_order_is_done_at_once_without_an_election(self, scene: Scene) -> None:
+        scene.move([2, 1])
+        assert (scene.moves(), scene.partition.leader, scene.partition.leader_epoch) == (((2, 1), (), ()), 1, 0)
+
+    def test_what_is_so_already_writes_nothing(self, scene: Scene) -> None:
+        before = scene.cluster.controller.last_offset
+        assert scene.move([1, 2]) is ErrorCode.NONE
+        assert scene.cluster.controller.last_offset == before
+
+
+class TestReplace:
+    def test_a_new_target_starts_from_the_original(self, scene: Scene) -> None:
+        scene.move([1, 3])
+        scene.move([1, 4])
+        assert scene.moves() == ((1, 4, 2, 3), (3, 4), (2, 3))
+        scene.in_sync(1, 2, 4)
+        assert scene.moves() == ((1, 4), (), ())
+
+    def test_and_can_be_taken_back_to_it(self, scene: Scene) -> None:
+        scene.move([1, 3])
+        scene.move([1, 4])
+        scene.move(None)
+        assert scene.moves() == ((1, 2), (), ())
+
+    def test_a_wider_target_keeps_what_was_to_go(self, scene: Scene) -> None:
+        scene.move([3, 2])
+        scene.move([3, 2, 1])
+        assert scene.moves() == ((3, 2, 1), (3,), ())
+        scene.in_sync(1, 2, 3)
+        assert scene.moves() == ((3, 2, 1), (), ())
+
+
+class TestCancel:
+    def test_the_original_replicas_stay(self, scene: Scene) -> None:
+        scene.move([3, 4])
+        scene.in_sync(1, 2, 3)
+        assert scene.move(None) is ErrorCode.NONE
+        assert (scene.moves(), scene.partition.isr) == (((1, 2), (), ()), (1, 2))
+
+    def test_a_leader_that_had_come_in_must_go(self, scene: Scene) -> None:
+        scene.move([3, 4])
+        scene.cluster.append_messages(PartitionChangeRecord(0, scene.topic_id, isr=[2, 3], leader=3), version=2)
+        scene.move(None)
+        assert (scene.partition.leader, scene.partition.isr) == (2, (2,))
+
+    def test_not_if_that_would_lose_data(self, scene: Scene) -> None:
+        scene.move([3, 4])
+        scene.cluster.append_messages(PartitionChangeRecord(0, scene.topic_id, isr=[3], leader=3), version=2)
+        assert scene.move(None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+    def test_nothing_to_cancel(self, scene: Scene) -> None:
+        assert scene.move(None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("target", [[], [1, 1], [9], [-1]])
+    def test_targets_that_cannot_be(self, scene: Scene, target: list[int]) -> None:
+        assert scene.move(target) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+    @pytest.mark.parametrize(("topic", "index"), [("x", 0), ("t", 9)])
+    def test_unknown_partitions(self, scene: Scene, topic: str, index: int) -> None:
+        assert scene.move([1], topic=topic, index=index) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert scene.move(None, topic=topic, index=index) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_forbidden_change_of_the_replication_factor(self, scene: Scene) -> None:
+        assert scene.move([1, 2, 3], may_change_factor=False) is ErrorCode.INVALID_REPLICATION_FACTOR
+        assert scene.move([1, 3], may_change_factor=False) is ErrorCode.NONE
+        assert scene.move([4], may_change_factor=False) is ErrorCode.INVALID_REPLICATION_FACTOR
+        assert scene.move([4, 5], may_change_factor=False) is ErrorCode.NONE
+
+    def test_one_fault_does_not_hinder_the_others(self, scene: Scene) -> None:
+        asked = [ReassignablePartition(0, [9]), ReassignablePartition(1, [3, 5]), ReassignablePartition(1, [3, 1])]
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", asked)])
+        response = scene.cluster.write(scene.cluster.controller.alter_reassignments(request))
+        codes = [ErrorCode(each.error_code) for each in response.responses[0].partitions]
+        assert codes == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+        assert scene.cluster.partition("t", 1).adding_replicas == (5,)
+
+
+class TestList:
+    def test_all_on_the_move(self, scene: Scene) -> None:
+        assert scene.ongoing() == {}
+        scene.move([3, 4])
+        scene.move([3, 4, 5], index=1)
+        assert scene.ongoing() == {("t", 0): [[3, 4, 1, 2], [3, 4], [1, 2]], ("t", 1): [[3, 4, 5], [5], []]}
+
+    def test_those_asked_for(self, scene: Scene) -> None:
+        scene.move([3, 4])
+        assert scene.ongoing({"t": [1, 7], "x": [0]}) == {}
+        assert scene.ongoing({"t": [0, 1]}).keys() == {("t", 0)}
+
+    def test_the_list_survives_failover(self, scene: Scene) -> None:
+        scene.move([3, 4])
+        scene.cluster.fail_over()
+        assert scene.ongoing().keys() == {("t", 0)}
+        scene.cluster.write(scene.cluster.controller.delete_topics([scene.topic_id]))
+        assert scene.ongoing() == {}

@@ -1,0 +1,259 @@
+"""CreateTopics, CreatePartitions, DeleteTopics as the controller decides them: every check and its code."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH
+from broker.metadata.image.config_image import ResourceType
+from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from protocol.primitives import ONE_UUID, ZERO_UUID, Uuid
+from tests.broker.metadata.images import Cluster, directory_of, uuid
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.start_brokers(1, 2, 3)
+    return cluster
+
+
+def create(cluster: Cluster, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
+    request = CreateTopicsRequest(list(topics), validate_only=validate_only)
+    return cluster.write(cluster.controller.create_topics(request)).topics
+
+
+def codes(results: Sequence[CreatableTopicResult | CreatePartitionsTopicResult]) -> list[ErrorCode]:
+    return [ErrorCode(result.error_code) for result in results]
+
+
+def assigned(name: str, *lists: Sequence[int], start: int = 0) -> CreatableTopic:
+    return CreatableTopic(
+        name, -1, -1, [CreatableReplicaAssignment(index, list(each)) for index, each in enumerate(lists, start)]
+    )
+
+
+class TestCreate:
+    def test_placed_by_the_cluster(self, cluster: Cluster) -> None:
+        (result,) = create(cluster, CreatableTopic("t", 4, 2))
+        topic = cluster.image.topics.by_name("t")
+        assert topic is not None
+        assert cluster.image.topics.by_id(topic.id) is topic
+        assert (result.topic_id, result.num_partitions, result.replication_factor) == (topic.id, 4, 2)
+        assert sorted(topic.partitions) == [0, 1, 2, 3]
+        for partition in topic.partitions.values():
+            assert len(set(partition.replicas)) == 2
+            assert partition.isr == partition.replicas
+            assert partition.leader == partition.replicas[0]
+            assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
+            assert partition.directories == tuple(directory_of(broker) for broker in partition.replicas)
+
+    def test_minus_one_takes_the_clusters_defaults(self, cluster: Cluster) -> None:
+        (result,) = create(cluster, CreatableTopic("t", -1, -1))
+        assert (result.num_partitions, result.replication_factor) == (1, 1)
+
+    def test_answers_with_the_configs_in_effect(self, cluster: Cluster) -> None:
+        topic = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])
+        (result,) = create(cluster, topic)
+        assert result.configs is not None
+        assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in result.configs]
+        assert dict(cluster.image.configs.topic("t")) == {"cleanup.policy": "compact"}
+
+    def test_keeps_defaults_that_must_not_change_under_a_topic(self, cluster: Cluster) -> None:
+        create(cluster, CreatableTopic("settled", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")]))
+        assert dict(cluster.image.configs.topic("settled")) == {"cleanup.policy": "compact", "default": "kept"}
+
+    def test_hides_configs_from_those_who_may_not_see_them(self, cluster: Cluster) -> None:
+        result = cluster.controller.create_topics(
+            CreateTopicsRequest([CreatableTopic("t", 1, 1)]), may_describe=lambda _name: False
+        )
+        (topic,) = result.response.topics
+        assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        assert topic.error_code == ErrorCode.NONE
+
+    def test_validate_only_answers_alike_and_writes_nothing(self, cluster: Cluster) -> None:
+        results = create(cluster, CreatableTopic("t", 2, 1), CreatableTopic("..", 1, 1), validate_only=True)
+        assert codes(results) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+        assert cluster.image.topics.names() == []
+
+    @pytest.mark.parametrize(
+        ("topic", "code"),
+        [
+            (CreatableTopic("", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic(".", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic("..", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic("../x", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic("ä", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic("t\n", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic("a" * 250, 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic("a" * 249, 1, 1), ErrorCode.NONE),
+            (CreatableTopic("old", 1, 1), ErrorCode.TOPIC_ALREADY_EXISTS),
+            (CreatableTopic("old_topic", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (CreatableTopic("t", 0, 1), ErrorCode.INVALID_PARTITIONS),
+            (CreatableTopic("t", -2, 1), ErrorCode.INVALID_PARTITIONS),
+            (CreatableTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+            (CreatableTopic("t", 0, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+            (CreatableTopic("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+            (CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("k", None)]), ErrorCode.INVALID_CONFIG),
+            (CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("k", "bad")]), ErrorCode.INVALID_CONFIG),
+            (assigned("t", [1, 2], [2, 3]), ErrorCode.NONE),
+            (CreatableTopic("t", 1, -1, [CreatableReplicaAssignment(0, [1])]), ErrorCode.INVALID_REQUEST),
+            (CreatableTopic("t", -1, 1, [CreatableReplicaAssignment(0, [1])]), ErrorCode.INVALID_REQUEST),
+            (assigned("t", []), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (assigned("t", [9]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (assigned("t", [1, 1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (assigned("t", [1, 2], [3]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (assigned("t", [1], start=1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ],
+    )
+    def test_checks(self, cluster: Cluster, topic: CreatableTopic, code: ErrorCode) -> None:
+        cluster.create_topic("old", [[1]])
+        cluster.create_topic("old.topic", [[1]])
+        (result,) = create(cluster, topic)
+        assert ErrorCode(result.error_code) is code
+        assert (result.error_message is None) is (code is ErrorCode.NONE)
+
+    def test_a_partition_assigned_twice(self, cluster: Cluster) -> None:
+        topic = assigned("t", [1])
+        topic.assignments.append(CreatableReplicaAssignment(0, [2]))
+        assert codes(create(cluster, topic)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+
+    def test_needs_an_active_broker(self) -> None:
+        cluster = Cluster()
+        assert codes(create(cluster, CreatableTopic("t", 1, 1))) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+        cluster.register(1)
+        assert codes(create(cluster, CreatableTopic("t", 1, 1))) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+        assert codes(create(cluster, assigned("t", [1]))) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+
+    def test_fenced_brokers_hold_replicas_but_are_not_in_sync(self, cluster: Cluster) -> None:
+        cluster.heartbeat(2, want_fence=True)
+        create(cluster, assigned("t", [2, 3]))
+        assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((3,), 3)
+
+    def test_two_topics_of_a_request_must_differ_in_metrics_too(self, cluster: Cluster) -> None:
+        results = create(cluster, CreatableTopic("a.b", 1, 1), CreatableTopic("a_b", 1, 1))
+        assert codes(results) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+    def test_one_bad_topic_does_not_spoil_the_others(self, cluster: Cluster) -> None:
+        results = create(cluster, CreatableTopic("bad name", 1, 1), CreatableTopic("good", 1, 1))
+        assert codes(results) == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
+        assert cluster.image.topics.names() == ["good"]
+
+    @pytest.mark.parametrize("counts", [[MAX_RECORDS_PER_BATCH + 1], [6_000, 6_000], [2**31 - 1]])
+    def test_a_request_for_too_many_partitions_is_refused_at_once(self, cluster: Cluster, counts: list[int]) -> None:
+        topics = [CreatableTopic(f"t{number}", count, 1) for number, count in enumerate(counts)]
+        with pytest.raises(KafkaError) as caught:
+            cluster.controller.create_topics(CreateTopicsRequest(topics, validate_only=True))
+        assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+    def test_a_request_that_fits_no_batch_is_refused(self, cluster: Cluster) -> None:
+        request = CreateTopicsRequest([CreatableTopic("t", MAX_RECORDS_PER_BATCH, 1)], validate_only=True)
+        with pytest.raises(KafkaError) as caught:
+            cluster.controller.create_topics(request)
+        assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+    def test_reserved_ids_are_never_given(self) -> None:
+        cluster = Cluster()
+        dashed = Uuid(bytes([0xF8]) + bytes(15))
+        ids = iter([ZERO_UUID, ONE_UUID, dashed, uuid(1)])
+        cluster.controller._state.new_id = lambda: next(ids)
+        cluster.start_brokers(1)
+        assert cluster.create_topic("t", [[1]]) == uuid(1)
+
+    def test_replicas_of_a_broker_with_two_directories_wait_for_its_choice(self, cluster: Cluster) -> None:
+        request = cluster.registration(4)
+        request.log_dirs = [uuid(70), uuid(71)]
+        cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms))
+        cluster.heartbeat(4)
+        cluster.create_topic("t", [[4, 1]])
+        assert cluster.partition("t").directories == (UNASSIGNED_DIRECTORY, directory_of(1))
+
+    def test_a_topic_created_again_has_another_id(self, cluster: Cluster) -> None:
+        first = cluster.create_topic("t", [[1]])
+        cluster.write(cluster.controller.delete_topics([first]))
+        assert cluster.create_topic("t", [[1]]) != first
+
+
+class TestCreatePartitions:
+    def add(
+        self, cluster: Cluster, count: int, assignments: Sequence[Sequence[int]] | None = None, *, name: str = "t"
+    ) -> CreatePartitionsTopicResult:
+        lists = None if assignments is None else [CreatePartitionsAssignment(list(each)) for each in assignments]
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, lists)])
+        return cluster.write(cluster.controller.create_partitions(request)).results[0]
+
+    def test_new_partitions_have_the_factor_of_the_old(self, cluster: Cluster) -> None:
+        cluster.create_topic("t", [[1, 2]])
+        assert self.add(cluster, 3).error_code == ErrorCode.NONE
+        topic = cluster.image.topics.by_name("t")
+        assert topic is not None
+        assert [len(partition.replicas) for _, partition in topic.in_order()] == [2, 2, 2]
+
+    def test_assigned_by_hand(self, cluster: Cluster) -> None:
+        cluster.create_topic("t", [[1, 2]])
+        assert self.add(cluster, 2, [[3, 1]]).error_code == ErrorCode.NONE
+        assert cluster.partition("t", 1).replicas == (3, 1)
+
+    @pytest.mark.parametrize(
+        ("count", "assignments", "code"),
+        [
+            (1, None, ErrorCode.INVALID_PARTITIONS),
+            (0, None, ErrorCode.INVALID_PARTITIONS),
+            (-1, None, ErrorCode.INVALID_PARTITIONS),
+            (2**31 - 1, None, ErrorCode.POLICY_VIOLATION),
+            (3, [[1, 2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (2, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (2, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (2, [[1, 9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+            (2, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ],
+    )
+    def test_checks(self, cluster: Cluster, count: int, assignments: list[list[int]] | None, code: ErrorCode) -> None:
+        cluster.create_topic("t", [[1, 2]])
+        assert ErrorCode(self.add(cluster, count, assignments).error_code) is code
+        assert cluster.image.topics.partition_count == 1
+
+    def test_unknown_topic(self, cluster: Cluster) -> None:
+        assert self.add(cluster, 3, name="nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_nobody_is_active_among_the_assigned(self, cluster: Cluster) -> None:
+        cluster.create_topic("t", [[1]])
+        cluster.heartbeat(2, want_fence=True)
+        assert self.add(cluster, 2, [[2]]).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+    def test_validate_only(self, cluster: Cluster) -> None:
+        cluster.create_topic("t", [[1]])
+        request = CreatePartitionsRequest([CreatePartitionsTopic("t", 2, None)], validate_only=True)
+        assert codes(cluster.write(cluster.controller.create_partitions(request)).results) == [ErrorCode.NONE]
+        assert cluster.image.topics.partition_count == 1
+
+
+class TestDelete:
+    def test_takes_partitions_and_configs_along(self, cluster: Cluster) -> None:
+        create(cluster, CreatableTopic("t", 2, 2, configs=[CreatableTopicConfig("cleanup.policy", "compact")]))
+        topic = cluster.image.topics.by_name("t")
+        assert topic is not None
+        results = cluster.write(cluster.controller.delete_topics([topic.id]))
+        assert results[topic.id].name == "t"
+        assert cluster.image.topics.by_id(topic.id) is None
+        assert cluster.image.configs.names(ResourceType.TOPIC) == []
+        create(cluster, CreatableTopic("t", 1, 1))
+        assert dict(cluster.image.configs.topic("t")) == {}
+
+    def test_unknown_id(self, cluster: Cluster) -> None:
+        results = cluster.write(cluster.controller.delete_topics([uuid(99)]))
+        assert results[uuid(99)].error_code == ErrorCode.UNKNOWN_TOPIC_ID

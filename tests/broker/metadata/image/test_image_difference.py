@@ -1,0 +1,48 @@
+"""Deltas between images that share no history."""
+
+import pytest
+
+from broker.metadata.image.config_image import ConfigResource, ResourceType
+from broker.metadata.image.image_difference import difference
+from broker.metadata.image.metadata_image import EMPTY_IMAGE
+from broker.metadata.image.slices import finish
+from tests.broker.metadata.histories import History, folded
+from tests.broker.metadata.images import image_with, uuid
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_difference_leads_from_one_image_to_the_other(seed: int) -> None:
+    batches = History(seed, steps=200).batches
+    before, after = folded(batches[:50]), folded(batches)
+    for base, target in ((before, after), (EMPTY_IMAGE, after), (after, before)):
+        delta = finish(difference(base, target))
+        if target is not before:  # nothing forgets a metadata.version or a controller again
+            assert delta.apply(target.provenance) == target
+        assert delta.image is base
+
+
+def test_equal_images_differ_in_nothing() -> None:
+    batches = History(1).batches
+    assert finish(difference(folded(batches), folded(batches, at_once=5))).is_empty
+
+
+def test_removals_are_told() -> None:
+    before = image_with(topics={"a": 1, "b": 1}, brokers=(1, 2), configs={"a": {"k": "v"}, "b": {"k": "v"}})
+    after = image_with(topics={"a": 2}, brokers=(1,), configs={"a": {"k": "w"}})
+    delta = finish(difference(before, after))
+    assert delta.topics is not None
+    assert [topic.name for topic in delta.topics.deleted.values()] == ["b"]
+    assert set(delta.topics.changed[uuid(1)].changed_partitions) == {0, 1}  # 0 has lost a replica
+    assert delta.brokers is not None
+    assert delta.brokers.changed_brokers[2] is None
+    assert delta.configs is not None
+    assert delta.configs.removed == {ConfigResource(ResourceType.TOPIC, "b")}
+    assert delta.configs.changes == {ConfigResource(ResourceType.TOPIC, "a"): {"k": "w"}}
+
+
+def test_a_topic_of_the_same_name_is_another_topic() -> None:
+    before = image_with(topics={"a": 1})
+    after = image_with(topics={"0": 1, "a": 1})  # now "0" has the id that "a" had
+    delta = finish(difference(before, after))
+    assert delta.topics is not None
+    assert delta.topics.changed[uuid(2)].is_new

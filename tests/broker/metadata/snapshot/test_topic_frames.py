@@ -1,0 +1,63 @@
+"""The short ways to write and read topics and partitions, held to the common one (`records.py`)."""
+
+from random import Random
+
+import pytest
+
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.records import decode_record
+from broker.metadata.snapshot.topic_frames import PARTITION_KEY, PartitionFrameReader, partition_topic_id, topic_frames
+from protocol.errors import DecodeError
+from protocol.messages.metadata_records import PartitionRecord
+from tests.broker.metadata.histories import History, folded
+
+
+def partition_frames(seed: int) -> list[bytes]:
+    image = folded(History(seed).batches)
+    frames = [frame for topic in image.topics for frame in topic_frames(topic, image.features.version)]
+    return [frame for frame in frames if frame[1] == PARTITION_KEY]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_partitions_are_read_as_the_common_way_reads_them(seed: int) -> None:
+    reader, frames = PartitionFrameReader(), partition_frames(seed)
+    assert frames
+    for frame in frames:
+        record = decode_record(frame)
+        assert isinstance(record, PartitionRecord)
+        usual = reader.read(frame)
+        if usual is not None:
+            registration = PartitionRegistration.from_record(record)
+            assert usual == (record.topic_id, record.partition_id, registration)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_taken_for_usual_is_a_partition_that_parses(seed: int) -> None:
+    """Whatever happened to its bytes."""
+    random, reader, taken, left = Random(seed), PartitionFrameReader(), 0, 0
+    for frame in partition_frames(seed):
+        for damaged in (frame, *(_damaged(frame, random) for _ in range(40))):
+            topic_id, usual = partition_topic_id(damaged), reader.read(damaged)
+            assert (topic_id is None) == (usual is None)
+            if topic_id is None or usual is None:
+                left += 1
+                continue
+            taken += 1
+            record = decode_record(damaged)
+            assert isinstance(record, PartitionRecord)
+            assert topic_id == usual[0] == record.topic_id
+    assert min(taken, left) > 100
+
+
+def test_what_does_not_parse_is_left_to_the_common_way() -> None:
+    for frame in (b"", b"\x01\x03", b"\x01\x03\x02" + bytes(60)):
+        assert partition_topic_id(frame) is None
+        assert PartitionFrameReader().read(frame) is None
+        with pytest.raises(DecodeError):
+            decode_record(frame)
+
+
+def _damaged(frame: bytes, random: Random) -> bytes:
+    """With a byte changed, left out or put in."""
+    at, value = random.randrange(2, len(frame)), bytes((random.choice((0, 1, 2, 4, random.randrange(256))),))
+    return frame[:at] + random.choice((value, b"", value + frame[at : at + 1])) + frame[at + 1 :]

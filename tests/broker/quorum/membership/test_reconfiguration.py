@@ -1,0 +1,443 @@
+"""Changes of voters on the leader, step by step (KIP-853, `broker.quorum.membership.reconfiguration`)."""
+
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+
+import pytest
+
+from broker.quorum.identity import Endpoint, KRaftVersions, ListenerEndpoint, ReplicaKey
+from broker.quorum.membership.reconfiguration import Reconfiguration
+from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.messages import (
+    AddVoterRequest,
+    ProbeResponse,
+    RemoveVoterRequest,
+    SendFailure,
+    UpdateVoterRequest,
+)
+from broker.quorum.settings import StaticVoter
+from protocol.errors import ErrorCode
+from tests.broker.quorum.membership.test_voters import key, voter, voters
+
+TIMEOUT = 2000
+TOKEN = 7
+
+
+@dataclass
+class FakeLeader:
+    """Node 1, at kraft.version 1, everything committed; its log grows by what is appended."""
+
+    voters: VoterSet = field(default_factory=lambda: voters(1, 2, 3))
+    voters_offset: int | None = 0
+    kraft_version: int = 1
+    committed: int = 10
+    end: int = 10
+    own: Voter = field(default_factory=lambda: voter(1))
+    default_listener: str = "CONTROLLER"
+    caught_up: set[ReplicaKey] = field(default_factory=lambda: {key(4), key(5)})
+    can_probe: bool = True
+    probed: list[tuple[ReplicaKey, Endpoint]] = field(default_factory=list)
+    appended: list[VoterSet] = field(default_factory=list)
+    answers: list[tuple[int, ErrorCode]] = field(default_factory=list)
+    messages: list[str | None] = field(default_factory=list)
+
+    def is_caught_up(self, replica: ReplicaKey) -> bool:
+        return replica in self.caught_up
+
+    def probe(self, replica: ReplicaKey, endpoint: Endpoint) -> bool:
+        if self.can_probe:
+            self.probed.append((replica, endpoint))
+        return self.can_probe
+
+    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> int:
+        self.end += 1 if kraft_version is None else 2
+        self.kraft_version = self.kraft_version if kraft_version is None else kraft_version
+        self.voters, self.voters_offset = voters, self.end - 1
+        self.appended.append(voters)
+        return self.end - 1
+
+    def answer(self, token: int, error: ErrorCode, message: str | None) -> None:
+        self.answers.append((token, error))
+        self.messages.append(message)
+
+
+class Stage:
+    """A leader and its changes."""
+
+    def __init__(self, leader: FakeLeader | None = None) -> None:
+        self.leader = leader or FakeLeader()
+        self.changes = Reconfiguration(self.leader, TIMEOUT)
+
+    def add(self, new: Voter | None = None, *, ack_when_committed: bool = True, now: float = 0) -> None:
+        new = new or voter(4)
+        request = AddVoterRequest("cluster", new.key, new.listeners, ack_when_committed)
+        self.changes.add(TOKEN, request, now)
+
+    def remove(self, which: ReplicaKey, *, now: float = 0) -> None:
+        self.changes.remove(TOKEN, RemoveVoterRequest("cluster", which), now)
+
+    def update(self, which: Voter) -> None:
+        self.changes.update(TOKEN, UpdateVoterRequest("cluster", 1, which.key, which.listeners, which.versions))
+
+    def supports(self, low: int = 0, high: int = 1) -> None:
+        self.changes.on_probe(key(4), ProbeResponse(ErrorCode.NONE, KRaftVersions(low, high)))
+
+    def commit(self) -> None:
+        self.leader.committed = self.leader.end
+        self.changes.on_committed()
+
+    @property
+    def errors(self) -> list[ErrorCode]:
+        return [error for _, error in self.leader.answers]
+
+    @property
+    def is_over(self) -> bool:
+        return self.changes.deadline == inf and not self.changes.is_pending
+
+
+def static_leader() -> FakeLeader:
+    configured = [StaticVoter(node, Endpoint(f"node{node}", 9093)) for node in (1, 2, 3)]
+    return FakeLeader(VoterSet.of_static(configured, "CONTROLLER"), voters_offset=None, kraft_version=0)
+
+
+# -- adding ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_voter_is_added_after_its_probe_and_answered_after_the_commit() -> None:
+    stage = Stage()
+    stage.add()
+    assert stage.leader.probed == [(key(4), Endpoint("node4", 9093))]
+    assert stage.leader.appended == []
+    stage.supports()
+    assert stage.leader.voters == voters(1, 2, 3, 4)
+    assert stage.errors == []
+    stage.changes.on_committed()
+    assert stage.errors == [], "the high watermark is not beyond the record"
+    stage.commit()
+    assert stage.leader.answers == [(TOKEN, ErrorCode.NONE)]
+    assert stage.is_over
+
+
+def test_the_entry_says_what_the_voter_supports() -> None:
+    stage = Stage()
+    stage.add()
+    stage.supports(1, 3)
+    entry = stage.leader.voters.get(4)
+    assert entry is not None
+    assert entry.versions == KRaftVersions(1, 3)
+
+
+def test_who_joins_by_itself_is_answered_before_the_commit() -> None:
+    """KIP-1186: its own fetch, which the commit needs, waits behind the answer."""
+    stage = Stage()
+    stage.add(ack_when_committed=False)
+    stage.supports()
+    assert stage.errors == [ErrorCode.NONE]
+    assert stage.is_over
+    stage.remove(key(2))
+    assert stage.errors[-1] is ErrorCode.REQUEST_TIMED_OUT, "the addition is not committed yet"
+
+
+@pytest.mark.parametrize("home", [4, 9])
+def test_an_id_votes_once_in_whatever_directory(home: int) -> None:
+    stage = Stage(FakeLeader(voters(1, 2, 3, 4)))
+    stage.add(voter(4, home))
+    assert stage.errors == [ErrorCode.DUPLICATE_VOTER]
+    assert stage.is_over
+
+
+def test_who_cannot_be_asked_now_must_come_again() -> None:
+    stage = Stage(FakeLeader(can_probe=False))
+    stage.add()
+    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    assert stage.is_over
+
+
+@pytest.mark.parametrize(
+    "outcome", [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), ProbeResponse(ErrorCode.UNSUPPORTED_VERSION)]
+)
+def test_who_does_not_answer_must_come_again(outcome: SendFailure | ProbeResponse) -> None:
+    stage = Stage()
+    stage.add()
+    stage.changes.on_probe(key(4), outcome)
+    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    assert stage.is_over
+
+
+def test_who_does_not_support_the_version_in_force_cannot_vote() -> None:
+    stage = Stage()
+    stage.add()
+    stage.supports(0, 0)
+    assert stage.errors == [ErrorCode.INVALID_REQUEST]
+    assert stage.leader.appended == []
+
+
+def test_who_has_not_caught_up_must_come_again() -> None:
+    """Under exactly this key: the same id with another directory has another disk."""
+    stage = Stage(FakeLeader(caught_up={key(4, home=9)}))
+    stage.add()
+    stage.supports()
+    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    assert stage.leader.appended == []
+    assert stage.is_over
+
+
+def test_answers_to_older_probes_are_ignored() -> None:
+    stage = Stage()
+    stage.supports()
+    stage.add()
+    stage.changes.tick(TIMEOUT)
+    stage.supports()
+    stage.add(voter(5))
+    stage.supports()
+    assert stage.leader.appended == []
+    stage.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    stage.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    assert stage.leader.appended == [voters(1, 2, 3, 5)]
+
+
+@pytest.mark.parametrize("is_probed", [False, True])
+def test_time_runs_out_though_the_record_may_be_committed_later(is_probed: bool) -> None:
+    stage = Stage()
+    stage.add(now=100)
+    if is_probed:
+        stage.supports()
+    assert stage.changes.deadline == 100 + TIMEOUT
+    stage.changes.tick(100 + TIMEOUT - 1)
+    assert stage.errors == []
+    stage.changes.tick(100 + TIMEOUT)
+    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    stage.commit()
+    assert len(stage.errors) == 1
+    assert stage.is_over
+
+
+# -- removing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_voter_is_removed_and_answered_after_the_commit() -> None:
+    stage = Stage()
+    stage.remove(key(3))
+    assert stage.leader.voters == voters(1, 2)
+    assert stage.errors == []
+    stage.commit()
+    assert stage.errors == [ErrorCode.NONE]
+    assert not stage.changes.has_removed_leader
+
+
+@pytest.mark.parametrize("which", [key(9), key(3, home=9)])
+def test_only_exactly_a_voter_is_removed(which: ReplicaKey) -> None:
+    stage = Stage()
+    stage.remove(which)
+    assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
+    assert stage.is_over
+
+
+def test_the_last_voter_stays() -> None:
+    stage = Stage(FakeLeader(voters(1)))
+    stage.remove(key(1))
+    assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
+
+
+def test_a_leader_that_removed_itself_leaves_when_that_is_committed() -> None:
+    stage = Stage()
+    stage.remove(key(1))
+    assert stage.leader.voters == voters(2, 3)
+    assert not stage.changes.has_removed_leader
+    stage.changes.tick(TIMEOUT)
+    stage.commit()
+    assert stage.changes.has_removed_leader, "whether or not somebody still waits for it"
+
+
+# -- updating ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_voter_corrects_its_entry_and_is_answered_at_once() -> None:
+    stage = Stage()
+    moved = voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
+    stage.update(moved)
+    assert stage.leader.voters == voters(1, 2, 3).updated(moved)
+    assert stage.errors == [ErrorCode.NONE]
+    assert stage.is_over
+
+
+def test_nothing_is_appended_for_an_entry_that_is_right() -> None:
+    stage = Stage()
+    stage.update(voter(2))
+    assert stage.errors == [ErrorCode.NONE]
+    assert stage.leader.appended == []
+
+
+@pytest.mark.parametrize("which", [voter(9), voter(2, home=9)])
+def test_only_voters_have_an_entry(which: Voter) -> None:
+    stage = Stage()
+    stage.update(which)
+    assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
+
+
+@pytest.mark.parametrize("versions", [(-1, 1), (2, 1), (0, 0), (2, 3)])
+def test_ranges_that_cannot_be_or_do_not_suffice_are_refused(versions: tuple[int, int]) -> None:
+    stage = Stage()
+    stage.update(voter(2)._replace(versions=KRaftVersions(*versions)))
+    assert stage.errors == [ErrorCode.INVALID_REQUEST]
+    assert stage.leader.appended == []
+
+
+# -- what every change asks --------------------------------------------------------------------------------------------
+
+
+def test_a_voter_is_named_wholly() -> None:
+    for bad in (ReplicaKey(-1, key(4).directory_id), ReplicaKey(4)):
+        stage = Stage()
+        stage.add(voter(4)._replace(key=bad))
+        stage.remove(bad)
+        stage.update(voter(4)._replace(key=bad))
+        assert stage.errors == [ErrorCode.INVALID_REQUEST] * 3
+
+
+def test_a_voter_listens_under_the_default_name() -> None:
+    stage = Stage()
+    elsewhere = (ListenerEndpoint("OTHER", "node4", 9094),)
+    stage.add(voter(4)._replace(listeners=elsewhere))
+    stage.update(voter(2)._replace(listeners=elsewhere))
+    assert stage.errors == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def every_change(stage: Stage) -> None:
+    stage.add(voter(5))
+    stage.remove(key(2))
+    stage.update(voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),)))
+    stage.changes.upgrade(TOKEN, 1, 0)
+
+
+def test_one_change_at_a_time() -> None:
+    stage = Stage()
+    stage.add()
+    every_change(stage)
+    assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
+    assert stage.leader.appended == []
+
+
+def test_nothing_before_a_commit_in_the_own_epoch() -> None:
+    """Ongaro, 2015: else two leaders could change different voters of the same set."""
+    stage = Stage(FakeLeader(committed=-1))
+    every_change(stage)
+    assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
+    assert stage.leader.appended == []
+
+
+@pytest.mark.parametrize("uncommitted", [10, 11])
+def test_nothing_before_the_last_change_is_committed(uncommitted: int) -> None:
+    stage = Stage(FakeLeader(voters_offset=uncommitted))
+    every_change(stage)
+    assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
+    assert stage.leader.appended == []
+
+
+def test_configured_voters_do_not_change() -> None:
+    stage = Stage(static_leader())
+    stage.add()
+    stage.remove(key(2))
+    assert stage.errors == [ErrorCode.UNSUPPORTED_VERSION] * 2
+
+
+def test_who_leads_no_more_says_so() -> None:
+    stage = Stage()
+    stage.add()
+    stage.changes.abandon()
+    stage.changes.abandon()
+    assert stage.errors == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    stage.supports()
+    assert stage.leader.appended == []
+
+
+# -- the step to version 1 ---------------------------------------------------------------------------------------------
+
+
+def test_voters_become_dynamic_when_all_have_told_of_themselves() -> None:
+    stage = Stage(static_leader())
+    stage.update(voter(2))
+    stage.changes.upgrade(TOKEN, 1, 0)
+    assert stage.errors == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert "[3]" in (stage.leader.messages[-1] or "")
+    stage.update(voter(3))
+    assert stage.changes.heard == (2, 3)
+    assert stage.leader.appended == []
+    stage.changes.upgrade(TOKEN, 1, 0)
+    assert (stage.leader.voters, stage.leader.kraft_version) == (voters(1, 2, 3), 1)
+    assert len(stage.errors) == 3
+    stage.commit()
+    assert stage.errors[-1] is ErrorCode.NONE
+    assert len(stage.errors) == 4
+
+
+def test_a_voter_that_supports_too_little_holds_the_step_up() -> None:
+    stage = Stage(static_leader())
+    stage.update(voter(2))
+    stage.update(voter(3)._replace(versions=KRaftVersions(0, 0)))
+    stage.changes.upgrade(TOKEN, 1, 0)
+    assert stage.errors[-1] is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_there_is_no_way_back_and_none_into_the_unknown() -> None:
+    stage = Stage()
+    for version in (0, 1, 2):
+        stage.changes.upgrade(TOKEN, version, 0)
+    assert stage.errors == [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert stage.leader.appended == []
+
+
+def test_the_step_waits_for_a_commit_and_for_its_time() -> None:
+    stage = Stage(static_leader())
+    stage.leader.committed = -1
+    stage.changes.upgrade(TOKEN, 1, 0)
+    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    stage = Stage(static_leader())
+    stage.update(voter(2))
+    stage.update(voter(3))
+    stage.changes.upgrade(TOKEN, 1, 0)
+    stage.changes.tick(TIMEOUT)
+    assert stage.errors[-1] is ErrorCode.REQUEST_TIMED_OUT
+
+
+# -- whatever comes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_at_most_one_change_is_uncommitted_and_each_request_is_answered_once(seed: int) -> None:
+    random, stage = Random(seed), Stage()
+    leader, asked, now = stage.leader, 0, 0.0
+    for _ in range(200):
+        now += random.randrange(500)
+        before, count = leader.voters, len(leader.appended)
+        was_free = leader.voters_offset is None or leader.voters_offset < leader.committed
+        node = random.randrange(1, 7)
+        leader.caught_up = {key(each) for each in range(1, 7) if random.random() < 0.7}
+        match random.randrange(7):
+            case 0:
+                asked += 1
+                stage.add(voter(node), ack_when_committed=random.random() < 0.5, now=now)
+            case 1:
+                asked += 1
+                stage.remove(key(node), now=now)
+            case 2:
+                asked += 1
+                stage.update(voter(node)._replace(versions=KRaftVersions(0, random.choice([1, 2]))))
+            case 3:
+                stage.changes.on_probe(
+                    key(node), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, random.choice([0, 1])))
+                )
+            case 4:
+                leader.committed = random.randint(leader.committed, leader.end)
+                stage.changes.on_committed()
+            case 5:
+                stage.changes.tick(now)
+            case 6:
+                leader.end += 1
+        assert len(leader.appended) - count <= 1
+        assert len(leader.appended) == count or was_free
+        assert before.differs_by_one(leader.voters)
+        assert len(leader.voters) >= 1
+    stage.changes.abandon()
+    assert len(leader.answers) == asked

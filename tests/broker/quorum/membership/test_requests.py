@@ -1,0 +1,50 @@
+"""What a replica asks of the leader about itself (KIP-853, KIP-1186, `broker.quorum.membership.requests`)."""
+
+from broker.quorum.identity import Endpoint, KRaftVersions, ListenerEndpoint
+from broker.quorum.membership.requests import auto_join, update_of_entry
+from broker.quorum.membership.voters import VoterSet
+from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, UpdateVoterRequest
+from broker.quorum.settings import StaticVoter
+from tests.broker.quorum.membership.test_voters import key, voter, voters
+
+CLUSTER = "cluster"
+STATIC = VoterSet.of_static([StaticVoter(1, Endpoint("node1", 9093))], "CONTROLLER")
+
+
+def test_a_voter_corrects_its_entry_while_that_differs() -> None:
+    own = voter(2)
+    assert update_of_entry(own, voters(1, 2), 1, cluster_id=CLUSTER, epoch=5) is None
+    moved = own._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
+    newer = own._replace(versions=KRaftVersions(0, 2))
+    for changed in (moved, newer):
+        request = update_of_entry(changed, voters(1, 2), 1, cluster_id=CLUSTER, epoch=5)
+        assert request == UpdateVoterRequest(CLUSTER, 5, key(2), changed.listeners, changed.versions)
+
+
+def test_who_is_no_voter_has_no_entry() -> None:
+    assert update_of_entry(voter(3), voters(1, 2), 1, cluster_id=CLUSTER, epoch=5) is None
+    assert update_of_entry(voter(2, home=9), voters(1, 2), 1, cluster_id=CLUSTER, epoch=5) is None
+
+
+def test_a_configured_voter_tells_every_leader_of_itself_once() -> None:
+    own = voter(1)
+    for told_epoch, is_told in [(-1, False), (4, False), (5, True)]:
+        request = update_of_entry(own, STATIC, 0, cluster_id=CLUSTER, epoch=5, told_epoch=told_epoch)
+        assert (request is None) is is_told
+
+
+def test_a_controller_that_votes_nowhere_adds_itself() -> None:
+    own = voter(3)
+    assert auto_join(own, voters(1, 2), 1, cluster_id=CLUSTER) == AddVoterRequest(CLUSTER, key(3), own.listeners, False)
+
+
+def test_a_controller_that_lost_its_disk_removes_what_it_was_first() -> None:
+    own = voter(2, home=9)
+    assert auto_join(own, voters(1, 2), 1, cluster_id=CLUSTER) == RemoveVoterRequest(CLUSTER, key(2))
+    assert isinstance(auto_join(own, voters(1), 1, cluster_id=CLUSTER), AddVoterRequest)
+
+
+def test_who_votes_or_knows_nothing_or_may_not_change_anything_does_not_join() -> None:
+    assert auto_join(voter(2), voters(1, 2), 1, cluster_id=CLUSTER) is None
+    assert auto_join(voter(2), voters(), 1, cluster_id=CLUSTER) is None
+    assert auto_join(voter(2), STATIC, 0, cluster_id=CLUSTER) is None

@@ -1,0 +1,126 @@
+"""The set of voters (KIP-853, `broker.quorum.membership.voters`)."""
+
+from itertools import chain, combinations
+
+import pytest
+
+from broker.quorum.identity import Endpoint, KRaftVersions, ListenerEndpoint, ReplicaKey
+from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.settings import StaticVoter
+from protocol.compiler import decode, encode_bytes
+from protocol.messages.common_records import VotersRecord
+from protocol.primitives import Uuid
+
+
+def directory(number: int) -> Uuid:
+    return Uuid(bytes(15) + bytes([number]))
+
+
+def key(voter_id: int, home: int | None = None) -> ReplicaKey:
+    return ReplicaKey(voter_id, directory(voter_id if home is None else home))
+
+
+def voter(voter_id: int, home: int | None = None) -> Voter:
+    listeners = (
+        ListenerEndpoint("CONTROLLER", f"node{voter_id}", 9093),
+        ListenerEndpoint("OTHER", f"node{voter_id}", 9094),
+    )
+    return Voter(key(voter_id, home), listeners, KRaftVersions(0, 1))
+
+
+def voters(*ids: int) -> VoterSet:
+    return VoterSet(map(voter, ids))
+
+
+def test_the_record_and_the_set_say_the_same() -> None:
+    for ids in [(), (1,), (3, 1, 2)]:
+        record = voters(*ids).to_record()
+        read, _ = decode(VotersRecord, encode_bytes(record, 0), 0)
+        assert VoterSet.of_record(read) == voters(*ids)
+
+
+def test_equal_sets_make_equal_bytes() -> None:
+    assert encode_bytes(voters(3, 1, 2).to_record(), 0) == encode_bytes(voters(1, 2, 3).to_record(), 0)
+    assert hash(voters(3, 1, 2)) == hash(voters(1, 2, 3))
+    assert voters(1, 2) != voters(1, 2).updated(voter(2)._replace(listeners=()))
+
+
+@pytest.mark.parametrize(("count", "majority"), [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
+def test_a_majority_is_more_than_half(count: int, majority: int) -> None:
+    assert voters(*range(count)).majority == majority
+
+
+def test_a_voter_with_a_directory_is_that_replica_alone() -> None:
+    one = voters(1)
+    assert one.has(key(1))
+    assert not one.has(key(1, home=7))
+    assert not one.has(ReplicaKey(1)), "a sender that names no directory may be on another disk"
+    assert not one.has(key(2))
+
+
+def test_a_static_voter_is_any_replica_of_its_id() -> None:
+    static = VoterSet.of_static([StaticVoter(1, Endpoint("a", 1)), StaticVoter(2, Endpoint("b", 2))], "CONTROLLER")
+    assert static.has(key(1))
+    assert static.has(ReplicaKey(2))
+    assert not static.has(key(3))
+    assert static.endpoint(2, "CONTROLLER") == Endpoint("b", 2)
+    assert static.endpoint(2, "OTHER") is None
+    assert static.endpoint(3, "CONTROLLER") is None
+    assert not static.support(1)
+
+
+def test_changes_make_new_sets() -> None:
+    three = voters(1, 2, 3)
+    assert three.with_voter(voter(4)) == voters(1, 2, 3, 4)
+    assert three.without(key(2)) == voters(1, 3)
+    moved = voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
+    assert three.updated(moved).endpoint(2, "CONTROLLER") == Endpoint("elsewhere", 1)
+    assert three == voters(1, 2, 3), "unchanged itself"
+
+
+def test_changes_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="share an id"):
+        voters(1).with_voter(voter(1, home=9))
+    with pytest.raises(ValueError, match="is not a voter"):
+        voters(1).without(key(1, home=9))
+    with pytest.raises(ValueError, match="is not a voter"):
+        voters(1).updated(voter(2))
+
+
+def test_a_static_entry_learns_its_directory_by_an_update() -> None:
+    static = VoterSet.of_static([StaticVoter(1, Endpoint("a", 1))], "CONTROLLER")
+    assert static.updated(voter(1)) == voters(1)
+
+
+def test_who_is_alone() -> None:
+    assert voters(1).is_only(key(1))
+    assert not voters(1, 2).is_only(key(1))
+    assert not voters(2).is_only(key(1))
+    assert not voters().is_only(key(1))
+
+
+def test_all_must_support_a_version() -> None:
+    assert voters(1, 2).support(1)
+    assert not voters(1, 2).updated(voter(2)._replace(versions=KRaftVersions(0, 0))).support(1)
+
+
+def test_sets_that_differ_by_one_have_majorities_that_meet() -> None:
+    every = [VoterSet(map(voter, ids)) for ids in _subsets(range(5)) if ids]
+    for one in every:
+        for other in every:
+            if one.differs_by_one(other):
+                assert all(a & b for a in _majorities(one) for b in _majorities(other)), (one, other)
+
+
+def test_a_swap_is_two_differences() -> None:
+    assert not voters(1, 2, 3).differs_by_one(voters(1, 2, 4))
+    assert not voters(1, 2, 3).differs_by_one(VoterSet([voter(1), voter(2), voter(3, home=9)]))
+    assert voters(1, 2, 3).differs_by_one(voters(1, 2, 3))
+
+
+def _subsets(ids: range) -> list[tuple[int, ...]]:
+    return list(chain.from_iterable(combinations(ids, size) for size in range(len(ids) + 1)))
+
+
+def _majorities(voter_set: VoterSet) -> list[set[ReplicaKey]]:
+    return [set(some) for some in combinations(sorted(voter_set.keys), voter_set.majority)]

@@ -1,0 +1,54 @@
+"""Majorities, against a twin that counts with its fingers."""
+
+from itertools import product
+
+import pytest
+
+from broker.quorum.membership.votes import Ballot, Outcome, agreed_offset, majority
+
+
+def slow_agreed_offset(ends: tuple[int, ...]) -> int:
+    """The largest end that more than half of all have reached."""
+    reached = [end for end in ends if 2 * sum(other >= end for other in ends) > len(ends)]
+    return max(reached, default=-1)
+
+
+@pytest.mark.parametrize("voters", range(1, 6))
+def test_a_majority_agrees_on_what_it_has(voters: int) -> None:
+    for ends in product((-1, 0, 3, 7), repeat=voters):
+        assert agreed_offset(ends) == slow_agreed_offset(ends), ends
+
+
+def test_nobody_agrees_on_nothing() -> None:
+    assert agreed_offset([]) == -1
+
+
+@pytest.mark.parametrize("voters", range(1, 10))
+def test_two_majorities_share_a_voter(voters: int) -> None:
+    assert 2 * majority(voters) > voters
+    assert 2 * (majority(voters) - 1) <= voters
+
+
+def slow_outcome(voters: int, granted: int, refused: int) -> Outcome:
+    if 2 * granted > voters:
+        return Outcome.WON
+    return Outcome.OPEN if 2 * (voters - refused) > voters else Outcome.LOST
+
+
+@pytest.mark.parametrize("voters", range(1, 8))
+def test_a_ballot_ends_as_soon_as_it_is_decided(voters: int) -> None:
+    for granted in range(voters + 1):
+        for refused in range(voters - granted + 1):
+            ballot = Ballot(frozenset(range(voters)))
+            for voter in range(granted + refused):
+                ballot.record(voter, voter < granted)
+            assert ballot.outcome is slow_outcome(voters, granted, refused)
+            assert len(ballot.silent) == voters - granted - refused
+
+
+def test_the_first_answer_counts_and_strangers_do_not() -> None:
+    ballot = Ballot(frozenset({1, 2, 3}))
+    ballot.record(1, False)
+    ballot.record(1, True)
+    ballot.record(9, True)
+    assert (ballot.granted, ballot.refused) == (set(), {1})

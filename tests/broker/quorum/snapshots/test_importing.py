@@ -1,0 +1,54 @@
+"""How long a store may take for a snapshot; the rest of what an import does is in the transcripts of the quorum."""
+
+import pytest
+
+from broker.quorum.snapshots import imports
+from tests.scenarios.quorum.transcript import Stage
+
+TIMEOUT_MS = 300
+BEFORE = (
+    f"limits trim-interval-ms=100 retention-bytes=0 import-timeout-ms={TIMEOUT_MS}",
+    "quorum 1 2 3",
+    "start 1 2 3",
+    "advance 1200",
+    "append a b",
+    "advance 50",
+    "append c",
+    "advance 50",
+    "snapshot 1 at=5",
+    "advance 200",
+    "offer 5-1",
+    "node 4",
+)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = Stage()
+    for command in BEFORE:
+        made.run(command)
+    return made
+
+
+def started(stage: Stage, store_ms: int) -> list[str]:
+    """What node 4 does, which has nothing yet, where the store takes so long for each of two steps."""
+    stage.run(f"store {store_ms}")
+    stage.run("start 4")
+    return [line.strip().partition(" ")[2] for line in stage.run("advance 2000")]
+
+
+def test_a_snapshot_that_comes_late_is_fetched_from_the_leader(stage: Stage) -> None:
+    assert "4 leaves the store alone, which is too slow" in started(stage, 200)
+
+
+def test_a_large_one_may_take_longer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has 256 bytes, and there is the timeout for each 200 that are begun."""
+    monkeypatch.setattr(imports, "TIMED_BYTES", 200)
+    told = started(stage, 200)
+    assert "4 starts its log at snapshot 5-1" in told
+    assert "4 leaves the store alone, which is too slow" not in told
+
+
+def test_the_search_alone_may_not_take_longer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "TIMED_BYTES", 200)
+    assert "4 leaves the store alone, which is too slow" in started(stage, TIMEOUT_MS + 100)

@@ -1,0 +1,326 @@
+"""When to snapshot, where a log may start, how pages are dealt out (KIP-630, `broker.quorum.snapshots.rules`)."""
+
+from math import inf
+from random import Random
+
+import pytest
+
+from broker.quorum.identity import SnapshotId
+from broker.quorum.settings import StoredSnapshot
+from broker.quorum.snapshots.rules import (
+    LogFacts,
+    SnapshotReason,
+    SnapshotTrigger,
+    TriggerSettings,
+    TrimRule,
+    distribute,
+    position_error,
+)
+from protocol.errors import ErrorCode
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000
+
+
+def trigger(*, ratio: float = 0.5, min_bytes: int = 1000, interval_ms: int = HOUR, records: int = 0) -> SnapshotTrigger:
+    """One whose last snapshot was loaded at time 0, with so many records."""
+    made = SnapshotTrigger(TriggerSettings(min_changed_ratio=ratio, min_bytes=min_bytes, interval_ms=interval_ms), 0)
+    if records:
+        made.on_snapshot(records, 0)
+    return made
+
+
+# -- when to snapshot --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_snapshot_is_made_by_bytes_alone() -> None:
+    first = trigger()
+    first.on_log_read(999)
+    assert first.reason(0) is None
+    first.on_log_read(1)
+    assert first.reason(0) is SnapshotReason.CHANGES
+
+
+def test_an_empty_snapshot_does_not_count_as_the_last() -> None:
+    empty = trigger()
+    empty.begin(0)
+    empty.end(0)
+    empty.on_log_read(1000)
+    assert empty.reason(0) is SnapshotReason.CHANGES
+
+
+@pytest.mark.parametrize(
+    ("size", "changed", "due"), [(999, 100, False), (1000, 49, False), (1000, 50, True), (5000, 200, True)]
+)
+def test_later_ones_need_bytes_and_changes(size: int, changed: int, due: bool) -> None:
+    later = trigger(records=100)
+    later.on_log_read(size)
+    later.on_changed(changed)
+    assert (later.reason(0) is SnapshotReason.CHANGES) is due
+
+
+def test_additions_alone_are_no_reason() -> None:
+    later = trigger(records=1, interval_ms=0)
+    later.on_log_read(10**9)
+    assert later.reason(1000 * HOUR) is None
+
+
+def test_one_record_that_changes_all_the_time_is_no_reason_before_the_bytes() -> None:
+    later = trigger(records=1)
+    for _ in range(9):
+        later.on_log_read(100)
+        later.on_changed(1)
+        assert later.reason(0) is None
+    later.on_log_read(100)
+    later.on_changed(1)
+    assert later.reason(0) is SnapshotReason.CHANGES
+
+
+def test_a_ratio_of_zero_leaves_the_bytes() -> None:
+    later = trigger(ratio=0.0, records=100)
+    later.on_log_read(1000)
+    assert later.reason(0) is SnapshotReason.CHANGES
+
+
+def test_time_alone_is_a_reason_if_there_is_something_new() -> None:
+    later = trigger(records=100)
+    assert later.deadline == inf
+    assert later.reason(2 * HOUR) is None
+    later.on_log_read(1)
+    assert later.deadline == HOUR
+    assert later.reason(HOUR - 1) is None
+    assert later.reason(HOUR) is SnapshotReason.TIME
+
+
+def test_who_asks_gets_one() -> None:
+    later = trigger(records=100, interval_ms=0)
+    later.request()
+    assert later.reason(0) is SnapshotReason.REQUEST
+    later.begin(0)
+    later.end(100)
+    assert later.reason(0) is None
+
+
+def test_while_one_is_made_none_is_due_and_what_comes_counts_for_the_next() -> None:
+    later = trigger(records=100)
+    later.on_log_read(5000)
+    later.on_changed(100)
+    later.begin(10)
+    later.on_log_read(1000)
+    later.on_changed(50)
+    later.request()
+    assert later.reason(2 * HOUR) is None
+    assert later.deadline == inf
+    later.end(100)
+    assert later.reason(10) is SnapshotReason.REQUEST
+    later.begin(10)
+    later.end(101)
+    assert later.reason(10 + HOUR) is None
+
+
+def test_what_a_failed_one_covered_is_to_be_covered_again() -> None:
+    later = trigger(records=100)
+    later.on_log_read(900)
+    later.on_changed(40)
+    later.begin(10)
+    later.on_log_read(100)
+    later.on_changed(10)
+    later.fail()
+    assert later.reason(10) is SnapshotReason.CHANGES
+
+
+def test_a_loaded_snapshot_begins_everything_anew() -> None:
+    later = trigger(records=1)
+    later.on_log_read(5000)
+    later.on_changed(100)
+    later.on_snapshot(1000, 50)
+    assert later.reason(50) is None
+    later.on_log_read(1000)
+    later.on_changed(499)
+    assert later.reason(50) is None
+    assert later.deadline == 50 + HOUR
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_trigger_counts_like_a_list_of_everything_since(seed: int) -> None:
+    random = Random(seed)
+    made, now = trigger(), 0.0
+    since: list[tuple[int, int]] = []
+    covered: list[tuple[int, int]] | None = None
+    records, began, asked = 0, 0.0, False
+    for _ in range(300):
+        now += random.randrange(HOUR // 10)
+        match random.randrange(8):
+            case 0 if covered is not None:
+                made.end(records := random.randrange(50))
+                covered = None
+            case 1 if covered is not None:
+                made.fail()
+                since, covered = covered + since, None
+            case 2 if covered is None and made.reason(now):
+                made.begin(now)
+                covered, since, began, asked = since, [], now, False
+            case 3 if random.random() < 0.1:
+                made.request()
+                asked = True
+            case _:
+                change = random.randrange(300), random.randrange(5)
+                made.on_log_read(change[0])
+                made.on_changed(change[1])
+                since.append(change)
+        size, changed = sum(each[0] for each in since), sum(each[1] for each in since)
+        by_changes = size >= 1000 and (records == 0 or changed / records >= 0.5)
+        by_time = size > 0 and now - began >= HOUR
+        assert made.is_due(now) is (covered is None and (asked or by_changes or by_time))
+
+
+# -- where a log may start ---------------------------------------------------------------------------------------------
+
+
+def snapshot(end: int, *, age_ms: int = 0, size: int = 10) -> StoredSnapshot:
+    return StoredSnapshot(SnapshotId(end, 1), size, NOW - age_ms)
+
+
+def rule(*, lag_ms: int = 10 * HOUR, retention_bytes: int = 0, retention_ms: int = -1) -> TrimRule:
+    """By default retention wants everything to go."""
+    return TrimRule(lag_ms=lag_ms, retention_bytes=retention_bytes, retention_ms=retention_ms)
+
+
+def log(*snapshots: StoredSnapshot, start: int = 0, end: int = 1000) -> LogFacts:
+    """One byte for each offset."""
+    return LogFacts(start, end, end - start, snapshots)
+
+
+def on_leader(a_rule: TrimRule, facts: LogFacts, *live: int) -> int | None:
+    found = a_rule.on_leader(facts, live, NOW)
+    return None if found is None else found.end_offset
+
+
+def test_without_a_snapshot_nothing_goes() -> None:
+    assert on_leader(rule(), log(), 1000, 1000) is None
+    assert on_leader(rule(), log(snapshot(300), start=300), 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("live", "start"), [((), 600), ((1000, 600), 600), ((1000, 599), 300), ((299, 1000), None), ((1000, -1), None)]
+)
+def test_the_leader_starts_where_all_live_replicas_have_passed(live: tuple[int, ...], start: int | None) -> None:
+    assert on_leader(rule(), log(snapshot(300), snapshot(600)), *live) == start
+
+
+def test_a_slow_replica_is_waited_for_no_longer_than_the_lag_limit() -> None:
+    facts = log(snapshot(300, age_ms=10 * HOUR), snapshot(600, age_ms=10 * HOUR - 1))
+    assert on_leader(rule(), facts, 0) == 300
+
+
+def test_nothing_goes_before_retention_wants_it() -> None:
+    facts = log(snapshot(300), snapshot(600))
+    assert on_leader(rule(retention_bytes=1020), facts) is None
+    assert on_leader(rule(retention_bytes=1019), facts) == 300
+    assert on_leader(rule(retention_bytes=720), facts) == 300, "700 of the log and 20 of snapshots are left"
+    assert on_leader(rule(retention_bytes=719), facts) == 600
+
+
+def test_by_age_what_goes_is_the_oldest_snapshot() -> None:
+    old, young = snapshot(300, age_ms=2 * HOUR), snapshot(600, age_ms=1)
+    by_age = rule(retention_bytes=-1, retention_ms=HOUR)
+    assert on_leader(by_age, log(old, young, start=300)) == 600
+    assert on_leader(by_age, log(young, start=0)) is None
+    assert on_leader(by_age, log(old, start=0)) == 300
+    assert on_leader(rule(retention_bytes=-1, retention_ms=2 * HOUR), log(old, young, start=300)) is None
+
+
+def test_with_both_bounds_off_nothing_goes() -> None:
+    assert on_leader(rule(retention_bytes=-1), log(snapshot(300, age_ms=100 * HOUR))) is None
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_leader_decides_like_its_rules_read(seed: int) -> None:
+    random = Random(seed)
+    ends = sorted(random.sample(range(1, 1000), random.randrange(6)))
+    snapshots = [
+        snapshot(end, age_ms=(1000 - end) * random.choice([1, 1000]), size=random.randrange(300)) for end in ends
+    ]
+    start = random.choice([0, *ends])
+    snapshots = [each for each in snapshots if each.id.end_offset >= start]
+    facts = LogFacts(start, 1000, (1000 - start) * random.choice([1, 3]), snapshots)
+    live = [random.choice([-1, 1000, random.randrange(1000)]) for _ in range(random.randrange(4))]
+    a_rule = rule(
+        lag_ms=random.randrange(1_000_000),
+        retention_bytes=random.choice([-1, 0, random.randrange(3000)]),
+        retention_ms=random.choice([-1, random.randrange(1_000_000)]),
+    )
+
+    def may_reach(x: StoredSnapshot) -> bool:
+        before = [each for each in snapshots if start < each.id.end_offset < x.id.end_offset]
+        origin = before[-1].id.end_offset if before else start
+        age = NOW - x.timestamp_ms
+        if any(end < x.id.end_offset for end in live) and age < a_rule.lag_ms:
+            return False
+        kept = sum(each.size for each in snapshots if each.id.end_offset >= origin)
+        too_large = kept + facts.bytes * (1000 - origin) // (1000 - start) > a_rule.retention_bytes >= 0
+        at_origin = [each for each in snapshots if each.id.end_offset == origin]
+        oldest = NOW - (at_origin or [x])[0].timestamp_ms
+        too_old = a_rule.retention_ms >= 0 and oldest > a_rule.retention_ms
+        return (too_large or too_old) and all(may_reach(each) for each in before)
+
+    reachable = [each.id for each in snapshots if each.id.end_offset > start and may_reach(each)]
+    assert a_rule.on_leader(facts, live, NOW) == (reachable[-1] if reachable else None)
+
+
+@pytest.mark.parametrize(
+    ("leader_start", "start"), [(-1, None), (0, None), (299, None), (300, 300), (599, 300), (600, 600), (5000, 600)]
+)
+def test_others_follow_the_leader_as_far_as_they_have_own_snapshots(leader_start: int, start: int | None) -> None:
+    found = rule(retention_bytes=-1).on_follower(log(snapshot(300), snapshot(600)), leader_start)
+    assert (None if found is None else found.end_offset) == start
+
+
+def test_others_never_start_earlier() -> None:
+    facts = log(snapshot(300), snapshot(600), start=300)
+    assert rule().on_follower(facts, 300) is None
+    assert rule().on_follower(log(), 900) is None
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "remaining", "shares"),
+    [
+        (100, [], []),
+        (100, [500], [100]),
+        (100, [30], [30]),
+        (100, [500, 500], [50, 50]),
+        (100, [10, 500], [10, 90]),
+        (100, [10, 500, 500, 20], [10, 35, 35, 20]),
+        (100, [0, 0], [0, 0]),
+        (0, [5], [0]),
+        (-1, [5], [0]),
+    ],
+)
+def test_pages_are_dealt_evenly(max_bytes: int, remaining: list[int], shares: list[int]) -> None:
+    assert distribute(max_bytes, remaining) == shares
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_pages_are_dealt_as_byte_by_byte_in_turns(seed: int) -> None:
+    random = Random(seed)
+    remaining = [random.choice([0, random.randrange(20), random.randrange(200)]) for _ in range(random.randint(1, 6))]
+    max_bytes = random.randrange(400)
+    shares = distribute(max_bytes, remaining)
+    turns, left = [0] * len(remaining), max_bytes
+    while left and turns != remaining:
+        for index in range(len(remaining)):
+            if left and turns[index] < remaining[index]:
+                turns[index] += 1
+                left -= 1
+    assert sum(shares) == sum(turns) <= max_bytes
+    assert all(abs(share - turn) <= 1 for share, turn in zip(shares, turns, strict=True))
+    average = max_bytes // len(remaining)
+    assert all(share >= min(average, has) for share, has in zip(shares, remaining, strict=True))
+
+
+@pytest.mark.parametrize(("position", "is_right"), [(-1, False), (0, True), (99, True), (100, False), (101, False)])
+def test_a_page_begins_within_the_snapshot(position: int, is_right: bool) -> None:
+    assert position_error(position, 100) is (ErrorCode.NONE if is_right else ErrorCode.POSITION_OUT_OF_RANGE)

@@ -1,0 +1,324 @@
+"""A broker's membership: registration, catching up, readiness, heartbeats, orderly leaving."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+from immutables import Map
+
+from broker.metadata.image.cluster_image import ClusterImage
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, Provenance
+from broker.runtime.controller.broker_lifecycle import (
+    BrokerIdentity,
+    BrokerLifecycle,
+    BrokerState,
+    DirectoryFailureUntold,
+    LifecycleTimes,
+    RegistrationTimedOut,
+)
+from broker.runtime.controller.channel import ControllerUnavailable, LocalControllerChannel
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
+from tests.broker.runtime.controller.test_driver import DriverNode
+from tests.support.clock import ManualClock
+
+EPOCH = 42
+IDENTITY = BrokerIdentity(1, "test-cluster", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))
+
+
+class ScriptedController:
+    """Answers registrations from a script and heartbeats by the rules, remembering what it was asked.
+
+    Every exchange advances the clock a little, so that time passes without anybody sleeping.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.registrations: list[BrokerRegistrationRequest] = []
+        self.heartbeats: list[BrokerHeartbeatRequest] = []
+        self.refusals: deque[ErrorCode | ControllerUnavailable] = deque()
+        self.beat_failures: deque[ErrorCode | ControllerUnavailable] = deque()
+        self.leads = 0
+        self.on_heartbeat: Callable[[BrokerHeartbeatRequest], None] = lambda _request: None
+
+    async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
+        self.registrations.append(request)
+        self.clock.advance_ms(1_000)
+        if self.refusals:
+            raise _failure(self.refusals.popleft())
+        return BrokerRegistrationResponse(broker_epoch=EPOCH)
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        self.heartbeats.append(request)
+        self.on_heartbeat(request)
+        if self.beat_failures:
+            raise _failure(self.beat_failures.popleft())
+        caught_up = request.current_metadata_offset >= EPOCH
+        if request.want_shut_down:
+            self.leads -= 1
+            return BrokerHeartbeatResponse(is_caught_up=caught_up, should_shut_down=self.leads < 0)
+        return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=request.want_fence or not caught_up)
+
+
+def _failure(failure: ErrorCode | ControllerUnavailable) -> KafkaError | ControllerUnavailable:
+    return failure if isinstance(failure, ControllerUnavailable) else KafkaError(failure)
+
+
+class Scene:
+    def __init__(self, *, heartbeat_interval_ms: int = 600_000) -> None:
+        self.clock = ManualClock()
+        self.controller = ScriptedController(self.clock)
+        times = LifecycleTimes(heartbeat_interval_ms, session_timeout_ms=2, registration_timeout_ms=5_000)
+        self.lifecycle = BrokerLifecycle(IDENTITY, self.controller, clock=self.clock, times=times)
+        self.task = asyncio.get_running_loop().create_task(self.lifecycle.run())
+
+    def publish(self, offset: int, *, fenced: bool = False, epoch: int = EPOCH) -> None:
+        """The metadata up to `offset`, in which broker 1 is registered."""
+        own = image_with().brokers.brokers[1]._replace(fenced=fenced, epoch=epoch)
+        image = EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0), brokers=ClusterImage(Map({1: own})))
+        self.lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
+
+    async def reach_running(self) -> None:
+        self.publish(EPOCH)
+        async with asyncio.timeout(60):
+            await self.lifecycle.wait_caught_up()
+            self.lifecycle.become_ready()
+            await self.lifecycle.wait_unfenced()
+
+    async def shut_down(self) -> None:
+        async with asyncio.timeout(60):
+            await self.lifecycle.shut_down()
+            await self.task
+
+
+async def test_states_follow_one_another_to_running() -> None:
+    scene = Scene()
+    states = [scene.lifecycle.state]
+    scene.controller.on_heartbeat = lambda _request: states.append(scene.lifecycle.state)
+    await scene.reach_running()
+    states.append(scene.lifecycle.state)
+    assert list(dict.fromkeys(states)) == [
+        BrokerState.NOT_RUNNING,
+        BrokerState.STARTING,
+        BrokerState.RECOVERY,
+        BrokerState.RUNNING,
+    ]
+    await scene.shut_down()
+    assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
+
+
+async def test_serves_when_its_own_metadata_say_that_it_may_too() -> None:
+    """The controller's answer comes first where the own log is slow; then clients would be told of no broker."""
+    scene = Scene()
+    scene.publish(EPOCH, fenced=True)
+    await scene.lifecycle.wait_caught_up()
+    scene.lifecycle.become_ready()
+    serving = asyncio.get_running_loop().create_task(scene.lifecycle.wait_unfenced())
+    allowed = asyncio.Event()
+    scene.controller.on_heartbeat = lambda request: None if request.want_fence else allowed.set()
+    await allowed.wait()
+    await asyncio.sleep(0)
+    for fenced, epoch in ((True, EPOCH), (False, EPOCH - 1)):
+        scene.publish(EPOCH + 1, fenced=fenced, epoch=epoch)
+        await asyncio.sleep(0)
+        assert not serving.done()
+    scene.publish(EPOCH + 2)
+    async with asyncio.timeout(60):
+        await serving
+    await scene.shut_down()
+
+
+async def test_registers_with_what_it_is() -> None:
+    scene = Scene()
+    await scene.reach_running()
+    (request,) = scene.controller.registrations
+    assert (request.broker_id, request.cluster_id, request.incarnation_id) == (1, "test-cluster", uuid(77))
+    assert [(each.name, each.host, each.port) for each in request.listeners] == [(LISTENER, "host-1", 9001)]
+    assert (request.log_dirs, request.previous_broker_epoch) == ([directory_of(1)], -1)
+    assert scene.lifecycle.epoch == EPOCH
+    await scene.shut_down()
+
+
+async def test_wants_to_be_fenced_until_ready_and_reports_how_far_it_has_read() -> None:
+    scene = Scene()
+    await scene.reach_running()
+    first, last = scene.controller.heartbeats[0], scene.controller.heartbeats[-1]
+    assert (first.want_fence, last.want_fence) == (True, False)
+    assert (last.broker_epoch, last.current_metadata_offset) == (EPOCH, EPOCH)
+    await scene.shut_down()
+
+
+async def test_is_not_caught_up_before_its_own_registration_was_published() -> None:
+    scene = Scene()
+    seen = asyncio.Event()
+    scene.publish(EPOCH - 1)
+    scene.controller.on_heartbeat = lambda _request: seen.set()
+    await seen.wait()
+    assert scene.lifecycle.state is BrokerState.STARTING
+    await scene.reach_running()
+    await scene.shut_down()
+
+
+async def test_a_refused_registration_is_tried_again() -> None:
+    scene = Scene()
+    scene.controller.refusals += [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ControllerUnavailable("no answer")]
+    await scene.reach_running()
+    assert len(scene.controller.registrations) == 3
+    await scene.shut_down()
+
+
+async def test_gives_up_when_nobody_registers_it_in_time() -> None:
+    scene = Scene()
+    scene.controller.refusals += [ErrorCode.INCONSISTENT_CLUSTER_ID] * 10
+    with pytest.raises(RegistrationTimedOut):
+        await scene.task
+    assert len(scene.controller.registrations) == 5
+
+
+async def test_failed_heartbeats_are_repeated() -> None:
+    scene = Scene()
+    scene.controller.beat_failures += [ControllerUnavailable("no answer"), ErrorCode.NOT_CONTROLLER]
+    await scene.reach_running()
+    assert len(scene.controller.heartbeats) >= 4
+    await scene.shut_down()
+
+
+async def test_a_lost_registration_is_made_anew() -> None:
+    scene = Scene(heartbeat_interval_ms=1)
+    await scene.reach_running()
+    scene.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
+    again = asyncio.Event()
+
+    def watch(_request: BrokerHeartbeatRequest) -> None:
+        if len(scene.controller.registrations) == 2:
+            again.set()
+
+    scene.controller.on_heartbeat = watch
+    await again.wait()
+    assert scene.lifecycle.state is BrokerState.RUNNING
+    await scene.shut_down()
+
+
+async def test_an_offline_directory_is_told_at_once_and_from_then_on() -> None:
+    scene = Scene()
+    await scene.reach_running()
+    told = asyncio.Event()
+
+    def watch(request: BrokerHeartbeatRequest) -> None:
+        if request.offline_log_dirs == [directory_of(1)]:
+            told.set()
+
+    scene.controller.on_heartbeat = watch
+    scene.lifecycle.on_directory_failure(directory_of(1))
+    await told.wait()
+    await scene.shut_down()
+    assert scene.controller.heartbeats[-1].offline_log_dirs == [directory_of(1)]
+
+
+async def test_a_directory_failure_that_nobody_can_be_told_of_ends_the_node() -> None:
+    scene = Scene()
+    await scene.reach_running()
+
+    def refuse(_request: BrokerHeartbeatRequest) -> None:
+        scene.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
+        scene.clock.advance_ms(15_000)
+
+    scene.controller.on_heartbeat = refuse
+    scene.lifecycle.on_directory_failure(directory_of(1))
+    async with asyncio.timeout(60):
+        with pytest.raises(DirectoryFailureUntold):
+            await scene.task
+    failed = [request for request in scene.controller.heartbeats if request.offline_log_dirs]
+    assert len(failed) == 2  # 15 and 30 seconds after
+
+
+async def test_one_that_was_told_in_time_does_not() -> None:
+    scene = Scene(heartbeat_interval_ms=1)
+    await scene.reach_running()
+    scene.lifecycle.on_directory_failure(directory_of(1))
+    beats: list[BrokerHeartbeatRequest] = []
+    failed_later = asyncio.Event()
+
+    def note(request: BrokerHeartbeatRequest) -> None:
+        beats.extend([request] if request.offline_log_dirs else [])
+        if len(beats) == 2:
+            scene.clock.advance_ms(60_000)
+            scene.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
+        elif len(beats) == 3:
+            failed_later.set()
+
+    scene.controller.on_heartbeat = note
+    async with asyncio.timeout(60):
+        await failed_later.wait()
+    assert not scene.task.done()
+    await scene.shut_down()
+
+
+async def test_an_offline_directory_is_no_part_of_a_later_registration() -> None:
+    scene = Scene(heartbeat_interval_ms=1)
+    await scene.reach_running()
+    scene.lifecycle.on_directory_failure(directory_of(1))
+    scene.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
+    again = asyncio.Event()
+
+    def watch(_request: BrokerHeartbeatRequest) -> None:
+        if len(scene.controller.registrations) == 2:
+            again.set()
+
+    scene.controller.on_heartbeat = watch
+    async with asyncio.timeout(60):
+        await again.wait()
+    assert [request.log_dirs for request in scene.controller.registrations] == [[directory_of(1)], []]
+    await scene.shut_down()
+
+
+async def test_a_controlled_shutdown_waits_until_the_leads_are_gone() -> None:
+    scene = Scene()
+    await scene.reach_running()
+    scene.controller.leads = 2
+    await scene.shut_down()
+    wanting = [request for request in scene.controller.heartbeats if request.want_shut_down]
+    assert len(wanting) == 3
+
+
+async def test_an_uncontrolled_one_just_goes() -> None:
+    scene = Scene()
+    await scene.reach_running()
+    before = len(scene.controller.heartbeats)
+    await scene.lifecycle.shut_down(controlled=False)
+    await scene.task
+    assert not any(request.want_shut_down for request in scene.controller.heartbeats[before:])
+
+
+async def test_a_broker_that_never_ran_has_nothing_to_hand_over() -> None:
+    scene = Scene()
+    scene.controller.refusals += [ErrorCode.NOT_CONTROLLER] * 3
+    await scene.shut_down()
+    assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
+
+
+async def test_a_controlled_shutdown_is_given_up_when_no_controller_answers_for_a_session() -> None:
+    scene = Scene()
+    await scene.reach_running()
+    scene.controller.leads = 2
+    scene.controller.beat_failures += [ControllerUnavailable("no quorum")] * 50
+    scene.controller.on_heartbeat = lambda _request: scene.clock.advance_ms(1)
+    await scene.shut_down()
+    assert 1 <= len(scene.controller.beat_failures) < 50, "the session of this test is 2 ms"
+
+
+class TestLocalChannel:
+    """The controller in the same process, when it is not the active one."""
+
+    async def test_it_refuses_at_once(self) -> None:
+        channel = LocalControllerChannel(DriverNode().driver)
+        for refused in (
+            lambda: channel.register_broker(BrokerRegistrationRequest()),
+            lambda: channel.heartbeat(BrokerHeartbeatRequest()),
+        ):
+            with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+                refused()

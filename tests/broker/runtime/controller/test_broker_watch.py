@@ -1,0 +1,213 @@
+"""When a controller believes that a broker's process has ended."""
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE
+from broker.net.request import ConnectionInfo
+from broker.runtime.controller import broker_watch
+from broker.runtime.controller.broker_watch import Answer, BrokerWatch, knock
+from broker.runtime.controller.driver import Command
+from protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+)
+from protocol.primitives import Uuid
+from tests.support.closed_port import closed_port
+
+HERE = Endpoint("broker-2", 9092, 0)
+EPOCH = 7
+
+
+class Fences:
+    """A controller that notes whom it was told to fence."""
+
+    def __init__(self) -> None:
+        self.is_active = True
+        self.fenced: list[tuple[int, int]] = []
+
+    def submit(self, command: Command[None]) -> "asyncio.Future[None]":
+        command(self, 0)  # type: ignore[arg-type]  # a controller that can do one thing
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def fence_gone(self, broker_id: int, epoch: int) -> None:
+        self.fenced.append((broker_id, epoch))
+
+
+class Scene:
+    """Broker 2 registered and unfenced; `answers` are what its address says, the last again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.controller = Fences()
+        self.answers = list(answers)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.is_settling = True
+        self.image = EMPTY_IMAGE
+        self.watch = BrokerWatch(1, "INTERNAL", self.controller, self.knock, spawn=self.spawn)
+
+    async def knock(self, endpoint: Endpoint) -> Answer:
+        assert endpoint == HERE
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.append(task)
+        return task
+
+    async def settle(self) -> list[tuple[int, int]]:
+        """Whom the controller was told to fence, when all is quiet."""
+        while self.tasks:
+            await self.tasks.pop(0)
+        return self.controller.fenced
+
+    async def publish(self, *records: Any) -> None:
+        delta = MetadataDelta(self.image)
+        for record in records:
+            delta.replay(record)
+        self.image = delta.apply(self.image.provenance)
+        self.watch.on_metadata(delta, self.image)
+        if self.is_settling:
+            await self.settle()
+
+    async def introduce(self, epoch: int = EPOCH) -> None:
+        endpoints = [BrokerEndpoint("EXTERNAL", "elsewhere", 1, 0), BrokerEndpoint("INTERNAL", *HERE)]
+        record = RegisterBrokerRecord(
+            broker_id=2, incarnation_id=Uuid(bytes(16)), broker_epoch=epoch, end_points=endpoints, fenced=True
+        )
+        await self.publish(record)
+        await self.publish(UnfenceBrokerRecord(id=2, epoch=epoch))
+
+    def heartbeat(self, connection: ConnectionInfo | None = None) -> ConnectionInfo:
+        connection = connection or ConnectionInfo("c", "CONTROLLER", "broker-2", 1)
+        self.watch.on_heartbeat(2, EPOCH, connection)
+        return connection
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_watch, "CHECK_INTERVAL_S", 0)
+    monkeypatch.setattr(broker_watch, "INTRODUCTION_PAUSE_S", 0)
+
+
+async def test_a_broker_whose_connection_ends_and_whose_address_refuses_is_fenced() -> None:
+    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    assert await scene.settle() == [(2, EPOCH)]
+
+
+async def test_a_process_that_ends_may_listen_for_a_moment_after_its_connections_are_gone() -> None:
+    scene = Scene(Answer.LISTENS, Answer.LISTENS, Answer.REFUSED, Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    assert await scene.settle() == [(2, EPOCH)]
+
+
+@pytest.mark.parametrize("answers", [(Answer.LISTENS,), (Answer.UNKNOWN,), (Answer.REFUSED, Answer.LISTENS)])
+async def test_a_broker_that_may_be_there_is_not(answers: tuple[Answer, ...]) -> None:
+    scene = Scene(Answer.LISTENS, *answers)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    assert await scene.settle() == []
+
+
+@pytest.mark.parametrize("first", [Answer.REFUSED, Answer.UNKNOWN])
+async def test_an_address_that_never_answered_says_nothing_by_refusing(first: Answer) -> None:
+    scene = Scene(first, Answer.REFUSED)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    assert await scene.settle() == []
+
+
+@pytest.mark.parametrize("first", [Answer.REFUSED, Answer.UNKNOWN])
+async def test_an_address_may_take_a_moment_to_answer(first: Answer) -> None:
+    scene = Scene(first, first, Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    assert await scene.settle() == [(2, EPOCH)]
+
+
+async def test_nobody_goes_on_asking_for_an_earlier_life() -> None:
+    scene = Scene(*[Answer.REFUSED] * 9)
+    scene.is_settling = False
+    await scene.introduce()
+    first = scene.tasks[0]
+    await scene.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
+    await first
+    assert len(scene.answers) == 8
+
+
+async def test_a_broker_that_speaks_on_another_connection_is_left_alone() -> None:
+    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    first = scene.heartbeat()
+    scene.heartbeat()
+    first.closed()
+    assert await scene.settle() == []
+
+
+async def test_a_broker_that_speaks_again_meanwhile_is_left_alone() -> None:
+    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    scene.heartbeat().closed()
+    scene.heartbeat()
+    assert await scene.settle() == []
+
+
+async def test_one_connection_is_listened_to_once() -> None:
+    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    connection = scene.heartbeat()
+    scene.heartbeat(connection)
+    connection.closed()
+    connection.closed()
+    assert await scene.settle() == [(2, EPOCH)]
+
+
+async def test_a_new_active_controller_asks_all_that_are_unfenced() -> None:
+    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    scene.controller.is_active = False
+    scene.watch.on_active()
+    assert await scene.settle() == []
+    scene.controller.is_active = True
+    scene.watch.on_active()
+    assert await scene.settle() == [(2, EPOCH)]
+
+
+async def test_a_fenced_broker_is_nobodys_concern() -> None:
+    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    connection = scene.heartbeat()
+    await scene.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
+    connection.closed()
+    scene.watch.on_active()
+    assert await scene.settle() == []
+
+
+async def test_the_end_of_an_earlier_life_says_nothing_of_this_one() -> None:
+    scene = Scene(Answer.LISTENS, Answer.LISTENS, Answer.REFUSED)
+    await scene.introduce()
+    connection = scene.heartbeat()
+    await scene.introduce(EPOCH + 1)
+    connection.closed()
+    assert await scene.settle() == []
+
+
+async def test_knocking() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = Endpoint("127.0.0.1", server.getsockname()[1], 0)
+        assert await knock(place, timeout_s=60) is Answer.LISTENS
+    with closed_port() as port:
+        assert await knock(place._replace(port=port), timeout_s=60) is Answer.REFUSED
+    assert await knock(place._replace(port=99_999), timeout_s=5) is Answer.UNKNOWN

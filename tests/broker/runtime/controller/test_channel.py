@@ -1,0 +1,370 @@
+"""Finding the active controller, and what this broker says to it, there and here."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE
+from broker.net.peer import PeerError, PeerUnavailable, VersionMismatch
+from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState, LifecycleTimes
+from broker.runtime.controller.channel import (
+    ChannelTimes,
+    ControllerChannel,
+    ControllerUnavailable,
+    LocalControllerChannel,
+)
+from broker.runtime.controller.driver import ControllerDriver
+from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
+from broker.runtime.controller.seeker import ControllerLocation, ControllerSeeker
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import Message
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
+from tests.broker.runtime.controller.other_nodes import OWN, OWN_ID, SECOND, THIRD, OtherNodes
+from tests.broker.runtime.controller.test_driver import DriverNode
+from tests.support.clock import ManualClock
+from tests.support.fast_forward_loop import run_fast
+
+BEAT = BrokerHeartbeatRequest(broker_id=OWN_ID, broker_epoch=5)
+
+
+class StandbyDriver:
+    """The controller of this node: it answers heartbeats at once while it is active."""
+
+    def __init__(self) -> None:
+        self.is_active = False
+        self.commands = 0
+        self.is_stuck = False
+
+    def submit(self, _command: object) -> "asyncio.Future[Any]":
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        self.commands += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if not self.is_stuck:
+            answer.set_result(BrokerHeartbeatResponse(is_caught_up=True))
+        return answer
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.nodes = OtherNodes()
+        self.driver = StandbyDriver()
+        driver = cast(ControllerDriver, self.driver)
+        self.seeker = ControllerSeeker(OWN_ID, driver, self.nodes.locate, self.nodes)
+        self.channel = ControllerChannel(driver, self.seeker, ChannelTimes())
+        self.times: list[float] = []
+        loop = asyncio.get_running_loop()
+        self.nodes.on_request = lambda: self.times.append(loop.time())
+
+    def in_ms(self, milliseconds: float, action: Callable[[], object]) -> None:
+        asyncio.get_running_loop().call_later(milliseconds / 1000, action)
+
+    def elect(self, leader: Any) -> None:
+        self.nodes.leader = leader
+        self.seeker.on_leader_change()
+
+
+def fast(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Runs a test on a loop that does not wait."""
+
+    def run() -> None:
+        run_fast(test())
+
+    run.__doc__ = test.__doc__
+    return run
+
+
+def always(outcome: Message | PeerError | None) -> Callable[[Any], Message | PeerError | None]:
+    return lambda _request: outcome
+
+
+NOT_CONTROLLER = BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER)
+HELLO = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+
+
+@fast
+async def test_another_node_is_asked_through_its_endpoint() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(HELLO)
+    assert await scene.channel.heartbeat(BEAT) == HELLO
+    assert scene.nodes.asked == [(SECOND, BEAT)]
+
+
+@fast
+async def test_the_own_controller_is_asked_when_it_is_active() -> None:
+    scene = Scene()
+    scene.driver.is_active = True
+    assert (await scene.channel.heartbeat(BEAT)).is_caught_up
+    assert (scene.driver.commands, scene.nodes.asked) == (1, [])
+
+
+@fast
+async def test_news_of_another_leader_is_followed_at_once() -> None:
+    scene = Scene()
+    scene.nodes.answers = {SECOND: always(NOT_CONTROLLER), THIRD: always(HELLO)}
+    for _ in range(6):
+        scene.nodes.answers[SECOND] = always(NOT_CONTROLLER)
+    scene.in_ms(1_001, lambda: scene.elect(THIRD))
+    assert await scene.channel.heartbeat(BEAT) == HELLO
+    assert scene.times[-1] - scene.times[0] == pytest.approx(1.001)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(scene.times)]
+    assert gaps[:5] == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32]), "and nobody is asked in a busy loop"
+
+
+@fast
+async def test_without_news_the_new_leader_is_found_all_the_same() -> None:
+    scene = Scene()
+    scene.nodes.leader = None
+    scene.nodes.answers[THIRD] = always(HELLO)
+    scene.in_ms(1_000, lambda: setattr(scene.nodes, "leader", THIRD))
+    assert await scene.channel.heartbeat(BEAT) == HELLO
+    assert len(scene.nodes.asked) == 1
+
+
+@fast
+async def test_this_node_becoming_active_ends_the_search() -> None:
+    scene = Scene()
+    scene.nodes.leader = None
+
+    def become_active() -> None:
+        scene.driver.is_active = True
+        scene.seeker.on_leader_change()
+
+    scene.in_ms(700, become_active)
+    assert (await scene.channel.heartbeat(BEAT)).is_caught_up
+    assert asyncio.get_running_loop().time() == pytest.approx(1000.7)
+
+
+@fast
+async def test_this_node_does_not_ask_itself_over_the_network() -> None:
+    nodes, driver = OtherNodes(), StandbyDriver()
+    seeker = ControllerSeeker(2, cast(ControllerDriver, driver), lambda: ControllerLocation(2, SECOND), nodes)
+    with pytest.raises(ControllerUnavailable, match="about to become it"):
+        await ControllerChannel(cast(ControllerDriver, driver), seeker).heartbeat(BEAT)
+    assert nodes.asked == []
+
+
+@fast
+async def test_a_controller_that_hangs_is_left_when_another_is_elected() -> None:
+    scene = Scene()
+    scene.nodes.answers = {SECOND: always(None), THIRD: always(AllocateProducerIdsResponse(producer_id_len=1_000))}
+    scene.in_ms(600, lambda: scene.elect(THIRD))
+    granted = await scene.channel.allocate_producer_ids(AllocateProducerIdsRequest(OWN_ID, 5))
+    assert granted.producer_id_len == 1_000
+    assert scene.nodes.dropped == [SECOND]
+    assert asyncio.get_running_loop().time() < 1000.7
+
+
+@fast
+async def test_a_controller_that_hangs_is_left_when_this_node_is_elected() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(None)
+
+    def become_active() -> None:
+        scene.driver.is_active = True
+        scene.elect(OWN)
+
+    scene.in_ms(600, become_active)
+    assert (await scene.channel.heartbeat(BEAT)).is_caught_up
+    assert asyncio.get_running_loop().time() < 1000.7
+
+
+@fast
+async def test_a_leader_that_is_merely_lost_sight_of_keeps_its_connection() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(HELLO)
+    await scene.channel.heartbeat(BEAT)
+    scene.elect(None)
+    scene.elect(SECOND)
+    assert scene.nodes.dropped == []
+    scene.elect(THIRD)
+    assert scene.nodes.dropped == [SECOND]
+
+
+@fast
+async def test_a_heartbeat_gets_half_a_session() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(None)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ControllerUnavailable, match="within 4500 ms"):
+        await scene.channel.heartbeat(BEAT)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(4.5)
+    assert len(scene.nodes.asked) == 3, "an attempt gets a heartbeat's interval"
+
+
+@fast
+async def test_when_the_time_is_up_the_last_real_failure_is_told() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = lambda _request: PeerUnavailable("refused")
+    with pytest.raises(ControllerUnavailable, match=r"within 4500 ms: refused$"):
+        await scene.channel.heartbeat(BEAT)
+    assert scene.times[-1] - scene.times[0] < 4.49, "no attempt without time"
+
+
+@fast
+async def test_an_active_controller_that_cannot_commit_is_not_waited_for() -> None:
+    scene = Scene()
+    scene.driver.is_active = scene.driver.is_stuck = True
+    scene.nodes.answers[SECOND] = always(HELLO)
+    scene.in_ms(2_010, lambda: setattr(scene.driver, "is_active", False))
+    assert await scene.channel.heartbeat(BEAT) == HELLO
+
+
+@fast
+async def test_refusals_are_final() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
+        await scene.channel.heartbeat(BEAT)
+    assert len(scene.nodes.asked) == 1
+
+
+@fast
+async def test_a_code_from_the_future_is_a_refusal_too() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=31_000))
+    with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+        await scene.channel.heartbeat(BEAT)
+
+
+@fast
+async def test_a_controller_that_is_too_old_is_not_asked_again() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(VersionMismatch("served there in versions 0 to 2"))
+    with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
+        await scene.channel.register_broker(BrokerRegistrationRequest())
+    assert (len(scene.nodes.asked), scene.nodes.sent_versions) == (1, [4])
+
+
+@pytest.mark.parametrize(
+    ("ask", "response"),
+    [
+        (lambda c: c.register_broker(BrokerRegistrationRequest()), BrokerRegistrationResponse(broker_epoch=7)),
+        (lambda c: c.register_controller(ControllerRegistrationRequest()), ControllerRegistrationResponse()),
+        (lambda c: c.assign_directories(AssignReplicasToDirsRequest()), AssignReplicasToDirsResponse()),
+        (lambda c: c.allocate_producer_ids(AllocateProducerIdsRequest()), AllocateProducerIdsResponse(0, 0, 1, 9)),
+        (lambda c: c.alter_partitions(AlterPartitionRequest()), AlterPartitionResponse()),
+        (
+            lambda c: c.create_topics(CreateTopicsRequest([CreatableTopic("t")])),
+            CreateTopicsResponse(topics=[CreatableTopicResult("t")]),
+        ),
+    ],
+    ids=["register", "register controller", "directories", "producer ids", "partitions", "topics"],
+)
+def test_everything_else_travels_as_well(
+    ask: Callable[[ControllerChannel], Coroutine[Any, Any, Message]], response: Message
+) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        outcomes: list[Message | PeerError] = [PeerUnavailable("reset"), response]
+        scene.nodes.answers[SECOND] = lambda _request: outcomes.pop(0)
+        assert await ask(scene.channel) == response
+        assert len(scene.nodes.asked) == 2
+
+    run_fast(scenario())
+
+
+@fast
+async def test_topics_that_met_a_standby_are_asked_for_again() -> None:
+    scene = Scene()
+    refused = CreateTopicsResponse(topics=[CreatableTopicResult("t", error_code=ErrorCode.NOT_CONTROLLER)])
+    exists = CreateTopicsResponse(topics=[CreatableTopicResult("t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)])
+    scene.nodes.answers = {SECOND: always(refused), THIRD: always(exists)}
+    scene.in_ms(50, lambda: scene.elect(THIRD))
+    response = await scene.channel.create_topics(CreateTopicsRequest([CreatableTopic("t")]))
+    assert response.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@fast
+async def test_what_is_served_is_what_the_active_controller_serves() -> None:
+    scene = Scene()
+    assert scene.seeker.controller_versions() == {19: (2, 2)}
+    scene.elect(THIRD)
+    assert scene.seeker.controller_versions() == {19: (3, 3)}
+    scene.elect(None)
+    assert scene.seeker.controller_versions() is None
+    scene.elect(SECOND)
+    scene.driver.is_active = True
+    assert scene.seeker.controller_versions() is None, "this program's own versions are known anyway"
+
+
+@fast
+async def test_producer_ids_come_from_another_node() -> None:
+    scene = Scene()
+    scene.nodes.answers[SECOND] = always(AllocateProducerIdsResponse(producer_id_start=4_000, producer_id_len=1_000))
+    ids = ProducerIds(ControllerBlocks(scene.channel, BrokerOf(77), OWN_ID))
+    assert [await ids.next_id(), await ids.next_id()] == [4_000, 4_001]
+    assert scene.nodes.asked == [(SECOND, AllocateProducerIdsRequest(OWN_ID, 77))]
+
+
+@fast
+async def test_without_a_controller_clients_are_told_to_ask_again_for_ids() -> None:
+    scene = Scene()
+    scene.nodes.leader = None
+    ids = ProducerIds(ControllerBlocks(scene.channel, BrokerOf(77), OWN_ID))
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        await ids.next_id()
+
+
+class BrokerOf:
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+@fast
+async def test_a_broker_heartbeats_the_new_controller_within_its_session() -> None:
+    """The node that leads dies; three seconds later another is elected."""
+    scene = Scene()
+    loop = asyncio.get_running_loop()
+    beats: list[tuple[int, float]] = []
+    found = asyncio.Event()
+
+    def answer(node: int) -> Callable[[Any], Message]:
+        def beat(request: Any) -> Message:
+            if isinstance(request, BrokerRegistrationRequest):
+                return BrokerRegistrationResponse(broker_epoch=OWN_ID)
+            beats.append((node, loop.time()))
+            if node == 3:
+                found.set()
+            return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=request.want_fence)
+
+        return beat
+
+    scene.nodes.answers = {SECOND: answer(2), THIRD: answer(3)}
+    identity = BrokerIdentity(OWN_ID, "c", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))
+    lifecycle = BrokerLifecycle(identity, scene.channel, clock=ManualClock(), times=LifecycleTimes())
+    running = loop.create_task(lifecycle.run())
+    await lifecycle.wait_caught_up()
+    lifecycle.become_ready()
+    lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image_with(brokers=[OWN_ID]))
+    await lifecycle.wait_unfenced()
+    last = beats[-1][1]
+    scene.nodes.answers[SECOND] = always(None)  # it hangs: not even a reset
+    scene.in_ms(3_000, lambda: scene.elect(THIRD))
+    await found.wait()
+    assert beats[-1][1] - last < 5
+    assert lifecycle.state is BrokerState.RUNNING
+    await lifecycle.shut_down(controlled=False)
+    await running
+
+
+def test_the_own_controller_grants_blocks_to_registered_brokers_alone() -> None:
+    node = DriverNode().start()
+    with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
+        LocalControllerChannel(node.driver).allocate_producer_ids(AllocateProducerIdsRequest(1, 5))

@@ -1,0 +1,392 @@
+"""The controller's driver among others: leaders come and go, own batches commit late or never, snapshots arrive."""
+
+import gc
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.result import Outcome, Portion, Result
+from broker.metadata.controller.state import ControllerSettings
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.features import bootstrap_records
+from broker.metadata.image.metadata_image import Provenance
+from broker.metadata.image.records import encode_record
+from broker.metadata.snapshot.codec import image_batches
+from broker.quorum.identity import LeaderAndEpoch, SnapshotId
+from broker.runtime.controller.driver import Command, ControllerDriver, UnusableSnapshot
+from broker.runtime.quorum.quorum import Appended, BatchTooLarge, CommittedBatch, NotLeader, QuorumListener
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
+from tests.broker.metadata.images import CLUSTER_ID, Cluster, PlainSchema, image_of, uuid
+from tests.broker.runtime.controller.test_driver import RecordingPublisher, creating
+from tests.support.clock import ManualClock
+from tests.support.inline_io import InlineIo
+from tests.support.manual_loop import ManualLoop
+
+NODE = 1
+
+
+class ScriptedQuorum:
+    """A quorum whose elections and commits the test decides. `tail` is what is appended and not committed."""
+
+    node_id = NODE
+
+    def __init__(self) -> None:
+        self.leader = LeaderAndEpoch(None, 0)
+        self.high_watermark: int | None = None
+        self.log_end_offset = 0
+        self.tail: list[CommittedBatch] = []
+        self.listener: QuorumListener | None = None
+        self.resigned: list[int] = []
+        self.refusal: Exception | None = None
+
+    def add_listener(self, listener: QuorumListener) -> None:
+        self.listener = listener
+
+    def append(self, epoch: int, frames: Sequence[bytes]) -> Appended:
+        if self.refusal is not None:
+            raise self.refusal
+        if self.leader != LeaderAndEpoch(NODE, epoch):
+            raise NotLeader("deposed")
+        return self.write(epoch, frames)
+
+    def resign(self, epoch: int) -> None:
+        self.resigned.append(epoch)
+
+    # What tests do
+
+    def write(self, epoch: int, frames: Sequence[bytes] = ()) -> Appended:
+        """A batch at the end of the log; without frames a control batch."""
+        base, count = self.log_end_offset, len(frames) or 1
+        self.log_end_offset += count
+        time_ms = 1_000 + base
+        self.tail.append(CommittedBatch(base, base + count - 1, epoch, time_ms, list(frames)))
+        return Appended(base, base + count - 1, time_ms)
+
+    def commit(self) -> None:
+        """All of the tail."""
+        batches, self.tail = self.tail, []
+        self.high_watermark = self.log_end_offset
+        assert self.listener is not None
+        self.listener.on_commit(batches)
+
+    def elect(self, leader: int | None, epoch: int) -> None:
+        """A leader's own first record commits before it hears of its leadership."""
+        self.leader = LeaderAndEpoch(leader, epoch)
+        assert self.listener is not None
+        if leader == NODE:
+            self.write(epoch)
+            self.commit()
+        self.listener.on_leader_change(self.leader)
+
+    def truncate(self) -> None:
+        """The tail is gone: another leader never had it."""
+        self.log_end_offset = self.tail[0].base_offset
+        self.tail.clear()
+
+
+class Node:
+    def __init__(self, large_image_partitions: int = 20_000) -> None:
+        self.quorum, self.loop, self.publisher = ScriptedQuorum(), ManualLoop(), RecordingPublisher()
+        ids = iter(range(1, 1_000))
+        controller = Controller(
+            ControllerSettings(CLUSTER_ID, node_id=NODE, max_idle_interval_ms=0),
+            PlainSchema(),
+            random=Random(1),
+            new_id=lambda: uuid(next(ids)),
+        )
+        self.driver = ControllerDriver(
+            controller,
+            self.quorum,
+            loop=self.loop,
+            clock=ManualClock(),
+            io=InlineIo(self.loop),
+            bootstrap=bootstrap_records(),
+            own_broker=None,
+            large_image_partitions=large_image_partitions,
+        )
+        self.driver.add_publisher(self.publisher)
+        self.quorum.add_listener(self.driver)
+
+    def lead(self, epoch: int) -> "Node":
+        self.quorum.elect(NODE, epoch)
+        self.quorum.commit()
+        return self
+
+    def with_broker(self) -> "Node":
+        request = Cluster().registration(1)
+        self.driver.submit(lambda controller, now: controller.register_broker(request, now_ms=now))
+        self.quorum.commit()
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        return self.driver.image.topics.names()
+
+
+def leading_node() -> Node:
+    """A node that leads in epoch 1 and knows a broker which may hold partitions."""
+    node = Node().lead(1).with_broker()
+    epoch = node.driver.image.brokers.brokers[1].epoch
+    heartbeat = BrokerHeartbeatRequest(1, epoch, node.driver.image.offset)
+    node.driver.submit(lambda controller, now: controller.heartbeat(heartbeat, now_ms=now))
+    node.quorum.commit()
+    return node
+
+
+class Chunks:
+    """A snapshot's reader."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = [chunk for chunk in chunks if chunk]
+        self.size = sum(map(len, chunks))
+
+    def next_chunk(self) -> bytes:
+        return self._chunks.pop(0) if self._chunks else b""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def topic_frame(name: str, number: int) -> bytes:
+    return encode_record(TopicRecord(name=name, topic_id=uuid(number)), 0)
+
+
+def test_a_standby_replays_what_others_write() -> None:
+    node = Node()
+    node.quorum.elect(2, 1)
+    node.quorum.write(1)
+    node.quorum.write(1, [encode_record(*record) for record in bootstrap_records()])
+    node.quorum.write(1, [topic_frame("theirs", 500)])
+    node.quorum.commit()
+    assert node.names == ["theirs"]
+    assert not node.driver.is_active
+    with pytest.raises(KafkaError) as caught:
+        node.driver.submit(creating("mine"))
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+
+def test_what_a_deposed_leader_wrote_in_vain_is_forgotten() -> None:
+    node = leading_node()
+    pending = node.driver.submit(creating("lost"))
+    node.quorum.elect(2, 2)
+    assert isinstance(pending.exception(), KafkaError)
+    node.quorum.truncate()
+    node.quorum.write(2)
+    node.quorum.write(2, [topic_frame("theirs", 500)])
+    node.quorum.commit()
+    assert node.names == ["theirs"]
+    assert node.driver.leaderless_count == 0
+
+
+def test_what_a_deposed_leader_wrote_may_yet_be_committed() -> None:
+    node = leading_node()
+    pending = node.driver.submit(creating("late"))
+    node.quorum.elect(2, 2)
+    assert isinstance(pending.exception(), KafkaError)
+    assert node.names == []
+    node.quorum.write(2)
+    node.quorum.commit()
+    assert node.names == ["late"]
+
+
+def test_a_leader_that_returns_goes_on_from_what_others_wrote() -> None:
+    node = leading_node()
+    node.driver.submit(creating("lost"))
+    node.quorum.elect(2, 2)
+    node.quorum.truncate()
+    node.quorum.write(2)
+    node.quorum.write(2, [topic_frame("theirs", 500)])
+    node.quorum.commit()
+    node.lead(3)
+    again = node.driver.submit(creating("lost"))
+    node.quorum.commit()
+    assert again.result().topics[0].error_code == 0
+    assert node.names == ["lost", "theirs"]
+    images = [image.offset for image in node.publisher.images]
+    assert images == sorted(images)
+
+
+def test_a_snapshot_replaces_everything_and_publishers_see_what_is_gone() -> None:
+    """A standby fell so far behind that the leader's log begins after its end."""
+    node = Node()
+    node.quorum.elect(2, 1)
+    node.quorum.write(1)
+    node.quorum.write(1, [encode_record(*record) for record in bootstrap_records()])
+    node.quorum.write(1, [topic_frame("kept", 500), topic_frame("gone", 501)])
+    node.quorum.commit()
+    kept = node.driver.image.topics.by_name("kept")
+    target = image_of([TopicRecord(name="new", topic_id=uuid(502))], node.driver.image)
+    delta = MetadataDelta(target)
+    delta.replay(RemoveTopicRecord(topic_id=uuid(501)))
+    target = delta.apply(Provenance(99, 4, 5_000))
+    done = node.driver.on_load_snapshot(SnapshotId(100, 4), Chunks(list(image_batches(target, None))))
+    node.loop.run_soon()
+    done.result()
+    assert node.driver.image == target
+    assert node.driver.image.topics.by_name("kept") is kept
+    told = node.publisher.deltas[-1].topics
+    assert told is not None
+    assert list(told.changed) == [uuid(502)]
+    assert list(told.deleted) == [uuid(501)]
+    node.quorum.log_end_offset = 100
+    node.quorum.write(4, [topic_frame("after", 503)])
+    node.quorum.commit()
+    assert node.names == ["after", "kept", "new"]
+
+
+def test_a_snapshot_under_a_wrong_name_ends_the_node() -> None:
+    node = Node()
+    node.quorum.elect(2, 1)
+    content = list(image_batches(image_of([])._replace(provenance=Provenance(9, 3, 1)), None))
+    done = node.driver.on_load_snapshot(SnapshotId(10, 4), Chunks(content))
+    node.loop.run_soon()
+    assert isinstance(done.exception(), UnusableSnapshot)
+    assert str(done.exception()) == "snapshot 10-4: the snapshot's batches have epoch 3, its name says 4"
+
+
+def test_closing_while_a_snapshot_is_loaded() -> None:
+    node = Node()
+    chunks = Chunks(list(image_batches(image_of([]), None)))
+    done = node.driver.on_load_snapshot(SnapshotId(1, 0), chunks)
+    node.driver.close()
+    node.loop.run_soon()
+    assert done.cancelled()
+
+
+def test_control_records_between_own_batches_leave_no_gap() -> None:
+    """The quorum writes voters on its own while this controller leads."""
+    node = leading_node()
+    first = node.driver.submit(creating("a"))
+    node.quorum.write(1)
+    second = node.driver.submit(creating("b"))
+    node.quorum.commit()
+    assert first.done()
+    assert second.done()
+    node.quorum.write(1)
+    node.quorum.commit()
+    third = node.driver.submit(creating("c"))
+    node.quorum.commit()
+    assert third.done()
+    assert node.names == ["a", "b", "c"]
+    assert node.driver.image.offset == node.quorum.log_end_offset - 1
+
+
+def test_a_leadership_that_is_over_before_it_began_is_no_failure() -> None:
+    node = Node()
+    node.quorum.refusal = NotLeader("deposed already")
+    node.quorum.elect(NODE, 1)
+    assert not node.driver.is_active
+    node.quorum.refusal = None
+    node.lead(2)
+    assert node.driver.is_active
+
+
+def test_a_batch_that_is_too_large_costs_the_request_not_the_leadership() -> None:
+    node = leading_node()
+    node.quorum.refusal = BatchTooLarge("2 records need 9000000 bytes")
+    with pytest.raises(KafkaError) as caught:
+        node.driver.submit(creating("large"))
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+    node.quorum.refusal = None
+    node.driver.submit(creating("small"))
+    node.quorum.commit()
+    assert node.names == ["small"]
+    assert node.quorum.resigned == []
+
+
+def creating_in_portions(*names: str) -> Command[str]:
+    """Topics one by one; the answer is the last one's name."""
+
+    def create(controller: Controller, now_ms: int) -> Outcome[str]:
+        return proceed(controller, list(names))
+
+    def proceed(controller: Controller, left: list[str]) -> Outcome[str]:
+        name, *rest = left
+        created = creating(name)(controller, 0)
+        if rest:
+            return Portion(created.records, lambda _now_ms: proceed(controller, rest))
+        return Result(created.records, name)
+
+    return create
+
+
+def test_others_get_their_turn_between_portions_and_see_what_was_done() -> None:
+    node = leading_node()
+    long = node.driver.submit(creating_in_portions("a", "b"))
+    twice = node.driver.submit(creating("a"))
+    ahead = node.driver.submit(creating("b"))
+    node.quorum.commit()
+    assert not long.done()
+    assert twice.result().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert ahead.result().topics[0].error_code == ErrorCode.NONE
+    node.loop.run_soon()
+    node.quorum.commit()
+    assert long.result() == "b"
+    assert node.names == ["a", "b"]
+
+
+def test_portions_go_on_whoever_waits() -> None:
+    node = leading_node()
+    node.driver.submit(creating_in_portions("a", "b", "c")).cancel()
+    node.loop.run_soon()
+    node.quorum.commit()
+    assert node.names == ["a", "b", "c"]
+
+
+def test_a_rest_ends_with_the_leadership_it_began_in() -> None:
+    node = leading_node()
+    cut = node.driver.submit(creating_in_portions("a", "b"))
+    node.quorum.elect(2, 2)
+    node.quorum.truncate()
+    node.lead(3)
+    node.loop.run_soon()
+    node.quorum.commit()
+    error = cut.exception()
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.NOT_CONTROLLER
+    assert node.names == []
+
+
+def test_a_rest_that_is_refused_tells_who_waits() -> None:
+    node = leading_node()
+    long = node.driver.submit(creating_in_portions("a", "b"))
+    node.quorum.refusal = BatchTooLarge("too large")
+    node.loop.run_soon()
+    error = long.exception()
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_large_first_image_is_introduced_in_slices_and_what_follows_waits_for_it() -> None:
+    node = Node(large_image_partitions=0)
+    for epoch, name in enumerate(("a", "b"), 1):
+        node.quorum.write(epoch, [topic_frame(name, epoch)])
+    first, second = node.quorum.tail
+    node.quorum.tail = []
+    node.quorum.high_watermark = node.quorum.log_end_offset
+    node.driver.on_commit([first])
+    node.driver.on_commit([second])
+    node.quorum.write(2, [topic_frame("c", 3)])
+    node.quorum.commit()
+    assert node.publisher.images == []
+    node.loop.run_soon()
+    assert [image.topics.names() for image in node.publisher.images] == [["a", "b"], ["a", "b", "c"]]
+    assert node.publisher.deltas[0].image.is_empty
+    assert gc.isenabled()
+
+
+def test_closing_while_the_first_image_is_introduced() -> None:
+    node = Node(large_image_partitions=0)
+    node.quorum.write(1, [topic_frame("a", 1)])
+    node.quorum.write(1, [topic_frame("b", 2)])
+    batches, node.quorum.high_watermark = node.quorum.tail, node.quorum.log_end_offset
+    for batch in batches:
+        node.driver.on_commit([batch])
+    node.driver.close()
+    node.loop.run_soon()
+    assert node.publisher.images == []
+    assert gc.isenabled()

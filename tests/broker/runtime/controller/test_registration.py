@@ -1,0 +1,131 @@
+"""A controller that sees to its own registration."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.features import SUPPORTED_FEATURES
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.metadata_version import METADATA_VERSION
+from broker.runtime.controller.registration import ControllerIdentity, ControllerRegistrar
+from broker.runtime.controller.seeker import ControllerUnavailable
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from protocol.messages.metadata_records import FeatureLevelRecord, RegisterControllerRecord
+from tests.broker.metadata.images import endpoint, uuid
+from tests.support.fast_forward_loop import run_fast
+
+IDENTITY = ControllerIdentity(3, uuid(33), {"CONTROLLER": endpoint(3)}, SUPPORTED_FEATURES)
+KNOWS_CONTROLLERS, OLDER = 15, 14
+
+
+class Scene:
+    """An image that grows when the active controller says yes, and a script of its refusals before that."""
+
+    def __init__(self, *refusals: Exception, level: int = KNOWS_CONTROLLERS) -> None:
+        self.registrar = ControllerRegistrar(IDENTITY, self)
+        self.refusals = list(refusals)
+        self.asked: list[tuple[float, ControllerRegistrationRequest]] = []
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.publishes = True
+        self.publish(FeatureLevelRecord(METADATA_VERSION, level))
+
+    def publish(self, record: FeatureLevelRecord | RegisterControllerRecord) -> None:
+        delta = MetadataDelta(self.image)
+        delta.replay_all([record])
+        self.image = delta.apply(self.image.provenance)
+        self.registrar.on_metadata(delta, self.image)
+
+    async def register_controller(self, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
+        self.asked.append((asyncio.get_running_loop().time(), request))
+        if self.refusals:
+            raise self.refusals.pop(0)
+        if self.publishes:
+            self.publish(RegisterControllerRecord(controller_id=3, incarnation_id=request.incarnation_id))
+        return ControllerRegistrationResponse()
+
+    @property
+    def gaps(self) -> list[float]:
+        times = [time for time, _ in self.asked]
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+    async def run_for(self, seconds: float) -> "Scene":
+        running = asyncio.ensure_future(self.registrar.run())
+        await asyncio.sleep(seconds)
+        running.cancel()
+        return self
+
+
+def fast(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Runs a test on a loop that does not wait."""
+
+    def run() -> None:
+        async def scenario() -> None:
+            await test()
+
+        run_fast(scenario())
+
+    return run
+
+
+@fast
+async def test_registers_once_with_what_it_is() -> None:
+    scene = await Scene().run_for(600)
+    ((_, request),) = scene.asked
+    assert (request.controller_id, request.incarnation_id) == (3, uuid(33))
+    assert [(each.name, each.host, each.port) for each in request.listeners] == [("CONTROLLER", "host-3", 9003)]
+    assert {each.name for each in request.features} == set(SUPPORTED_FEATURES)
+
+
+@fast
+async def test_refusals_and_silence_are_borne_later_and_later() -> None:
+    refusals = [KafkaError(ErrorCode.NOT_CONTROLLER), ControllerUnavailable("no quorum")] * 6
+    scene = await Scene(*refusals).run_for(600)
+    assert len(scene.asked) == 13
+    assert scene.gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 120])
+
+
+@fast
+async def test_an_answer_without_effect_is_not_believed() -> None:
+    scene = Scene()
+    scene.publishes = False
+    await scene.run_for(0.35)
+    assert len(scene.asked) == 3
+
+
+@fast
+async def test_a_registration_of_a_former_process_does_not_count() -> None:
+    scene = Scene()
+    scene.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1)))
+    await scene.run_for(1)
+    assert len(scene.asked) == 1
+
+
+@fast
+async def test_what_the_log_shows_already_is_left_alone() -> None:
+    scene = Scene()
+    scene.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(33)))
+    await scene.run_for(1)
+    assert scene.asked == []
+
+
+@fast
+async def test_a_lost_registration_is_made_anew() -> None:
+    scene = Scene()
+    asyncio.get_running_loop().call_later(
+        5, scene.publish, RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1))
+    )
+    await scene.run_for(10)
+    assert scene.gaps == pytest.approx([5])
+
+
+@fast
+async def test_a_cluster_too_old_for_it_is_left_alone_until_it_is_upgraded() -> None:
+    scene = Scene(level=OLDER)
+    asyncio.get_running_loop().call_later(5, scene.publish, FeatureLevelRecord(METADATA_VERSION, KNOWS_CONTROLLERS))
+    began = asyncio.get_running_loop().time()
+    await scene.run_for(10)
+    assert [time - began for time, _ in scene.asked] == pytest.approx([5])

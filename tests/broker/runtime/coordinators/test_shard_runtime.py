@@ -1,0 +1,571 @@
+"""Shards on partition logs: leadership, loading, batching, commits, timers. The shard here just counts words."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from broker.coordination.shard import Record, Result
+from broker.coordination.timers import TimerQueue
+from broker.runtime.coordinators.hosted_shard import WriteLimits
+from broker.runtime.coordinators.shard_loader import ShardLoader
+from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
+from broker.runtime.loop.waiters import Deadlines
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from tests.support.group_bench import LoopClock
+from tests.support.manual_loop import ManualLoop
+from tests.support.shard_log import MemoryShardLog
+
+P = 0
+TIMEOUT_MS = 5_000
+
+
+class WordShard:
+    """Counts the words written to its partition; remembers at which offset each was last seen."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self.words: dict[str, int] = {}
+        self.last_offset = -1
+        self.pending: dict[int, list[str]] = {}
+        self.timed: list[str] = []
+        self.is_loaded = False
+        self.is_unloaded = False
+        self.outcomes: list[ErrorCode] = []
+        self.timer_result: Result[str, None] = Result(None)
+        self._timers: TimerQueue[str] = TimerQueue(clock.monotonic_ms)
+
+    @property
+    def timers(self) -> TimerQueue[str]:
+        return self._timers
+
+    def decode(self, key: bytes, value: bytes | None) -> str | None:
+        if key == b"malformed":
+            raise DecodeError("malformed")
+        return None if key == b"unknown type" else key.decode()
+
+    def replay(self, event: str, offset: int, producer_id: int) -> None:
+        if event == "fault":
+            raise RuntimeError("a fault in replay")
+        self.last_offset = offset
+        if producer_id >= 0:
+            self.pending.setdefault(producer_id, []).append(event)
+        else:
+            self.words[event] = self.words.get(event, 0) + 1
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        for word in self.pending.pop(producer_id, []):
+            if committed:
+                self.words[word] = self.words.get(word, 0) + 1
+
+    def on_timer(self, cause: str) -> Result[str, None]:
+        if cause == "fault":
+            raise RuntimeError("a fault in a timer")
+        self.timed.append(cause)
+        return self.timer_result
+
+    def on_loaded(self) -> None:
+        self.is_loaded = True
+
+    def on_unloaded(self) -> None:
+        self.is_unloaded = True
+        self._timers.clear()
+
+    # Commands.
+
+    def write(self, *words: str, response: str = "written") -> Result[str, str]:
+        return Result(response, [Record(word.encode(), b"", word) for word in words])
+
+    def count(self, word: str) -> Result[str, int]:
+        return Result(self.words.get(word, 0))
+
+    def write_and_hear(self, *words: str, follow_up: str | None = None) -> Result[str, str]:
+        def on_outcome(error: ErrorCode) -> Result[str, None]:
+            self.outcomes.append(error)
+            return Result(None) if follow_up is None else self.write(follow_up).answering(None)
+
+        result = self.write(*words)
+        return Result("heard", result.records, on_outcome=on_outcome)
+
+
+@dataclass
+class Stage:
+    """A runtime, its one partition's log, and the time."""
+
+    linger_ms: int = 0
+    first_log: MemoryShardLog | None = None
+
+    def __post_init__(self) -> None:
+        self.loop = ManualLoop()
+        self.clock = LoopClock(self.loop)
+        self.log = self.first_log or MemoryShardLog()
+        self.is_hosted = True
+        self.runtime: ShardRuntime[WordShard] = ShardRuntime(
+            "words",
+            lambda: WordShard(self.clock),
+            self.open_log,
+            WriteLimits(self.linger_ms, TIMEOUT_MS),
+            ShardLoader(self.clock, 1 << 20),
+            self.clock,
+            self.loop,
+            Deadlines(self.loop),
+        )
+
+    def open_log(self, partition: int) -> MemoryShardLog:
+        if not self.is_hosted:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.log
+
+    @property
+    def shard(self) -> WordShard:
+        return next(self.runtime.shards())
+
+    def state(self) -> ShardState | None:
+        return self.runtime.states().get(P)
+
+    def write(self, *words: str, lingers: bool = False) -> "str | asyncio.Future[str]":
+        return self.runtime.execute(P, lambda shard: shard.write(*words), lingers=lingers)
+
+    def write_later(self, *words: str, lingers: bool = False) -> "asyncio.Future[str]":
+        answer = self.write(*words, lingers=lingers)
+        assert isinstance(answer, asyncio.Future)
+        return answer
+
+    def count(self, word: str) -> "int | asyncio.Future[int]":
+        return self.runtime.execute(P, lambda shard: shard.count(word))
+
+    def count_later(self, word: str) -> "asyncio.Future[int]":
+        answer = self.count(word)
+        assert isinstance(answer, asyncio.Future)
+        return answer
+
+    def refusal(self) -> ErrorCode:
+        with pytest.raises(KafkaError) as caught:
+            self.count("any")
+        return caught.value.code
+
+
+def stage(linger_ms: int = 0) -> Stage:
+    """A stage whose partition is led and loaded."""
+    made = Stage(linger_ms)
+    made.runtime.elect(P, 1)
+    return made
+
+
+def code_of(answer: "asyncio.Future[str]") -> ErrorCode:
+    error = answer.exception()
+    assert isinstance(error, KafkaError)
+    return error.code
+
+
+# Leadership
+
+
+def test_without_leadership_there_is_no_coordinator() -> None:
+    assert Stage().refusal() is ErrorCode.NOT_COORDINATOR
+
+
+def test_an_empty_partition_is_in_service_at_once() -> None:
+    s = stage()
+    assert s.state() is ShardState.ACTIVE
+    assert s.shard.is_loaded
+    assert s.write("a") == "written"
+    assert s.count("a") == 1
+    assert s.log.leader_epoch == 1
+
+
+def test_after_resigning_there_is_no_coordinator() -> None:
+    s = stage()
+    shard = s.shard
+    s.runtime.resign(P, 2)
+    assert s.refusal() is ErrorCode.NOT_COORDINATOR
+    assert shard.is_unloaded
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_an_old_resignation_is_ignored(epoch: int) -> None:
+    s = stage()
+    s.runtime.resign(P, epoch)
+    assert s.state() is ShardState.ACTIVE
+
+
+def test_a_removed_replica_resigns_whatever_the_epoch() -> None:
+    s = stage()
+    s.runtime.resign(P)
+    assert s.state() is None
+
+
+def test_an_old_election_is_ignored() -> None:
+    s = stage()
+    s.runtime.elect(P, 1)
+    s.runtime.elect(P, 0)
+    s.write("a")
+    assert s.log.leader_epoch == 1
+
+
+def test_elected_again_it_keeps_its_state_and_writes_under_the_new_epoch() -> None:
+    s = stage()
+    s.write("a")
+    shard = s.shard
+    s.runtime.elect(P, 5)
+    s.write("b")
+    assert s.shard is shard
+    assert s.log.leader_epoch == 5
+
+
+def test_a_partition_whose_log_is_still_being_created_waits_for_it() -> None:
+    s = Stage()
+    s.is_hosted = False
+    s.runtime.elect(P, 1)
+    assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    s.runtime.log_ready(P)
+    assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    s.is_hosted = True
+    s.runtime.log_ready(P)
+    assert s.count("a") == 0
+    s.runtime.log_ready(P)
+    s.runtime.log_ready(7)
+    assert s.state() is ShardState.ACTIVE
+
+
+def test_a_closed_runtime_is_not_available() -> None:
+    s = stage()
+    s.runtime.close()
+    assert s.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(KafkaError):
+        s.runtime.partitions_in_service()
+    assert s.loop.live_timers == 0
+
+
+# Loading
+
+
+def filled_log() -> MemoryShardLog:
+    log = MemoryShardLog()
+    log.add([(b"a", b""), (b"b", b"")])
+    log.add([(b"a", b""), (b"unknown type", b"")])
+    return log
+
+
+async def run_loader(s: Stage, until: Callable[[], bool]) -> None:
+    """Let the loader work on the test's own loop until the condition holds."""
+    task = asyncio.create_task(s.runtime.run_loader())
+    for _ in range(1000):
+        if until():
+            break
+        await asyncio.sleep(0)
+    task.cancel()
+    assert until()
+
+
+async def test_a_log_is_replayed_from_its_start_to_its_end() -> None:
+    s = Stage(first_log=filled_log())
+    s.runtime.elect(P, 1)
+    assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(KafkaError) as caught:
+        s.runtime.partitions_in_service()
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
+    assert s.shard.words == {"a": 2, "b": 1}
+    assert s.runtime.partitions_in_service() == [P]
+    assert s.write("c") == "written"
+    assert s.shard.last_offset == 4
+
+
+async def test_what_is_not_committed_yet_is_loaded_but_not_shown() -> None:
+    s = Stage(first_log=filled_log())
+    s.log.holds_commits = True
+    s.log.add([(b"late", b"")])
+    s.runtime.elect(P, 1)
+    await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
+    answer = s.count_later("late")
+    assert not answer.done()
+    s.log.commit()
+    assert answer.result() == 1
+
+
+async def test_offsets_of_transactions_count_when_their_marker_says_so() -> None:
+    log = MemoryShardLog()
+    log.add([(b"committed", b"")], producer_id=7)
+    log.add([(b"aborted", b"")], producer_id=8)
+    log.add([(b"open", b"")], producer_id=9)
+    log.add(producer_id=8, committed=False)
+    log.add(producer_id=7, committed=True)
+    s = Stage(first_log=log)
+    s.runtime.elect(P, 1)
+    await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
+    assert s.shard.words == {"committed": 1}
+    assert s.shard.pending == {9: ["open"]}
+
+
+@pytest.mark.parametrize("record", [b"malformed", b"fault"])
+async def test_a_record_that_cannot_be_replayed_fails_the_partition_until_the_next_election(record: bytes) -> None:
+    s = Stage()
+    s.log.add([(record, b"")])
+    s.runtime.elect(P, 1)
+    await run_loader(s, lambda: s.state() is ShardState.FAILED)
+    assert s.refusal() is ErrorCode.NOT_COORDINATOR
+    assert s.runtime.partitions_in_service() == []
+    s.log = filled_log()
+    s.runtime.elect(P, 2)
+    await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
+    assert s.shard.words == {"a": 2, "b": 1}
+
+
+async def test_a_partition_resigned_while_it_is_loaded_stays_out_of_service() -> None:
+    s = Stage(first_log=filled_log())
+    s.runtime.elect(P, 1)
+    s.runtime.resign(P, 2)
+    await run_loader(s, lambda: True)
+    assert s.state() is None
+
+
+async def test_loading_lets_others_run_in_between() -> None:
+    """Replaying a large log must not hold the loop: after each slice of a millisecond everybody else has a turn."""
+    log = MemoryShardLog()
+    log.add([(b"a", b"")] * 100)
+    s = Stage(first_log=log)
+
+    class TickingClock(LoopClock):
+        def monotonic_ms(self) -> float:
+            s.loop._now += 0.0001
+            return super().monotonic_ms()
+
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count_turns())
+    shard = WordShard(s.clock)
+    await ShardLoader(TickingClock(s.loop), 1 << 20).load(shard, log)
+    counter.cancel()
+    assert shard.words == {"a": 100}
+    assert turns >= 9
+
+
+# Writing and committing
+
+
+def test_a_write_is_answered_when_it_is_committed() -> None:
+    s = stage()
+    s.log.holds_commits = True
+    answer = s.write_later("a")
+    assert not answer.done()
+    s.log.commit()
+    assert answer.result() == "written"
+
+
+def test_what_is_read_must_be_committed_too() -> None:
+    s = stage()
+    s.log.holds_commits = True
+    s.write_later("a")
+    read = s.count_later("a")
+    assert not read.done()
+    s.log.commit()
+    assert read.result() == 1
+
+
+def test_a_write_that_is_not_committed_in_time_fails_though_it_stays() -> None:
+    s = stage()
+    s.log.holds_commits = True
+    answer = s.write_later("a")
+    s.loop.advance(TIMEOUT_MS / 1000)
+    assert code_of(answer) is ErrorCode.REQUEST_TIMED_OUT
+    s.log.commit()
+    assert s.count("a") == 1
+
+
+def test_resigning_fails_what_waits() -> None:
+    s = stage()
+    s.log.holds_commits = True
+    answer = s.write_later("a")
+    s.runtime.resign(P, 2)
+    assert code_of(answer) is ErrorCode.NOT_COORDINATOR
+    s.log.commit()
+    assert s.loop.failures == []
+
+
+def test_a_commit_under_another_leader_does_not_count_as_ours() -> None:
+    """KAFKA-20634."""
+    s = stage()
+    s.log.holds_commits = True
+    answer = s.write_later("a")
+    s.log.lose_leadership()
+    assert code_of(answer) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_failed_append_leaves_nothing_behind() -> None:
+    s = stage()
+    s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError) as caught:
+        s.write("a")
+    assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert s.count("a") == 0
+    assert s.write("b") == "written"
+
+
+def test_a_record_of_somebody_else_makes_the_shard_read_its_log_again() -> None:
+    s = stage()
+    s.write("a")
+    s.log.add([(b"intruder", b"")])
+    with pytest.raises(KafkaError) as caught:
+        s.write("b")
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
+    assert s.state() is ShardState.FAILED
+    s.loop.run_soon()
+    assert s.state() is ShardState.LOADING
+
+
+def test_a_fault_in_replay_gives_the_shard_up() -> None:
+    s = stage()
+    with pytest.raises(RuntimeError):
+        s.write("fault")
+    assert s.state() is ShardState.FAILED
+
+
+# Lingering
+
+
+def test_writes_that_come_in_together_share_a_batch() -> None:
+    s = stage(linger_ms=-1)
+    answers = [s.write_later(word, lingers=True) for word in "abc"]
+    assert s.log.batch_sizes == []
+    s.loop.run_soon()
+    assert s.log.batch_sizes == [3]
+    assert [answer.result() for answer in answers] == ["written"] * 3
+    assert s.shard.last_offset == 2
+
+
+def test_a_linger_time_gathers_writes_for_so_long() -> None:
+    s = stage(linger_ms=10)
+    s.write_later("a", lingers=True)
+    s.loop.advance(0.009)
+    s.write_later("b", lingers=True)
+    assert s.log.batch_sizes == []
+    s.loop.advance(0.001)
+    assert s.log.batch_sizes == [2]
+
+
+def test_without_linger_a_write_goes_at_once() -> None:
+    s = stage(linger_ms=0)
+    assert s.write("a", lingers=True) == "written"
+
+
+def test_a_command_that_looks_at_what_was_written_sees_all_of_it() -> None:
+    s = stage(linger_ms=10)
+    first = s.write_later("a", lingers=True)
+    assert s.count("a") == 1
+    assert first.done()
+
+
+def test_a_command_that_does_not_linger_is_written_at_once_after_those_that_do() -> None:
+    s = stage(linger_ms=10)
+    s.write_later("a", lingers=True)
+    assert s.write("b") == "written"
+    assert s.log.batch_sizes == [1, 1]
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    s = stage(linger_ms=10)
+    s.log.max_batch_bytes = 210
+    for word in ("a" * 40, "b" * 40, "c" * 40):
+        s.write_later(word, lingers=True)
+    assert s.log.batch_sizes == [2]
+    s.loop.advance(0.01)
+    assert s.log.batch_sizes == [2, 1]
+
+
+def test_a_failed_batch_fails_everybody_in_it() -> None:
+    s = stage(linger_ms=-1)
+    answers = [s.write_later(word, lingers=True) for word in "ab"]
+    s.log.fail_next = ErrorCode.KAFKA_STORAGE_ERROR
+    s.loop.run_soon()
+    assert [code_of(answer) for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert s.shard.words == {}
+
+
+def test_resigning_fails_what_lingers_without_writing_it() -> None:
+    s = stage(linger_ms=10)
+    answer = s.write_later("a", lingers=True)
+    s.runtime.resign(P, 2)
+    s.loop.advance(1)
+    assert code_of(answer) is ErrorCode.NOT_COORDINATOR
+    assert s.log.batch_sizes == []
+
+
+def test_a_client_that_has_gone_is_not_answered() -> None:
+    s = stage()
+    s.log.holds_commits = True
+    s.write_later("a").cancel()
+    s.log.commit()
+    assert s.loop.failures == []
+
+
+# Outcomes and timers
+
+
+def test_the_shard_hears_how_its_write_ended_before_the_client_does() -> None:
+    s = stage()
+    assert s.runtime.execute(P, lambda shard: shard.write_and_hear("a")) == "heard"
+    s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        s.runtime.execute(P, lambda shard: shard.write_and_hear("b"))
+    s.log.holds_commits = True
+    s.runtime.post(P, lambda shard: shard.write_and_hear("c"))
+    shard = s.shard
+    s.runtime.resign(P, 2)
+    assert shard.outcomes == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_COORDINATOR]
+
+
+def test_what_the_shard_decides_on_an_outcome_is_written() -> None:
+    s = stage()
+    s.runtime.post(P, lambda shard: shard.write_and_hear("a", follow_up="b"))
+    assert s.count("b") == 1
+
+
+def test_timers_ring_at_their_time() -> None:
+    s = stage()
+    s.shard.timers.schedule("k", 30, "first")
+    s.count("any")  # any command makes the runtime look at the timers
+    s.shard.timers.schedule("l", 50, "second")
+    s.count("any")
+    s.loop.advance(0.029)
+    assert s.shard.timed == []
+    s.loop.advance(0.001)
+    assert s.shard.timed == ["first"]
+    s.loop.advance(0.02)
+    assert s.shard.timed == ["first", "second"]
+
+
+def test_what_a_timer_decides_is_written() -> None:
+    s = stage()
+    s.shard.timer_result = s.shard.write("timed").answering(None)
+    s.shard.timers.schedule("k", 30, "cause")
+    s.count("any")
+    s.loop.advance(0.03)
+    assert s.count("timed") == 1
+
+
+def test_timers_of_a_resigned_partition_are_silent() -> None:
+    s = stage()
+    shard = s.shard
+    shard.timers.schedule("k", 30, "cause")
+    s.count("any")
+    s.runtime.resign(P, 2)
+    s.loop.advance(1)
+    assert shard.timed == []
+
+
+def test_a_fault_in_a_timer_gives_the_shard_up() -> None:
+    """The causes behind it were not handled, so sessions would never end."""
+    s = stage()
+    s.shard.timers.schedule("k", 30, "fault")
+    s.count("any")
+    s.loop.advance(0.03)
+    assert len(s.loop.failures) == 1
+    assert s.state() is ShardState.ACTIVE  # read again from its log, which is empty
+    assert s.shard.timed == []

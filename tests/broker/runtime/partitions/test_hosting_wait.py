@@ -1,0 +1,56 @@
+"""Answers of the controller that wait for the logs they need (`broker.runtime.partitions.hosting_wait`)."""
+
+import asyncio
+
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
+from broker.runtime.partitions.hosting_wait import HostingWait
+
+
+class FakePartitions:
+    """Creates logs for as long as the event is not set."""
+
+    def __init__(self) -> None:
+        self.created = asyncio.Event()
+
+    async def wait_created(self) -> None:
+        await self.created.wait()
+
+
+def image_at(offset: int) -> MetadataImage:
+    return EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0))
+
+
+def is_at_7(image: MetadataImage) -> bool:
+    return image.offset >= 7
+
+
+async def turns_of_the_loop() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+async def test_the_answer_waits_for_the_metadata_and_then_for_the_logs() -> None:
+    partitions = FakePartitions()
+    hosting = HostingWait(partitions, wait_max_ms=60_000)
+    answer = asyncio.ensure_future(hosting.wait_for(is_at_7))
+    for offset in (6, 7):
+        await turns_of_the_loop()
+        assert not answer.done()
+        hosting.on_metadata(MetadataDelta(EMPTY_IMAGE), image_at(offset))
+    await turns_of_the_loop()
+    assert not answer.done()
+    partitions.created.set()
+    await answer
+
+
+async def test_what_is_known_already_waits_for_the_logs_alone() -> None:
+    partitions = FakePartitions()
+    partitions.created.set()
+    hosting = HostingWait(partitions, wait_max_ms=60_000)
+    hosting.on_metadata(MetadataDelta(EMPTY_IMAGE), image_at(9))
+    await hosting.wait_for(is_at_7)
+
+
+async def test_but_not_for_ever() -> None:
+    await HostingWait(FakePartitions(), wait_max_ms=0).wait_for(is_at_7)

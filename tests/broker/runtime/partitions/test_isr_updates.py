@@ -1,0 +1,434 @@
+"""How in-sync sets grow and shrink: a leader, its followers' fetches, and a controller that the test speaks for."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink
+from broker.replication.isr_changes import Confirmed
+from broker.replication.leader import FollowerFetch
+from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.partitions.isr_shrinking import PARTITIONS_PER_TURN, IsrShrinking
+from broker.runtime.partitions.isr_updates import RETRY_MS
+from broker.runtime.partitions.partition import ACKS_ALL, Partition
+from broker.runtime.partitions.partition_reads import Limits, Reader, read
+from broker.runtime.partitions.reads import FetchTarget, Isolation
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition import AlterPartitionResponse
+from protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    UnfenceBrokerRecord,
+)
+from storage.config import LogConfig
+from tests.support.data_plane import DataPlane
+
+LAG_MS = 30_000
+
+
+@pytest.fixture
+def node() -> DataPlane:
+    plane = DataPlane()
+    for broker in (2, 3):
+        plane.register_broker(broker, epoch=10 * broker)
+    return plane
+
+
+def fetch(partition: Partition, broker: int, offset: int, *, epoch: int | None = None) -> ErrorCode:
+    broker_epoch = 10 * broker if epoch is None else epoch
+    return partition.on_follower_fetch(FollowerFetch(broker, broker_epoch, -1, offset, 0))
+
+
+def isr_of(partition: Partition) -> IsrState:
+    return partition.leader_role.isr
+
+
+def asked(node: DataPlane) -> int:
+    node.loop.run_soon()
+    return len(node.controller.asked)
+
+
+class TestExpand:
+    def test_a_follower_that_caught_up_is_proposed_and_admitted(self, node: DataPlane) -> None:
+        identity = node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
+        partition = node.partition()
+        node.produce(b"a")
+        fetch(partition, 2, 1)
+        fetch(partition, 3, 1)
+        assert asked(node) == 1
+        request, _ = node.controller.asked[0]
+        assert (request.broker_id, request.broker_epoch) == (1, 1)
+        (topic,) = request.topics
+        (one,) = topic.partitions
+        assert topic.topic_id == identity
+        assert (one.partition_index, one.leader_epoch, one.partition_epoch, one.leader_recovery_state) == (0, 0, 0, 0)
+        assert [(m.broker_id, m.broker_epoch) for m in one.new_isr_with_epochs] == [(1, 1), (2, 20), (3, 30)]
+        assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
+        node.controller.answer()
+        assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
+        assert partition.leader_role.partition_epoch == 1
+        assert node.partitions.figures.isr_expands == 1
+
+    def test_one_behind_is_not(self, node: DataPlane) -> None:
+        node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
+        node.produce(b"a")
+        fetch(node.partition(), 2, 1)
+        fetch(node.partition(), 3, 0)
+        assert not asked(node)
+
+    def test_one_at_the_high_watermark_but_not_at_the_reigns_start_is_not(self, node: DataPlane) -> None:
+        """KIP-320: it may still have to cut what this reign does not have."""
+        identity = node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
+        node.produce(b"a")
+        node.elect(identity, 1)
+        partition = node.partition()
+        assert partition.leader_role.epoch_start_offset == 1
+        fetch(partition, 3, 0)
+        assert not asked(node)
+        fetch(partition, 3, 1)
+        assert asked(node)
+
+    @pytest.mark.parametrize("how", ["fenced", "leaving", "gone"])
+    def test_a_broker_that_may_not_be_elected_is_not(self, node: DataPlane, how: str) -> None:
+        """KIP-320's zombie: it fetches, but the controller has given it up."""
+        node.create_topic(replicas=(1, 2, 3, 4), isr=(1, 2))
+        if how == "fenced":
+            node.apply(FenceBrokerRecord(id=3, epoch=30))
+        elif how == "leaving":
+            node.apply(BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=30, in_controlled_shutdown=1))
+        fetch(node.partition(), 4 if how == "gone" else 3, 0)
+        assert not asked(node)
+
+    def test_nor_is_an_earlier_or_a_later_life_of_a_broker(self, node: DataPlane) -> None:
+        node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
+        assert fetch(node.partition(), 3, 0, epoch=29) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert fetch(node.partition(), 3, 0, epoch=31) is ErrorCode.NONE
+        assert not asked(node)
+
+    def test_it_is_proposed_with_its_first_fetch_after_it_is_unfenced_though_nothing_is_written(
+        self, node: DataPlane
+    ) -> None:
+        node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
+        node.apply(FenceBrokerRecord(id=3, epoch=30))
+        partition = node.partition()
+        target = FetchTarget("t", partition.topic_id, 0, 0, 1000)
+        follower = Reader(Isolation.LOG_END, needs_leader=True, broker_id=3, broker_epoch=30)
+        result = read(partition, target, follower, Limits(1000, True), is_first_look=True)
+        assert not result.is_idle  # or the partition would rest until something is written
+        node.apply(UnfenceBrokerRecord(id=3, epoch=30))
+        read(partition, target, follower, Limits(1000, True), is_first_look=True)
+        assert node.controller.answer() == [[1, 2, 3]]
+        assert read(partition, target, follower, Limits(1000, True), is_first_look=True).is_idle
+
+    def test_until_it_is_confirmed_it_admits_nothing_but_commits_wait_for_it(self, node: DataPlane) -> None:
+        node.create_topic(replicas=(1, 2, 3), isr=(1, 2), config=LogConfig(min_insync_replicas=3))
+        partition = node.partition()
+        fetch(partition, 2, 0)
+        fetch(partition, 3, 0)
+        assert asked(node)
+        with pytest.raises(KafkaError):
+            node.partition().append(bytearray(b""), ACKS_ALL)
+        node.controller.answer()
+        node.produce(b"a")
+        fetch(partition, 2, 1)
+        assert partition.log.high_watermark == 0
+        fetch(partition, 3, 1)
+        assert partition.log.high_watermark == 1
+
+
+class TestShrink:
+    def lagging(self, node: DataPlane) -> Partition:
+        """Replica 3 has not fetched for longer than it may."""
+        node.create_topic(replicas=(1, 2, 3))
+        partition = node.partition()
+        node.produce(b"a")
+        node.clock.advance_ms(LAG_MS + 1)
+        fetch(partition, 2, 1)
+        return partition
+
+    def test_a_member_that_lags_is_proposed_to_go_and_then_holds_up_nothing(self, node: DataPlane) -> None:
+        partition = self.lagging(node)
+        acknowledged: list[ErrorCode] = []
+        partition.when_acknowledged(1, ACKS_ALL, acknowledged.append)
+        partition.shrink_isr()
+        assert isr_of(partition) == PendingShrink(frozenset({1, 2, 3}), frozenset({3}))
+        assert partition.log.high_watermark == 0
+        assert node.controller.answer() == [[1, 2]]
+        assert (partition.log.high_watermark, acknowledged) == (1, [ErrorCode.NONE])
+        assert node.partitions.figures.isr_shrinks == 1
+
+    def test_in_time_nobody_goes_even_if_somebody_sets_the_clock(self, node: DataPlane) -> None:
+        node.create_topic(replicas=(1, 2, 3))
+        node.produce(b"a")
+        node.clock.advance_ms(LAG_MS)
+        node.clock.set_wall_ms(node.clock.now_ms() + 10 * LAG_MS)
+        node.partition().shrink_isr()
+        assert not asked(node)
+
+    def test_one_that_has_everything_stays_however_long_it_is_silent(self, node: DataPlane) -> None:
+        node.create_topic(replicas=(1, 2))
+        fetch(node.partition(), 2, 0)
+        node.clock.advance_ms(10 * LAG_MS)
+        node.partition().shrink_isr()
+        assert not asked(node)
+
+    def test_nothing_else_is_proposed_meanwhile(self, node: DataPlane) -> None:
+        partition = self.lagging(node)
+        partition.shrink_isr()
+        partition.shrink_isr()
+        fetch(partition, 3, 1)
+        assert asked(node) == 1
+        node.controller.answer()
+        fetch(partition, 3, 1)
+        assert node.controller.answer() == [[1, 2, 3]]
+
+    def test_a_follower_shrinks_nothing(self, node: DataPlane) -> None:
+        node.create_topic(replicas=(1, 2, 3), leader=2)
+        node.clock.advance_ms(LAG_MS + 1)
+        node.partition().shrink_isr()
+        assert not asked(node)
+
+
+class TestAnswers:
+    def expanding(self, node: DataPlane) -> Partition:
+        node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
+        partition = node.partition()
+        fetch(partition, 3, 0)
+        return partition
+
+    @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
+    def test_a_refusal_takes_it_back(self, node: DataPlane, error: ErrorCode) -> None:
+        partition = self.expanding(node)
+        node.controller.answer(error)
+        assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
+        assert node.partitions.figures.failed_isr_updates == 1
+        node.advance_ms(1000)
+        assert not asked(node)
+
+    def test_after_a_refusal_commits_wait_no_longer(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        node.produce(b"a")
+        node.clock.advance_ms(LAG_MS + 1)
+        fetch(partition, 2, 1)
+        assert partition.log.high_watermark == 0
+        node.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
+        assert partition.log.high_watermark == 1
+
+    @pytest.mark.parametrize("error", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
+    def test_where_the_controller_knows_more_metadata_decides(self, node: DataPlane, error: ErrorCode) -> None:
+        partition = self.expanding(node)
+        node.controller.answer(error)
+        assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
+        node.advance_ms(1000)
+        fetch(partition, 3, 0)
+        assert not asked(node)
+        node.change_isr(partition.topic_id, 1)
+        assert isr_of(partition) == CommittedIsr(frozenset({1}))
+
+    def test_another_error_is_asked_again_in_a_while(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        node.controller.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert not asked(node)
+        node.advance_ms(RETRY_MS)
+        assert node.controller.answer() == [[1, 2, 3]]
+        assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
+
+    @pytest.mark.parametrize("error", [KafkaError(ErrorCode.STALE_BROKER_EPOCH), ControllerUnavailable("nobody there")])
+    def test_a_request_that_fails_is_sent_again_for_ever(self, node: DataPlane, error: Exception) -> None:
+        partition = self.expanding(node)
+        for _ in range(5):
+            _, answer = node.controller.take()
+            answer.set_exception(error)
+            node.loop.run_soon()
+            assert not asked(node)
+            node.advance_ms(RETRY_MS)
+        node.controller.answer()
+        assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
+
+    def test_what_a_response_leaves_out_is_asked_again(self, node: DataPlane) -> None:
+        self.expanding(node)
+        _, answer = node.controller.take()
+        answer.set_result(AlterPartitionResponse())
+        node.advance_ms(RETRY_MS)
+        assert node.controller.answer() == [[1, 2, 3]]
+        assert node.partitions.figures.failed_isr_updates == 0
+
+    def test_metadata_that_comes_before_the_answer_makes_it_void(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        request, answer = node.controller.take()
+        node.change_isr(partition.topic_id, 1)
+        assert node.isr_updates.pending_count == 0
+        node.controller.asked = [(request, answer)]
+        node.controller.answer()
+        assert isr_of(partition) == CommittedIsr(frozenset({1}))
+        assert node.partitions.figures.isr_expands == 0
+
+    def test_nor_is_an_outcome_believed_that_comes_in_spite_of_that(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        pending = partition.leader_role.isr
+        assert isinstance(pending, PendingExpand)
+        proposal = partition.leader_role.proposal(pending, 1)
+        node.change_isr(partition.topic_id, 1)
+        partition.on_isr_outcome(Confirmed(proposal, 0, 2, frozenset({1, 2, 3})))
+        assert isr_of(partition) == CommittedIsr(frozenset({1}))
+
+    def test_another_proposal_may_follow_while_the_void_one_is_under_way(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        void = node.controller.take()
+        node.change_isr(partition.topic_id, 1)
+        fetch(partition, 2, 0)
+        assert isr_of(partition) == PendingExpand(frozenset({1}), 2)
+        node.controller.asked = [void]
+        assert node.controller.answer(ErrorCode.INVALID_UPDATE_VERSION) == [[1, 2, 3]]
+        assert isr_of(partition) == PendingExpand(frozenset({1}), 2)
+        assert node.controller.answer() == [[1, 2]]
+        assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
+
+    def test_metadata_that_only_repeats_the_answer_leaves_the_next_proposal_alone(self, node: DataPlane) -> None:
+        """Otherwise the high watermark could pass by a replica that the controller has just admitted."""
+        node.create_topic(replicas=(1, 2, 3), isr=(1,))
+        partition = node.partition()
+        fetch(partition, 2, 0)
+        node.controller.answer()
+        fetch(partition, 3, 0)
+        node.change_isr(partition.topic_id, 1, 2)
+        assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
+        assert node.controller.answer() == [[1, 2, 3]]
+        assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
+
+    def test_an_answer_after_leadership_is_lost(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        under_way = node.controller.take()
+        node.elect(partition.topic_id, 2)
+        node.controller.asked = [under_way]
+        node.controller.answer()
+        assert partition.is_following
+        assert node.isr_updates.pending_count == 0
+
+    def test_a_deleted_topic_asks_for_nothing(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        node.delete_topic(partition.topic_id)
+        node.advance_ms(1000)
+        assert node.isr_updates.pending_count == 0
+
+    def test_the_answer_of_another_reign_is_ignored(self, node: DataPlane) -> None:
+        partition = self.expanding(node)
+        request, answer = node.controller.take()
+        request.topics[0].partitions[0].leader_epoch = 9
+        node.controller.asked = [(request, answer)]
+        node.controller.answer()
+        assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
+
+    def test_proposals_of_one_moment_travel_together(self, node: DataPlane) -> None:
+        node.create_topic("a", partitions=2, replicas=(1, 2), isr=(1,))
+        node.create_topic("b", replicas=(1, 2), isr=(1,))
+        for topic, index in (("a", 0), ("b", 0), ("a", 1)):
+            fetch(node.partition(topic, index), 2, 0)
+        request, _ = node.controller.take()
+        assert [[p.partition_index for p in topic.partitions] for topic in request.topics] == [[0, 1], [0]]
+
+    def test_closed_it_asks_for_nothing(self, node: DataPlane) -> None:
+        self.expanding(node)
+        node.isr_updates.close()
+        assert not asked(node)
+        assert node.loop.live_timers == 0
+
+
+class TestFigures:
+    def test_a_change_that_the_metadata_tells_before_the_answer_counts_once(self, node: DataPlane) -> None:
+        identity = node.create_topic(replicas=(1, 2), isr=(1,))
+        fetch(node.partition(), 2, 0)
+        asked_for = node.controller.take()
+        node.change_isr(identity, 1, 2)
+        assert node.partitions.figures.isr_expands == 1
+        node.controller.asked = [asked_for]
+        node.controller.answer()
+        assert node.partitions.figures.isr_expands == 1
+
+    def test_they_follow_every_change(self, node: DataPlane) -> None:
+        figures = node.partitions.figures
+
+        def gauges() -> tuple[int, int, int, int, int]:
+            return (
+                figures.partition_count,
+                figures.leader_count,
+                figures.under_replicated,
+                figures.under_min_isr,
+                figures.at_min_isr,
+            )
+
+        identity = node.create_topic(replicas=(1, 2, 3), config=LogConfig(min_insync_replicas=2))
+        assert gauges() == (1, 1, 0, 0, 0)
+        node.change_isr(identity, 1, 2)
+        assert gauges() == (1, 1, 1, 0, 1)
+        node.change_isr(identity, 1)
+        assert gauges() == (1, 1, 1, 1, 0)
+        node.partition().configure(LogConfig(min_insync_replicas=1))
+        assert gauges() == (1, 1, 1, 0, 1)
+        fetch(node.partition(), 2, 0)
+        assert gauges() == (1, 1, 1, 0, 1)
+        node.controller.answer()
+        assert gauges() == (1, 1, 1, 0, 0)
+        node.elect(identity, 2)
+        assert gauges() == (1, 0, 0, 0, 0)
+        node.delete_topic(identity)
+        assert gauges() == (0, 0, 0, 0, 0)
+
+    def test_a_lost_directory_takes_its_partitions_along(self, node: DataPlane) -> None:
+        node.create_topic(partitions=3, replicas=(1, 2), isr=(1,))
+        node.memory.fail("write", path_part="t-0")
+        with pytest.raises(KafkaError):
+            node.produce(b"a")
+        node.loop.run_soon()
+        assert node.partitions.figures.partition_count == 0
+        assert node.partitions.figures.under_replicated == 0
+        assert not node.partitions.replicated
+
+
+@dataclass
+class Looked:
+    """Counts how often it was looked at."""
+
+    times: int = 0
+
+    def shrink_isr(self) -> None:
+        self.times += 1
+
+
+class TestShrinkTimer:
+    def test_it_looks_at_what_is_led_and_has_followers_every_half_of_the_lag_time(self, node: DataPlane) -> None:
+        node.create_topic("mine", replicas=(1, 2))
+        node.create_topic("alone")
+        node.create_topic("theirs", replicas=(1, 2), leader=2)
+        assert [str(partition) for partition in node.partitions.replicated] == ["mine-0"]
+        shrinking = IsrShrinking(lambda: node.partitions.replicated, node.loop, node.deadlines, lag_time_max_ms=LAG_MS)
+        shrinking.start()
+        node.produce(b"a", topic="mine")
+        node.advance_ms(LAG_MS)
+        assert not asked(node)
+        node.advance_ms(LAG_MS // 2)
+        assert node.controller.answer() == [[1]]
+
+    def test_many_partitions_take_turns_with_others(self, node: DataPlane) -> None:
+        led = [Looked() for _ in range(2 * PARTITIONS_PER_TURN + 1)]
+        shrinking = IsrShrinking(lambda: led, node.loop, node.deadlines, lag_time_max_ms=LAG_MS)
+        shrinking.start()
+        node.loop.advance(LAG_MS / 2000)
+        assert [one.times for one in led] == [1] * len(led)
+        shrinking.close()
+        node.advance_ms(LAG_MS)
+        assert [one.times for one in led] == [1] * len(led)
+
+    def test_closed_in_the_middle_it_looks_no_further(self, node: DataPlane) -> None:
+        shrinking: IsrShrinking
+
+        class Closing(Looked):
+            def shrink_isr(self) -> None:
+                super().shrink_isr()
+                shrinking.close()
+
+        led = [Closing() for _ in range(PARTITIONS_PER_TURN + 1)]
+        shrinking = IsrShrinking(lambda: led, node.loop, node.deadlines, lag_time_max_ms=LAG_MS)
+        shrinking.start()
+        node.advance_ms(LAG_MS)
+        assert sum(one.times for one in led) <= PARTITIONS_PER_TURN + 1

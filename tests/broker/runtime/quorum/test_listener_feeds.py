@@ -1,0 +1,388 @@
+"""Who is told what is committed, when, from where, and in pieces of which size."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from broker.quorum.identity import LeaderAndEpoch, SnapshotId
+from broker.runtime.quorum.listener_feeds import CHUNK_BYTES, RECENT_BYTES, SLICE_RECORDS, ListenerFeeds
+from broker.runtime.quorum.quorum import CommittedBatch, SnapshotReader
+from protocol.primitives import Buffer
+from protocol.records.batch import iter_headers
+from protocol.records.builder import Record, build_batch
+from protocol.records.control import ControlType, control_batch
+from storage.log import LogSlice
+from tests.broker.runtime.quorum.quorum_node import RecordingListener
+from tests.support.inline_io import InlineIo
+from tests.support.manual_loop import ManualLoop
+
+OWN_ID = 1
+OTHER = LeaderAndEpoch(2, 5)
+SELF = LeaderAndEpoch(OWN_ID, 5)
+
+
+class FakeReader:
+    """A snapshot that nobody reads."""
+
+    size = 0
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def next_chunk(self) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeLog:
+    """Batches in memory. Counts how often it is read; `cold` says whether reads must be warmed first."""
+
+    def __init__(self) -> None:
+        self.log_start_offset = 0
+        self.end_offset = 0
+        self.reads: list[int] = []
+        self.warmed = 0
+        self.is_cold = False
+        self.opened: list[SnapshotId] = []
+        self._batches: list[tuple[int, bytes]] = []
+
+    def append(self, *values: bytes, epoch: int = 5) -> int:
+        """The end offset after it."""
+        base = self.end_offset
+        batch = build_batch([Record(7, None, value) for value in values], base_offset=base, leader_epoch=epoch)
+        return self._keep(base, batch, len(values))
+
+    def append_control(self, epoch: int = 5) -> int:
+        base = self.end_offset
+        batch = control_batch([(ControlType.LEADER_CHANGE, b"")], 7, base_offset=base, leader_epoch=epoch)
+        return self._keep(base, batch, 1)
+
+    def _keep(self, base: int, batch: bytes, count: int) -> int:
+        self._batches.append((base, batch))
+        self.end_offset += count
+        return self.end_offset
+
+    def read(self, offset: int, max_bytes: int, upper: int) -> LogSlice:
+        self.reads.append(offset)
+        found, size = list[Buffer](), 0
+        for base, batch in self._batches:
+            _, header = next(iter_headers(batch))
+            if base >= offset and header.next_offset <= upper and (not found or size + len(batch) <= max_bytes):
+                found.append(batch)
+                size += len(batch)
+        return LogSlice(b"".join(found), upper, self.is_cold, 0, 0)
+
+    def warm(self, found: LogSlice) -> None:
+        self.warmed += 1
+
+    def open_snapshot(self, snapshot_id: SnapshotId) -> SnapshotReader:
+        self.opened.append(snapshot_id)
+        return FakeReader()
+
+
+class Stage:
+    def __init__(self, newest_snapshot: SnapshotId | None = None) -> None:
+        self.loop = ManualLoop()
+        self.io = InlineIo(self.loop)
+        self.log = FakeLog()
+        self.failures: list[BaseException] = []
+        self.feeds = ListenerFeeds(
+            self.log,
+            node_id=OWN_ID,
+            loop=self.loop,
+            io=self.io,
+            newest_snapshot=newest_snapshot,
+            on_failure=self.failures.append,
+        )
+
+    def listen(self, listener: RecordingListener | None = None) -> RecordingListener:
+        listener = listener or RecordingListener()
+        self.feeds.add(listener)
+        self.loop.run_soon()
+        return listener
+
+    def commit(self, offset: int | None = None) -> None:
+        """Everything, or what lies below an offset."""
+        self.feeds.on_high_watermark(self.log.end_offset if offset is None else offset)
+
+    def write(self, *values: bytes) -> None:
+        """As a leader does."""
+        base = self.log.end_offset
+        end = self.log.append(*values)
+        self.feeds.remember(CommittedBatch(base, end - 1, 5, 7, values))
+
+
+class TestReading:
+    def test_nothing_is_told_before_it_is_committed(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.log.append(b"a")
+        stage.log.append(b"b")
+        assert listener.told == []
+        stage.commit(1)
+        assert listener.frames == [b"a"]
+        stage.commit(2)
+        assert listener.told == ["0-0", "1-1"]
+
+    def test_a_control_batch_is_told_without_records(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.log.append_control()
+        stage.commit()
+        assert listener.told == ["0-0"]
+        assert listener.frames == []
+
+    def test_a_long_log_is_told_in_slices_with_the_loop_free_in_between(self) -> None:
+        stage = Stage()
+        for _ in range(40):
+            stage.log.append(*[b"r"] * 100)
+        stage.commit()
+        listener = RecordingListener()
+        stage.feeds.add(listener)
+        largest, seen = 0, 0
+        while stage.loop._ready:
+            stage.loop._ready.popleft()._run()
+            now = len(listener.frames)
+            largest, seen = max(largest, now - seen), now
+        assert seen == 4_000
+        assert largest <= SLICE_RECORDS + 100
+
+    def test_what_commits_while_a_listener_catches_up_comes_after_it(self) -> None:
+        stage = Stage()
+        for _ in range(20):
+            stage.log.append(*[b"old"] * 100)
+        stage.commit()
+        listener = RecordingListener()
+        stage.feeds.add(listener)
+        stage.loop._ready.popleft()._run()
+        stage.write(b"new")
+        stage.commit()
+        stage.loop.run_soon()
+        assert listener.frames == [b"old"] * 2_000 + [b"new"]
+
+    def test_chunks_are_bounded(self) -> None:
+        stage = Stage()
+        for _ in range(5):
+            stage.log.append(bytes(CHUNK_BYTES // 2 - 200))
+        stage.commit()
+        listener = stage.listen()
+        assert len(listener.frames) == 5
+        assert stage.log.reads == [0, 2, 4]
+
+    def test_a_cold_chunk_is_brought_into_memory_off_the_loop(self) -> None:
+        stage = Stage()
+        stage.log.is_cold = stage.io.is_held = True
+        stage.log.append(b"a")
+        stage.commit()
+        listener = stage.listen()
+        assert (listener.frames, stage.io.waiting) == ([], 1)
+        stage.io.release()
+        stage.loop.run_soon()
+        assert (listener.frames, stage.log.warmed) == ([b"a"], 1)
+
+    def test_a_hole_in_the_log_is_a_failure_and_no_endless_search(self) -> None:
+        stage = Stage()
+        stage.listen()
+        stage.commit(3)
+        assert [type(each) for each in stage.failures] == [AssertionError]
+
+    def test_the_log_is_left_alone_while_it_is_cut(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.log.append(b"a")
+        stage.feeds.pause()
+        stage.commit()
+        assert (listener.frames, stage.log.reads) == ([], [])
+        stage.feeds.resume()
+        assert listener.frames == [b"a"]
+
+
+class TestOwnBatches:
+    def test_what_was_just_written_is_not_read_again(self) -> None:
+        stage = Stage()
+        listeners = [stage.listen(), stage.listen()]
+        stage.write(b"a", b"b")
+        stage.write(b"c")
+        stage.commit(2)
+        stage.commit(3)
+        for listener in listeners:
+            assert listener.frames == [b"a", b"b", b"c"]
+        assert stage.log.reads == []
+
+    def test_a_batch_of_the_quorums_own_in_between_is_read(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.write(b"a")
+        stage.log.append_control()
+        stage.write(b"b")
+        stage.commit()
+        assert listener.told == ["0-0", "1-1", "2-2"]
+        assert listener.frames == [b"a", b"b"]
+
+    def test_memory_for_them_is_bounded(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.write(bytes(RECENT_BYTES - 1))
+        stage.write(b"too", b"much")
+        stage.commit()
+        assert [len(frame) for frame in listener.frames] == [RECENT_BYTES - 1, 3, 4]
+        assert stage.log.reads == [1]
+        stage.write(b"again")
+        stage.commit()
+        assert stage.log.reads == [1]
+
+    @pytest.mark.parametrize("how", ["deposed", "cut"])
+    def test_what_may_have_been_replaced_is_read(self, how: str) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.feeds.on_leader_change(SELF)
+        stage.feeds.remember(CommittedBatch(0, 0, 5, 7, [b"lost"]))
+        if how == "deposed":
+            stage.feeds.on_leader_change(LeaderAndEpoch(2, 6))
+        else:
+            stage.feeds.pause()
+            stage.feeds.resume()
+        stage.log.append(b"kept", epoch=6)
+        stage.commit()
+        assert listener.frames == [b"kept"]
+
+
+class TestLeaders:
+    def test_another_leader_is_told_at_once(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.feeds.on_leader_change(OTHER)
+        assert listener.leaders == [OTHER]
+
+    def test_the_own_leadership_is_told_after_a_commit_of_its_epoch_and_all_before(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.log.append(b"old", epoch=4)
+        stage.log.append_control(epoch=5)
+        stage.feeds.on_leader_change(SELF)
+        stage.commit(1)
+        assert listener.told == ["0-0"]
+        stage.commit(2)
+        assert listener.told == ["0-0", "1-1", "leader 1 in 5"]
+
+    def test_nobody_after_nobody_is_no_news(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        for epoch in (6, 7):
+            stage.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
+        stage.feeds.on_leader_change(LeaderAndEpoch(2, 7))
+        for epoch in (8, 9):
+            stage.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
+        assert listener.leaders == [(2, 7), (None, 8)]
+
+    def test_a_leadership_that_ends_before_its_first_commit_is_not_told(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.log.append_control(epoch=5)
+        stage.feeds.on_leader_change(SELF)
+        stage.feeds.on_leader_change(LeaderAndEpoch(2, 6))
+        stage.commit()
+        assert listener.leaders == [(2, 6)]
+
+    def test_a_newcomer_is_told_who_leads(self) -> None:
+        stage = Stage()
+        stage.log.append(b"a")
+        stage.commit()
+        stage.feeds.on_leader_change(OTHER)
+        assert stage.listen().told == ["0-0", "leader 2 in 5"]
+
+
+class LoadingListener(RecordingListener):
+    """Takes its time to load."""
+
+    def __init__(self, loop: ManualLoop) -> None:
+        super().__init__()
+        self.loading: asyncio.Future[None] = loop.create_future()
+
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "asyncio.Future[None]":
+        super().on_load_snapshot(snapshot_id, reader)
+        return self.loading
+
+
+class TestSnapshots:
+    def test_a_newcomer_begins_at_the_newest_one(self) -> None:
+        stage = Stage(SnapshotId(2, 4))
+        for value in (b"a", b"b", b"c"):
+            stage.log.append(value)
+        stage.commit()
+        listener = stage.listen()
+        assert listener.told == ["snapshot 2-4", "2-2"]
+        assert stage.log.opened == [SnapshotId(2, 4)]
+
+    def test_who_falls_below_the_log_start_loads_again(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.log.append(b"a")
+        stage.commit()
+        for value in (b"b", b"c", b"d"):
+            stage.log.append(value)
+        stage.log.log_start_offset = 3
+        stage.feeds.newest_snapshot = SnapshotId(3, 4)
+        stage.commit()
+        assert listener.told == ["0-0", "snapshot 3-4", "3-3"]
+
+    def test_nothing_is_told_while_it_loads(self) -> None:
+        stage = Stage(SnapshotId(1, 4))
+        stage.log.append(b"a")
+        stage.log.append(b"b")
+        stage.commit()
+        loading = LoadingListener(stage.loop)
+        listener = stage.listen(loading)
+        stage.feeds.on_leader_change(OTHER)
+        stage.log.append(b"c")
+        stage.commit()
+        assert listener.told == ["snapshot 1-4"]
+        loading.loading.set_result(None)
+        stage.loop.run_soon()
+        assert listener.told == ["snapshot 1-4", "1-1", "2-2", "leader 2 in 5"]
+
+    def test_a_snapshot_of_the_own_epoch_at_the_end_is_as_good_as_a_record_of_it(self) -> None:
+        stage = Stage(SnapshotId(2, 5))
+        stage.log.append_control()
+        stage.log.append(b"b")
+        stage.feeds.on_leader_change(SELF)
+        stage.commit()
+        assert stage.listen().told == ["snapshot 2-5", "leader 1 in 5"]
+
+    def test_a_load_that_fails_is_a_failure(self) -> None:
+        stage = Stage(SnapshotId(1, 4))
+        stage.log.append(b"a")
+        stage.commit()
+        loading = LoadingListener(stage.loop)
+        stage.listen(loading)
+        loading.loading.set_exception(ValueError("no snapshot"))
+        stage.loop.run_soon()
+        assert [str(each) for each in stage.failures] == ["no snapshot"]
+
+
+class Unable(RecordingListener):
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        raise ValueError("cannot apply")
+
+
+class TestEnding:
+    def test_a_listener_that_fails_is_reported_and_others_go_on_until_the_end(self) -> None:
+        stage = Stage()
+        stage.listen(Unable())
+        other = stage.listen()
+        stage.log.append(b"a")
+        stage.commit()
+        assert [str(each) for each in stage.failures] == ["cannot apply"]
+        assert other.frames == [b"a"]
+
+    def test_nothing_is_told_after_the_end(self) -> None:
+        stage = Stage()
+        listener = stage.listen()
+        stage.log.append(b"a")
+        stage.feeds.close()
+        stage.commit()
+        stage.feeds.on_leader_change(OTHER)
+        assert listener.told == []

@@ -1,0 +1,708 @@
+"""The metadata log on a nasty disk: its operations, its start, and power that fails at any line (KIP-630)."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from broker.quorum.identity import SnapshotId
+from broker.quorum.ready import Append, DiscardPart, FinishPart, StartAt, Trim, TruncateTo, WritePart
+from broker.quorum.settings import ControlRecord, EpochStart, Recovered, StoredSnapshot
+from broker.runtime.quorum.metadata_log import MetadataLog, SnapshotNotFound
+from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
+from protocol.compiler import encode_bytes
+from protocol.messages.common_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord, VotersRecordVoter
+from protocol.records.batch import iter_headers
+from protocol.records.builder import Record, build_batch
+from protocol.records.control import ControlType, control_batch
+from storage.config import LogConfig
+from storage.errors import LogDirFailure, OffsetOutOfRange, UnexpectedOffset
+from storage.files import read_file, write_file
+from storage.log_snapshots import FORMATTED, CheckpointId, checkpoint_name
+from tests.support.memory_files import MemoryFileSystem
+from tests.support.power_loss import FailingPower, lose_power_in
+
+NOW = 1_700_000_000_000
+DIRECTORY = "meta/__cluster_metadata-0"
+SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
+
+
+def opened(fs: MemoryFileSystem) -> MetadataLog:
+    fs.make_directory("meta")
+    fs.sync_directory(".")
+    return MetadataLog.open(fs, DIRECTORY, SMALL, NOW)
+
+
+def batch(base: int, epoch: int, count: int = 1) -> bytes:
+    records = [Record(NOW + base, None, b"record %d of %d" % (base + n, epoch)) for n in range(count)]
+    return build_batch(records, base_offset=base, leader_epoch=epoch)
+
+
+def voters(*ids: int) -> VotersRecord:
+    return VotersRecord(voters=[VotersRecordVoter(voter_id=voter_id) for voter_id in ids])
+
+
+def control(base: int, epoch: int, *ids: int) -> bytes:
+    """kraft.version 1 at `base`, voters after it."""
+    records = [
+        (ControlType.KRAFT_VERSION, encode_bytes(KRaftVersionRecord(kraft_version=1), 0)),
+        (ControlType.KRAFT_VOTERS, encode_bytes(voters(*ids), 0)),
+    ]
+    return control_batch(records, NOW, base_offset=base, leader_epoch=epoch)
+
+
+def append(log: MetadataLog, *batches: bytes) -> None:
+    data = b"".join(batches)
+    headers = [header for _, header in iter_headers(data)]
+    log.perform(Append(data, headers[-1].next_offset, headers[-1].leader_epoch), NOW)
+
+
+def fill(log: MetadataLog, end: int, epoch: int) -> None:
+    for base in range(log.log_end_offset, end):
+        append(log, batch(base, epoch))
+    log.sync()
+
+
+def snapshot_bytes(id: SnapshotId, *voter_ids: int, body: int = 1) -> bytes:
+    header = encode_bytes(SnapshotHeaderRecord(last_contained_log_timestamp=NOW + id.end_offset), 0)
+    opening = [(ControlType.SNAPSHOT_HEADER, header)]
+    if voter_ids:
+        opening.append((ControlType.KRAFT_VERSION, encode_bytes(KRaftVersionRecord(kraft_version=1), 0)))
+        opening.append((ControlType.KRAFT_VOTERS, encode_bytes(voters(*voter_ids), 0)))
+    first = len(opening)
+    data = build_batch([Record(NOW, None, b"state")] * body, base_offset=first, leader_epoch=id.epoch)
+    footer = control_batch(
+        [(ControlType.SNAPSHOT_FOOTER, bytes(3))], NOW, base_offset=first + body, leader_epoch=id.epoch
+    )
+    return control_batch(opening, NOW, leader_epoch=id.epoch) + data + footer
+
+
+def generate(log: MetadataLog, id: SnapshotId, *voter_ids: int) -> StoredSnapshot:
+    writer = log.begin_snapshot(id)
+    writer.append(snapshot_bytes(id, *voter_ids))
+    return writer.commit(NOW + id.end_offset)
+
+
+def install(log: MetadataLog, id: SnapshotId, *voter_ids: int) -> None:
+    """As a follower does that fetched all pages."""
+    content = snapshot_bytes(id, *voter_ids)
+    for position in range(0, len(content), 100):
+        log.perform(WritePart(id, position, content[position : position + 100]), NOW)
+    assert log.perform(FinishPart(id, len(content)), NOW) is not None
+    log.perform(StartAt(id), NOW)
+
+
+def stored(id: SnapshotId, *voter_ids: int) -> StoredSnapshot:
+    return StoredSnapshot(id, len(snapshot_bytes(id, *voter_ids)), NOW + id.end_offset)
+
+
+def path(id: SnapshotId) -> str:
+    return f"{DIRECTORY}/{checkpoint_name(CheckpointId(*id))}"
+
+
+def place(fs: MemoryFileSystem, id: SnapshotId, content: bytes | None = None) -> None:
+    """A snapshot in place, not by the log's doing."""
+    write_file(fs, path(id), snapshot_bytes(id) if content is None else content, sync=True)
+    fs.sync_directory(DIRECTORY)
+
+
+def damage(fs: MemoryFileSystem, id: SnapshotId) -> None:
+    place(fs, id, read_file(fs, path(id))[:-1])
+
+
+def content(log: MetadataLog) -> bytes:
+    """All batches."""
+    data, offset = b"", log.log_start_offset
+    while offset < log.log_end_offset:
+        found = log.read(offset, 2**20, log.log_end_offset)
+        data, offset = data + bytes(found.data), found.next_offset
+    return data
+
+
+def snapshots(log: MetadataLog) -> list[SnapshotId]:
+    return [snapshot.id for snapshot in log.recovered.snapshots]
+
+
+def names(fs: MemoryFileSystem, suffix: str) -> list[str]:
+    return [name for name in fs.list(DIRECTORY) if name.endswith(suffix)]
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_log_is_empty() -> None:
+    assert opened(MemoryFileSystem()).recovered == Recovered(None, 0, 0, (), (), ())
+
+
+def test_it_names_its_topic_id_as_any_log_does() -> None:
+    fs = MemoryFileSystem()
+    opened(fs).close()
+    text = read_file(fs, f"{DIRECTORY}/partition.metadata")
+    assert bytes(text).split() == [b"version:", b"0", b"topic_id:", b"AAAAAAAAAAAAAAAAAAAAAQ"]
+
+
+def test_what_was_synced_is_there_after_a_crash() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    append(log, batch(0, 1), batch(1, 1, count=3), batch(4, 2))
+    before = content(log)
+    assert log.sync() == 5
+    fs.crash(Random(1))
+    log = opened(fs)
+    assert content(log) == before
+    assert log.recovered.log_end_offset == 5
+    assert log.recovered.epochs == (EpochStart(1, 0), EpochStart(2, 4))
+    assert log.recovered.log_bytes == len(before) == log.size_bytes
+
+
+def test_an_append_continues_the_log_without_gaps() -> None:
+    log = opened(MemoryFileSystem())
+    append(log, batch(0, 1))
+    for wrong in (batch(0, 1), batch(2, 1), batch(1, 1) + batch(3, 1)):
+        with pytest.raises(UnexpectedOffset):
+            append(log, wrong)
+    with pytest.raises(UnexpectedOffset):
+        log.perform(Append(batch(1, 1), 3, 1), NOW)
+    assert log.log_end_offset == 1
+
+
+def test_truncation_takes_records_and_epochs() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 12, 1)
+    fill(log, 20, 2)
+    log.perform(TruncateTo(11), NOW)
+    fs.crash(Random(1))
+    recovered = opened(fs).recovered
+    assert recovered.log_end_offset == 11
+    assert recovered.epochs == (EpochStart(1, 0),)
+
+
+def test_a_trim_moves_the_start_and_removes_what_lies_below_at_the_next_sync() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 30, 1)
+    old, new = SnapshotId(10, 1), SnapshotId(25, 1)
+    generate(log, old)
+    generate(log, new)
+    log.perform(Trim(new), NOW)
+    assert log.log_start_offset == 25
+    with pytest.raises(OffsetOutOfRange):
+        log.read(24, 100, 30)
+    log.sync()
+    assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(*new))]
+    assert names(fs, ".deleted") == []
+    assert min(names(fs, ".log")) > f"{20:020d}.log"
+    fs.crash(Random(1))
+    log = opened(fs)
+    assert log.log_start_offset == 25
+    assert snapshots(log) == [new]
+    assert log.log_end_offset == 30
+
+
+def test_each_trim_frees_what_the_one_before_could_not() -> None:
+    """The segment that is written is rolled, so that the log does not grow for ever below its segment size."""
+    fs = MemoryFileSystem()
+    fs.make_directory("meta")
+    log = MetadataLog.open(fs, DIRECTORY, LogConfig(), NOW)
+    for end in (10, 20, 30, 40):
+        fill(log, end, 1)
+        generate(log, SnapshotId(end, 1))
+        log.perform(Trim(SnapshotId(end, 1)), NOW)
+        log.sync()
+    assert names(fs, ".log") == [f"{40:020d}.log"]
+
+
+def test_a_snapshot_replaces_the_log() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 12, 1)
+    generate(log, SnapshotId(10, 1))
+    install(log, SnapshotId(500, 4), 1, 2)
+    assert (log.log_start_offset, log.log_end_offset) == (500, 500)
+    log.sync()
+    assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(500, 4))]
+    fill(log, 505, 4)
+    fs.crash(Random(1))
+    log = opened(fs)
+    assert log.recovered == Recovered(
+        None,
+        log_start_offset=500,
+        log_end_offset=505,
+        epochs=(EpochStart(4, 500),),
+        snapshots=(stored(SnapshotId(500, 4), 1, 2),),
+        control=(ControlRecord(499, 1, None), ControlRecord(499, None, voters(1, 2))),
+        log_bytes=len(content(log)),
+    )
+    assert content(log) == b"".join(batch(offset, 4) for offset in range(500, 505))
+
+
+def test_a_fetched_snapshot_tells_its_voters() -> None:
+    log = opened(MemoryFileSystem())
+    id = SnapshotId(500, 4)
+    data = snapshot_bytes(id, 1, 2)
+    log.perform(WritePart(id, 0, memoryview(data)), NOW)
+    fetched = log.perform(FinishPart(id, len(data)), NOW)
+    assert fetched is not None
+    assert fetched.stored == stored(id, 1, 2)
+    assert fetched.control == (ControlRecord(499, 1, None), ControlRecord(499, None, voters(1, 2)))
+
+
+def test_a_fetched_snapshot_that_is_not_whole_leaves_nothing() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    id, data = SnapshotId(500, 4), snapshot_bytes(SnapshotId(500, 3))
+    log.perform(WritePart(id, 0, data), NOW)
+    assert log.perform(FinishPart(id, len(data)), NOW) is None
+    log.perform(WritePart(id, 0, data[:10]), NOW)
+    log.perform(DiscardPart(id), NOW)
+    assert names(fs, ".part") == names(fs, ".checkpoint") == []
+
+
+def test_a_fetched_snapshot_whose_voters_cannot_be_is_never_in_place() -> None:
+    """There it would outlive this process, and no other could start with it."""
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    id = SnapshotId(500, 4)
+    data = snapshot_bytes(id, 1, 1)
+    log.perform(WritePart(id, 0, data), NOW)
+    assert log.perform(FinishPart(id, len(data)), NOW) is None
+    assert names(fs, ".part") == names(fs, ".checkpoint") == []
+
+
+def test_the_log_does_not_start_at_a_snapshot_that_is_not_there() -> None:
+    with pytest.raises(AssertionError, match="which is not there"):
+        opened(MemoryFileSystem()).perform(StartAt(SnapshotId(5, 1)), NOW)
+
+
+def test_snapshots_are_read_by_page_and_by_batch() -> None:
+    log = opened(MemoryFileSystem())
+    fill(log, 5, 1)
+    id = SnapshotId(5, 1)
+    assert generate(log, id) == stored(id)
+    data = snapshot_bytes(id)
+    assert log.read_snapshot_page(id, 7, 20) == data[7:27]
+    assert log.read_snapshot_page(id, len(data) - 5, 20) == data[-5:]
+    assert log.open_snapshot(id).next_chunk() == data
+    for read in (lambda: log.read_snapshot_page(SnapshotId(9, 9), 0, 1), lambda: log.open_snapshot(SnapshotId(9, 9))):
+        with pytest.raises(SnapshotNotFound):
+            read()
+
+
+def test_an_abandoned_snapshot_is_none() -> None:
+    fs = MemoryFileSystem()
+    writer = opened(fs).begin_snapshot(SnapshotId(5, 1))
+    writer.append(b"abc")
+    assert writer.size == 3
+    writer.abandon()
+    assert names(fs, ".part") == []
+
+
+def test_a_snapshot_that_cannot_be_written_does_not_fail_the_log() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    writer = log.begin_snapshot(SnapshotId(1, 1))
+    fs.fail("write", path_part=".part")
+    with pytest.raises(OSError, match="error"):
+        writer.append(b"abc")
+    fill(log, 1, 1)
+
+
+@pytest.mark.parametrize("operation", [WritePart(SnapshotId(5, 1), 0, b"a"), Append(batch(0, 1), 1, 1)])
+def test_an_io_error_fails_the_log_for_good(operation: WritePart | Append) -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fs.fail("write")
+    for _ in range(2):
+        with pytest.raises(LogDirFailure):
+            log.perform(operation, NOW)
+
+
+# -- control records ---------------------------------------------------------------------------------------------------
+
+
+def test_voters_come_from_formatting_then_from_the_log() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    place(fs, SnapshotId(*FORMATTED), snapshot_bytes(SnapshotId(*FORMATTED), 1))
+    append(log, batch(0, 1), control(1, 1, 1, 2))
+    log.sync()
+    recovered = opened(fs).recovered
+    assert recovered.control == (
+        ControlRecord(-1, 1, None),
+        ControlRecord(-1, None, voters(1)),
+        ControlRecord(1, 1, None),
+        ControlRecord(2, None, voters(1, 2)),
+    )
+    assert recovered.snapshots == ()
+
+
+def test_the_newest_snapshot_stands_for_all_voters_before_it() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    place(fs, SnapshotId(*FORMATTED), snapshot_bytes(SnapshotId(*FORMATTED), 1))
+    append(log, control(0, 1, 1, 2), control(2, 1, 1, 2, 3), control(4, 1, 2, 3))
+    generate(log, SnapshotId(2, 1), 1, 2)
+    generate(log, SnapshotId(4, 1), 1, 2, 3)
+    log.sync()
+    assert opened(fs).recovered.control == (
+        ControlRecord(3, 1, None),
+        ControlRecord(3, None, voters(1, 2, 3)),
+        ControlRecord(4, 1, None),
+        ControlRecord(5, None, voters(2, 3)),
+    )
+
+
+def test_voters_that_formatting_left_unreadable_stop_the_start() -> None:
+    fs = MemoryFileSystem()
+    opened(fs)
+    place(fs, SnapshotId(*FORMATTED), b"?")
+    with pytest.raises(UnusableMetadataLog, match="that formatting left"):
+        opened(fs)
+
+
+def test_a_control_batch_that_is_not_understood_stops_the_start() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    append(log, control_batch([(ControlType.KRAFT_VOTERS, b"")], NOW, leader_epoch=1))
+    log.sync()
+    with pytest.raises(UnusableMetadataLog, match="at offset 0"):
+        opened(fs)
+
+
+def test_data_batches_are_not_read_for_control_records() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    append(log, build_batch([Record(NOW, None, b"\xff" * 30)], leader_epoch=1), control(1, 1, 1))
+    log.sync()
+    assert [record.offset for record in opened(fs).recovered.control] == [1, 2]
+
+
+# -- the start ---------------------------------------------------------------------------------------------------------
+
+
+def test_leftovers_are_removed() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    log.perform(WritePart(SnapshotId(5, 1), 0, b"abc"), NOW)
+    log.begin_snapshot(SnapshotId(5, 1)).append(b"abc")
+    write_file(fs, path(SnapshotId(3, 1)) + ".deleted", b"abc", sync=True)
+    opened(fs)
+    assert [name for name in fs.list(DIRECTORY) if "checkpoint." in name] == []
+
+
+def test_a_snapshot_newer_than_the_log_empties_it() -> None:
+    fs = MemoryFileSystem()
+    fill(opened(fs), 12, 1)
+    place(fs, SnapshotId(40, 1))
+    log = opened(fs)
+    assert (log.log_start_offset, log.log_end_offset) == (40, 40)
+    assert snapshots(log) == [SnapshotId(40, 1)]
+
+
+def test_a_snapshot_that_contradicts_the_log_is_right() -> None:
+    """It is of committed records; the log's tail may be that of a leader that was deposed."""
+    for id in (SnapshotId(12, 2), SnapshotId(8, 2), SnapshotId(12, 3)):
+        fs = MemoryFileSystem()
+        log = opened(fs)
+        fill(log, 5, 1)
+        fill(log, 12, 4)
+        generate(log, SnapshotId(5, 1))
+        place(fs, id)
+        log = opened(fs)
+        assert (log.log_start_offset, log.log_end_offset, snapshots(log)) == (id.end_offset, id.end_offset, [id])
+
+
+def test_snapshots_within_the_log_change_nothing() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 12, 1)
+    fill(log, 20, 2)
+    for id in (SnapshotId(5, 1), SnapshotId(12, 1), SnapshotId(20, 2)):
+        generate(log, id)
+    log = opened(fs)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 20)
+    assert snapshots(log) == [SnapshotId(5, 1), SnapshotId(12, 1), SnapshotId(20, 2)]
+
+
+def trimmed_log(fs: MemoryFileSystem) -> SnapshotId:
+    """Segments from some offset above 0 on, and one snapshot at the start."""
+    log = opened(fs)
+    fill(log, 30, 1)
+    id = generate(log, SnapshotId(25, 1)).id
+    log.perform(Trim(id), NOW)
+    log.sync()
+    return id
+
+
+def test_a_log_that_begins_later_without_a_snapshot_stops_the_start() -> None:
+    for older in (None, SnapshotId(3, 1)):
+        fs = MemoryFileSystem()
+        fs.remove(path(trimmed_log(fs)))
+        if older is not None:
+            place(fs, older)
+        with pytest.raises(UnusableMetadataLog, match="no snapshot tells what was before"):
+            opened(fs)
+
+
+def test_snapshots_below_the_first_segment_are_removed() -> None:
+    fs = MemoryFileSystem()
+    id = trimmed_log(fs)
+    place(fs, SnapshotId(3, 1))
+    assert snapshots(opened(fs)) == [id]
+    assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(*id))]
+
+
+def test_a_damaged_snapshot_is_set_aside_while_the_log_covers() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 30, 1)
+    generate(log, SnapshotId(25, 1))
+    damage(fs, SnapshotId(25, 1))
+    log = opened(fs)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 30)
+    assert snapshots(log) == []
+    assert names(fs, ".damaged") == [checkpoint_name(CheckpointId(25, 1)) + ".damaged"]
+
+
+def test_a_damaged_snapshot_is_set_aside_while_an_older_one_covers() -> None:
+    fs = MemoryFileSystem()
+    id = trimmed_log(fs)
+    place(fs, SnapshotId(28, 1), b"damaged")
+    log = opened(fs)
+    assert (log.log_start_offset, snapshots(log)) == (25, [id])
+
+
+@pytest.mark.parametrize("extra", [None, SnapshotId(3, 1)])
+def test_a_damaged_snapshot_that_nothing_replaces_stops_the_start(extra: SnapshotId | None) -> None:
+    fs = MemoryFileSystem()
+    id = trimmed_log(fs)
+    damage(fs, id)
+    if extra is not None:
+        place(fs, extra)
+    for _ in range(2):
+        with pytest.raises(UnusableMetadataLog, match=r"is damaged: 0*25-0*1\.checkpoint: "):
+            opened(fs)
+    assert names(fs, ".damaged") == [], "what stopped the start stays as it was"
+
+
+def test_a_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
+    """Whatever this node acknowledged up to its end would be forgotten."""
+    fs = MemoryFileSystem()
+    fill(opened(fs), 12, 1)
+    place(fs, SnapshotId(40, 1), b"damaged")
+    with pytest.raises(UnusableMetadataLog):
+        opened(fs)
+
+
+def test_a_damaged_snapshot_is_also_one_whose_voters_cannot_be() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 6, 1)
+    generate(log, SnapshotId(5, 1), 1, 1)
+    assert opened(fs).recovered.snapshots == ()
+
+
+def test_the_log_starts_at_the_oldest_snapshot_that_it_has() -> None:
+    fs = MemoryFileSystem()
+    id = trimmed_log(fs)
+    newer = generate(opened(fs), SnapshotId(28, 1)).id
+    log = opened(fs)
+    assert (log.log_start_offset, snapshots(log)) == (25, [id, newer])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_start_found_stays(seed: int) -> None:
+    """Also what the process before had not synced when it died, and the system still held."""
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    for base in range(12):
+        append(log, batch(base, 1))
+    assert opened(fs).recovered.log_end_offset == 12
+    fs.crash(Random(seed))
+    assert opened(fs).recovered.log_end_offset == 12
+
+
+def test_the_epochs_begin_at_the_start_of_the_log() -> None:
+    fs = MemoryFileSystem()
+    log = opened(fs)
+    fill(log, 12, 1)
+    fill(log, 30, 3)
+    id = generate(log, SnapshotId(25, 3)).id
+    log.perform(Trim(id), NOW)
+    log.sync()
+    assert opened(fs).recovered.epochs == (EpochStart(3, 25),)
+
+
+# -- power fails -------------------------------------------------------------------------------------------------------
+
+
+class Story:
+    """A log and what must be in it. `committed` is below what a majority has: never lost, never truncated."""
+
+    def __init__(self, seed: int) -> None:
+        self.fs = FailingPower()
+        self.random = Random(seed)
+        self.log = opened(self.fs)
+        self.epoch = 1
+        self.committed = 0
+        self.begin = 0
+        self.batches: list[bytes] = []
+        """All since `begin`; what is trimmed of it does not matter."""
+        self.possible: list[list[bytes]] = []
+        """What the log may hold once the step under way is over, however it ends."""
+        self.newest: SnapshotId | None = None
+
+    def end(self, batches: list[bytes]) -> int:
+        if batches:
+            return next(iter_headers(batches[-1]))[1].next_offset
+        return self.begin
+
+    def epoch_at(self, end_offset: int) -> int | None:
+        """The epoch of the record before `end_offset`, if that is the end of a batch."""
+        headers = [next(iter_headers(data))[1] for data in self.batches]
+        return next((header.leader_epoch for header in headers if header.next_offset == end_offset), None)
+
+    # steps
+
+    def step(self) -> None:
+        """One operation, with power failing somewhere in it now and then; then all must be well."""
+        work = self.random.choice(
+            [self.append, self.append, self.append, self.sync, self.sync, self.truncate, self.generate, self.install]
+        )()
+        self.possible.append(self.batches)
+        after = self.random.choice([10**6, self.random.randrange(30)])
+        if work is not None and lose_power_in(self.fs, after, self.random, work):
+            self.restart()
+        elif self.random.random() < 0.1:
+            self.fs.crash(self.random)
+            self.restart()
+        self.possible = []
+
+    def append(self) -> Callable[[], object]:
+        self.epoch += self.random.random() < 0.1
+        base = self.log.log_end_offset
+        more = []
+        for _ in range(self.random.randint(1, 3)):
+            count = self.random.randint(1, 3)
+            is_control = self.random.random() < 0.1
+            data = control(base, self.epoch, count) if is_control else batch(base, self.epoch, count)
+            more.append(data)
+            base += 2 if is_control else count
+        self.possible += [self.batches + more[:n] for n in range(len(more))]
+        self.batches = self.batches + more
+        return lambda: append(self.log, *more)
+
+    def sync(self) -> Callable[[], object]:
+        def work() -> None:
+            self.log.sync()
+            self.committed = self.log.log_end_offset
+
+        return work
+
+    def truncate(self) -> Callable[[], object]:
+        keep = [n for n in range(len(self.batches) + 1) if self.end(self.batches[:n]) >= self.committed]
+        kept = self.random.choice(keep)
+        offset = self.end(self.batches[:kept])
+        self.possible += [self.batches[:n] for n in range(kept, len(self.batches) + 1)]
+        self.batches = self.batches[:kept]
+        return lambda: self.log.perform(TruncateTo(offset), NOW)
+
+    def generate(self) -> Callable[[], object] | None:
+        """A snapshot somewhere below what is committed, and perhaps the trim that it allows."""
+        ends = [self.end(self.batches[: n + 1]) for n in range(len(self.batches))]
+        ends = [end for end in ends if end <= self.committed and (self.newest is None or end > self.newest.end_offset)]
+        if not ends:
+            return None
+        end = self.random.choice(ends)
+        epoch = self.epoch_at(end)
+        assert epoch is not None
+        id = SnapshotId(end, epoch)
+        trims = self.random.random() < 0.7
+
+        def work() -> None:
+            generate(self.log, id)
+            self.newest = id
+            if trims:
+                self.log.perform(Trim(id), NOW)
+
+        return work
+
+    def install(self) -> Callable[[], object] | None:
+        if self.random.random() < 0.7:
+            return None
+        self.epoch += 1
+        end = self.random.randint(self.committed + 1, self.log.log_end_offset + 20)
+        id = SnapshotId(end, self.epoch)
+        self.possible.append(self.batches)
+        self.batches = []
+
+        def work() -> None:
+            install(self.log, id)
+            self.newest, self.committed, self.begin = id, end, end
+
+        return work
+
+    # after a crash
+
+    def restart(self) -> None:
+        self.log = opened(self.fs)
+        found = self.log.recovered
+        ids = snapshots(self.log)
+        start, end = found.log_start_offset, found.log_end_offset
+        assert self.newest is None or ids[-1].position >= self.newest.position, "a snapshot in place stays"
+        self.newest = ids[-1] if ids else None
+        assert start == 0 or start in [id.end_offset for id in ids], "a snapshot at every non-zero start"
+        assert end >= self.committed, "what was synced stays"
+        held = content(self.log)
+        assert any(self.matches(held, start, end, batches) for batches in [*self.possible, []]), (start, end)
+        headers = [header for _, header in iter_headers(held)]
+        for header in headers:
+            epochs = [entry.epoch for entry in found.epochs if entry.start_offset <= header.base_offset]
+            assert epochs[-1] == header.leader_epoch
+        assert len(found.epochs) == len({header.leader_epoch for header in headers}) or (not headers and start == end)
+        after = max([start, *(id.end_offset for id in ids)])
+        logged = [h.base_offset + n for h in headers if h.is_control and h.base_offset >= after for n in (0, 1)]
+        assert [record.offset for record in found.control] == logged
+        self.batches = [held[at : at + header.size] for at, header in iter_headers(held)]
+        self.begin, self.committed = start, max(self.committed, end)
+        self.log.sync()
+
+    def matches(self, held: bytes, start: int, end: int, batches: list[bytes]) -> bool:
+        """Whether the log holds these batches from its start on, or a beginning of them that has all that must be."""
+        wanted = b"".join(data for data in batches if next(iter_headers(data))[1].next_offset > start)
+        return wanted.startswith(held)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whenever_power_fails_the_log_is_found_in_order(seed: int) -> None:
+    story = Story(seed)
+    for _ in range(40):
+        story.step()
+
+
+def everything(log: MetadataLog) -> None:
+    fill(log, 30, 2)
+    generate(log, SnapshotId(20, 2), 1)
+    generate(log, SnapshotId(28, 2), 1)
+    log.perform(Trim(SnapshotId(20, 2)), NOW)
+    log.perform(TruncateTo(29), NOW)
+    log.perform(Trim(SnapshotId(28, 2)), NOW)
+    fill(log, 34, 3)
+    install(log, SnapshotId(100, 4), 1, 2)
+    fill(log, 104, 4)
+
+
+def test_power_may_fail_before_every_single_operation() -> None:
+    for after in range(10_000):
+        fs = FailingPower()
+        log = opened(fs)
+        log.sync()
+        failed = lose_power_in(fs, after, Random(after), lambda log=log: everything(log))  # type: ignore[misc]
+        recovered = opened(fs).recovered
+        assert recovered.log_start_offset in (0, *(snapshot.id.end_offset for snapshot in recovered.snapshots))
+        assert recovered == opened(fs).recovered, "a second start finds nothing more to mend"
+        if not failed:
+            break
+    assert after > 100
+    assert recovered.log_end_offset == 104

@@ -1,0 +1,316 @@
+"""The quorum of one: the order of durability, elections, and what a crash at any point may take."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from broker.quorum.core import BatchTooLarge, NotLeader
+from broker.quorum.identity import KRaftVersions, LeaderAndEpoch, ReplicaKey
+from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.ready import ElectionState
+from broker.quorum.settings import MAX_BATCH_BYTES
+from broker.runtime.quorum.quorum import CommittedBatch
+from broker.runtime.quorum.state_file import InvalidQuorumState, QuorumStateFile, to_json
+from protocol.compiler import decode
+from protocol.messages.common_records import LeaderChangeMessage, VotersRecord
+from protocol.primitives import uuid_from_text
+from protocol.records.control import ControlType, control_type
+from protocol.records.reader import iter_all_records
+from storage.errors import LogDirFailure
+from storage.files import join, read_file, replace_file
+from tests.broker.metadata.images import uuid
+from tests.broker.runtime.quorum.quorum_node import DIRECTORY, QuorumNode, RecordingListener, format_voters, listeners
+from tests.support.memory_files import MemoryFileSystem, checked
+
+
+def control_records(node: QuorumNode) -> list[tuple[int, ControlType, bytes]]:
+    """(offset, type, value) of every control record in the log."""
+    data = node.log.read(0, 1 << 20, node.log.log_end_offset).data
+    found = []
+    for header, record in iter_all_records(data):
+        if header.is_control:
+            kind = control_type(record.key)
+            assert kind is not None
+            found.append((record.offset, kind, record.value or b""))
+    return found
+
+
+class FailingListener(RecordingListener):
+    """Applies what was there when it came, and nothing after."""
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        if any(batch.frames for batch in batches):
+            raise ValueError("cannot apply")
+
+
+class TestFirstElection:
+    def test_the_log_begins_with_the_leader_and_the_voters(self) -> None:
+        node = QuorumNode().start()
+        kinds = [(offset, kind) for offset, kind, _ in control_records(node)]
+        assert kinds == [(0, ControlType.LEADER_CHANGE), (1, ControlType.KRAFT_VERSION), (2, ControlType.KRAFT_VOTERS)]
+        change, _ = decode(LeaderChangeMessage, control_records(node)[0][2], 0)
+        assert (change.leader_id, [voter.voter_id for voter in change.voters]) == (1, [1])
+        voters, _ = decode(VotersRecord, control_records(node)[2][2], 0)
+        assert [(each.name, each.port) for each in voters.voters[0].endpoints] == [("CONTROLLER", 9093)]
+
+    def test_the_listener_hears_of_the_leader_after_everything_before_it(self) -> None:
+        node = QuorumNode().start()
+        assert node.listener.told == ["0-2", "leader 1 in 1"]
+        assert (node.quorum.leader, node.quorum.high_watermark) == (LeaderAndEpoch(1, 1), 3)
+
+    def test_the_epoch_is_on_disk_before_its_first_record(self) -> None:
+        node = QuorumNode()
+        node.io.is_held = True
+        node.start()
+        assert node.log.log_end_offset == 0
+        node.io.release()
+        node.settle()
+        assert node.log.log_end_offset == 3
+        renamed = next(index for index, (_, path) in enumerate(node.fs.log) if "quorum-state" in path)
+        written = next(i for i, (what, path) in enumerate(node.fs.log) if what == "write" and path.endswith(".log"))
+        assert renamed < written
+
+    def test_the_state_file_is_kafkas(self) -> None:
+        node = QuorumNode().start()
+        content = read_file(checked(node.fs), join(DIRECTORY, "quorum-state"))
+        assert content == to_json(ElectionState(1, 1, 1, uuid(9)))
+
+    def test_a_formatted_voter_set_is_taken_into_the_log(self) -> None:
+        fs = MemoryFileSystem()
+        format_voters(fs, Voter(ReplicaKey(1, uuid(9)), listeners(port=1)))
+        node = QuorumNode(fs).start()
+        assert node.quorum.core.voters == VoterSet([Voter(ReplicaKey(1, uuid(9)), listeners(), KRaftVersions())])
+
+
+class TestAppend:
+    def test_offsets_are_assigned_at_once_and_committed_after_the_sync(self) -> None:
+        node = QuorumNode().start()
+        node.io.is_held = True
+        assert node.append(b"a", b"b") == 4
+        assert node.append(b"c") == 5
+        node.settle()
+        assert node.listener.frames == []
+        assert node.quorum.high_watermark == 3
+        node.io.release()
+        node.settle()
+        assert node.listener.frames == [b"a", b"b", b"c"]
+        assert node.quorum.high_watermark == 6
+
+    def test_what_gathers_during_a_sync_shares_the_next(self) -> None:
+        node = QuorumNode().start()
+        node.io.is_held = True
+        for number in range(10):
+            node.append(bytes([number]))
+            node.settle()
+        assert node.io.waiting == 1
+        node.io.run_all()
+        node.settle()
+        assert node.io.waiting == 1
+        node.io.release()
+        node.settle()
+        assert len(node.listener.frames) == 10
+
+    def test_only_the_leader_of_the_epoch_appends(self) -> None:
+        node = QuorumNode()
+        with pytest.raises(NotLeader):
+            node.quorum.append(1, [b"a"])
+        node.start()
+        for epoch in (0, 2):
+            with pytest.raises(NotLeader):
+                node.quorum.append(epoch, [b"a"])
+
+    def test_a_batch_nobody_could_read_is_refused(self) -> None:
+        node = QuorumNode().start()
+        with pytest.raises(BatchTooLarge):
+            node.append(bytes(MAX_BATCH_BYTES))
+        assert node.append(b"small") == 3
+
+    def test_a_late_listener_gets_the_whole_log(self) -> None:
+        node = QuorumNode().start()
+        node.append(b"a")
+        node.settle()
+        late = RecordingListener()
+        node.quorum.add_listener(late)
+        node.settle()
+        assert late.told == ["0-2", "3-3", "leader 1 in 1"]
+        node.append(b"b")
+        node.settle()
+        assert late.frames == [b"a", b"b"]
+
+
+class TestResign:
+    def test_a_lone_voter_leads_again_in_the_next_epoch_and_loses_nothing(self) -> None:
+        node = QuorumNode().start()
+        node.io.is_held = True
+        node.append(b"a")
+        node.quorum.resign(1)
+        with pytest.raises(NotLeader):
+            node.append(b"b")
+        node.io.release()
+        node.settle()
+        assert node.quorum.leader.leader_id == 1
+        epoch = node.quorum.leader.epoch
+        assert epoch > 1
+        assert node.listener.told == [
+            "0-2",
+            "leader 1 in 1",
+            f"leader None in {epoch}",
+            "3-3",
+            "4-4",
+            f"leader 1 in {epoch}",
+        ]
+        assert node.append(b"c") == 5
+
+    def test_resigning_from_an_epoch_that_is_over_does_nothing(self) -> None:
+        node = QuorumNode().start()
+        node.quorum.resign(0)
+        assert node.quorum.leader == LeaderAndEpoch(1, 1)
+
+
+class TestRestart:
+    def test_every_start_is_a_new_epoch_with_a_leader_change_alone(self) -> None:
+        first = QuorumNode().start()
+        first.append(b"a")
+        first.settle()
+        second = QuorumNode(first.fs).start()
+        epoch = second.quorum.leader.epoch
+        assert (second.quorum.leader.leader_id, epoch > 1) == (1, True)
+        assert [kind for _, kind, _ in control_records(second)][3:] == [ControlType.LEADER_CHANGE]
+        assert second.listener.told == ["0-2", "3-3", "4-4", f"leader 1 in {epoch}"]
+        assert second.listener.frames == [b"a"]
+
+    def test_a_changed_address_is_written_to_the_log(self) -> None:
+        first = QuorumNode().start()
+        second = QuorumNode(first.fs, port=9999).start()
+        assert [kind for _, kind, _ in control_records(second)][3:] == [
+            ControlType.LEADER_CHANGE,
+            ControlType.KRAFT_VERSION,
+            ControlType.KRAFT_VOTERS,
+        ]
+
+    def test_an_epoch_of_the_log_counts_even_if_the_state_file_is_older(self) -> None:
+        first = QuorumNode().start()
+        replace_file(checked(first.fs), join(DIRECTORY, "quorum-state"), to_json(ElectionState()))
+        assert QuorumNode(first.fs).start().quorum.leader.epoch == 2
+
+    def test_who_is_no_voter_asks_the_voters_and_leads_nothing(self) -> None:
+        first = QuorumNode().start()
+        other = QuorumNode(first.fs, node_id=2, port=9999).start()
+        other.pass_time(60_000)
+        assert (other.quorum.leader.leader_id, other.quorum.core.role) == (1, "observer")
+        assert other.log.log_end_offset == 3
+        assert {to_id for to_id, _ in other.network.sent} == {1}
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"{", b"[]", b'{"data_version":9}', b'{"leaderId":"x","leaderEpoch":1,"data_version":1}']
+    )
+    def test_an_unreadable_state_file_stops_the_start(self, content: bytes) -> None:
+        first = QuorumNode().start()
+        replace_file(checked(first.fs), join(DIRECTORY, "quorum-state"), content)
+        with pytest.raises(InvalidQuorumState):
+            QuorumNode(first.fs)
+
+    def test_a_state_file_of_static_voters_is_read(self) -> None:
+        content = (
+            b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,'
+            b'"currentVoters":[{"voterId":1}],"data_version":0}'
+        )
+        fs = MemoryFileSystem()
+        checked(fs).make_directory(DIRECTORY)
+        replace_file(checked(fs), join(DIRECTORY, "quorum-state"), content)
+        format_voters(fs, Voter(ReplicaKey(1, uuid(9)), listeners()))
+        assert QuorumNode(fs).start().quorum.leader.epoch > 7
+
+    def test_the_voted_directory_survives(self) -> None:
+        fs = MemoryFileSystem()
+        checked(fs).make_directory(DIRECTORY)
+        file = QuorumStateFile(checked(fs), DIRECTORY)
+        state = ElectionState(3, -1, 2, uuid_from_text("is52P1UlQWem0ILt--_h1Q"))
+        file.write(state)
+        assert file.read() == state
+
+
+class TestFailure:
+    def test_a_failed_sync_ends_the_node_and_commits_nothing(self) -> None:
+        node = QuorumNode().start()
+        node.fs.fail("sync", path_part=".log")
+        node.append(b"a")
+        node.settle()
+        assert [type(each) for each in node.failures] == [LogDirFailure]
+        assert node.listener.frames == []
+        with pytest.raises(NotLeader):
+            node.append(b"b")
+
+    def test_a_failed_write_ends_the_node(self) -> None:
+        node = QuorumNode().start()
+        node.fs.fail("write", path_part=".log")
+        node.append(b"a")
+        node.settle()
+        assert [type(each) for each in node.failures] == [LogDirFailure]
+        assert node.listener.frames == []
+
+    def test_a_listener_that_fails_ends_the_node(self) -> None:
+        node = QuorumNode().start()
+        node.quorum.add_listener(FailingListener())
+        node.append(b"a")
+        node.settle()
+        assert [str(each) for each in node.failures] == ["cannot apply"]
+
+    def test_after_close_nobody_is_told_anything(self) -> None:
+        node = QuorumNode().start()
+        node.io.is_held = True
+        node.append(b"a")
+        node.quorum.close()
+        node.io.release()
+        node.settle()
+        assert node.listener.frames == []
+        assert node.failures == []
+        assert node.quorum.leader.leader_id is None
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_crash_at_any_point_takes_no_committed_record_and_brings_none_back(seed: int) -> None:
+    """Append in bursts with syncs at random moments, lose power, start again, several times over.
+
+    What a listener was told is a prefix of what every later life tells, in the same order at the same offsets; epochs
+    only grow; an uncommitted batch is there wholly or not at all.
+    """
+    random = Random(seed)
+    node = QuorumNode()
+    committed: list[tuple[int, bytes]] = []
+    epoch, serial = 0, 0
+    for _ in range(5):
+        node.io.is_held = random.random() < 0.3
+        node.start()
+        for _ in range(random.randrange(25)):
+            match random.randrange(4):
+                case 0:
+                    node.io.is_held = not node.io.is_held
+                    node.io.run_all()
+                case 1:
+                    node.settle()
+                case _ if node.quorum.leader.leader_id == 1:
+                    frames = [f"{serial + index}".encode() for index in range(random.randrange(1, 5))]
+                    serial += len(frames)
+                    node.append(*frames)
+        told = [(batch.base_offset, batch.epoch, list(batch.frames)) for batch in node.listener.batches]
+        flat = [(base + index, bytes(frame)) for base, _, frames in told for index, frame in enumerate(frames)]
+        if flat:  # a life may be too short to learn what is committed
+            assert flat[: len(committed)] == committed
+            committed = flat
+        if node.quorum.leader.leader_id == 1:
+            assert node.quorum.leader.epoch > epoch
+            epoch = node.quorum.leader.epoch
+        assert node.failures == []
+        node = node.crash(random)
+    node.start()
+    final = {batch.base_offset: batch for batch in node.listener.batches}
+    flat = [
+        (base + index, bytes(frame))
+        for base, batch in sorted(final.items())
+        for index, frame in enumerate(batch.frames)
+    ]
+    assert flat[: len(committed)] == committed
+    values = [int(value) for _, value in flat]
+    assert values == sorted(set(values)), "nothing twice, nothing out of order"

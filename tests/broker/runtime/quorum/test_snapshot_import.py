@@ -1,0 +1,341 @@
+"""Importing from a store, up to what the quorum is told: what is found, what is refused and said, what lies aside."""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from broker.metadata.snapshot.check import SnapshotCheck
+from broker.metadata.snapshot.codec import image_batches
+from broker.metadata.snapshot.manifest import SnapshotManifest
+from broker.quorum.identity import SnapshotId
+from broker.quorum.snapshots import imports
+from broker.quorum.snapshots.imports import (
+    EndImport,
+    FindImport,
+    ImportFailed,
+    ImportFound,
+    ImportLoaded,
+    ImportOutcome,
+    LoadImport,
+    RefuseImport,
+)
+from broker.runtime.quorum.snapshot_import import SnapshotImporter
+from broker.runtime.quorum.snapshot_store import MAX_CANDIDATES, SnapshotStore
+from protocol.messages.common_records import VotersRecord, VotersRecordVoter
+from protocol.records.quorum_control import ControlState
+from storage.log_snapshots import CheckpointId, SnapshotFiles
+from storage.tiered.errors import ObjectStoreError, StoreUnavailable
+from storage.tiered.loading.store_uri import StoreAt
+from tests.broker.metadata.histories import History, folded
+from tests.support.clock import ManualClock
+from tests.support.inline_io import InlineIo
+from tests.support.manual_loop import ManualLoop
+from tests.support.memory_files import MemoryFileSystem, checked
+from tests.support.memory_object_store import MemoryObjectStore
+
+CLUSTER_ID = "test-cluster"
+IMAGE = folded(History(3).batches)
+CONTENT = b"".join(image_batches(IMAGE, None))
+EPOCH = IMAGE.epoch
+DIRECTORY = "data/__cluster_metadata-0"
+PREFIX = "some/where/"
+
+
+def manifest(end_offset: int, content: bytes = CONTENT, cluster_id: str = CLUSTER_ID) -> SnapshotManifest:
+    return SnapshotManifest(
+        cluster_id=cluster_id,
+        end_offset=end_offset,
+        epoch=EPOCH,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        records=1,
+        last_contained_log_timestamp=5,
+    )
+
+
+class Stage:
+    """An importer on fakes; `told` is what the quorum hears."""
+
+    def __init__(self, max_bytes: int = 10_000_000) -> None:
+        self.objects = MemoryObjectStore(piece_bytes=1_000)
+        self.fs = MemoryFileSystem()
+        checked(self.fs).make_directory("data")
+        checked(self.fs).make_directory(DIRECTORY)
+        self.files = SnapshotFiles(checked(self.fs), DIRECTORY)
+        self.loop = ManualLoop()
+        self.io = InlineIo(self.loop)
+        self.error: ObjectStoreError | None = None
+        self.told: list[ImportOutcome] = []
+        store = SnapshotStore(self.open, CLUSTER_ID, max_bytes, SnapshotCheck)
+        self.clock = ManualClock()
+        self.importer = SnapshotImporter(
+            store, self.files, uri="s3://b/some/where", timeout_ms=1_000, pool=self.io, clock=self.clock
+        )
+
+    def open(self) -> StoreAt:
+        if self.error is not None:
+            raise self.error
+        return StoreAt(self.objects, PREFIX)
+
+    def offer(self, made: SnapshotManifest, content: bytes = CONTENT) -> None:
+        self.objects.put(PREFIX + made.file, [content])
+        self.objects.put(PREFIX + made.name, [made.to_json()])
+        self.objects.put(PREFIX + "latest.json", [made.to_json()])
+
+    def find(self, serial: int = 1, least: int = 1, most: int = 1_000) -> SnapshotId | None:
+        self.importer.perform(FindImport(serial, least, most, EPOCH), self.told.append)
+        self.loop.run_soon()
+        outcome = self.told.pop()
+        assert isinstance(outcome, ImportFound)
+        assert outcome.serial == serial
+        return outcome.snapshot_id
+
+    def load(self, snapshot_id: SnapshotId, serial: int = 2) -> ImportOutcome:
+        self.importer.perform(LoadImport(serial, snapshot_id), self.told.append)
+        self.loop.run_soon()
+        assert not self.loop.failures
+        return self.told.pop()
+
+    @property
+    def on_disk(self) -> list[str]:
+        return sorted(checked(self.fs).list(DIRECTORY))
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        f"{record.message}: {getattr(record, 'fields', {}).get('file')}: {getattr(record, 'fields', {}).get('reason')}"
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+    ]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_the_newest_within_the_bounds_is_found_and_left_aside(stage: Stage) -> None:
+    for end in (10, 20, 30):
+        stage.offer(manifest(end))
+    assert stage.find(most=25) == SnapshotId(20, EPOCH)
+    assert stage.find(least=26, most=29) is None
+    assert stage.find() == SnapshotId(30, EPOCH)
+    assert stage.load(SnapshotId(30, EPOCH)) == ImportLoaded(2, len(CONTENT))
+    assert stage.on_disk == [f"{30:020d}-{EPOCH:010d}-import.checkpoint.part"]
+    stage.files.finish_part(CheckpointId(30, EPOCH), len(CONTENT), lambda _batch: None, is_imported=True)
+    assert stage.on_disk == [f"{30:020d}-{EPOCH:010d}.checkpoint"]
+
+
+def test_nothing_else_in_the_place_is_read(stage: Stage) -> None:
+    stage.offer(manifest(10))
+    for key in ("00000000000000000020-0000000001.json/x", "0", "_state/sections/00", "topics/x.parquet"):
+        stage.objects.put(PREFIX + key, [b"?"])
+    assert stage.find() == SnapshotId(10, EPOCH)
+    assert [call.key for call in stage.objects.calls if call.operation == "get"] == [PREFIX + manifest(10).name]
+    assert {call.key for call in stage.objects.calls if call.operation == "list"} == {PREFIX + "0"}
+
+
+@pytest.mark.parametrize(
+    ("made", "content", "reason"),
+    [
+        (manifest(10, cluster_id="another"), CONTENT, "it is of cluster another, this one is test-cluster"),
+        (replace(manifest(10), size=10_000_001), CONTENT, "10000001 bytes, and 10000000 are the most"),
+        (manifest(10), CONTENT[:-1], "bytes instead of the"),
+        (manifest(10), CONTENT + b"x", "more than the"),
+        (manifest(10), CONTENT[:-1] + b"x", "is damaged or out of place"),
+        (manifest(10, b"no snapshot, but as promised" * 9), b"no snapshot, but as promised" * 9, "at byte 0"),
+        (replace(manifest(10), sha256="0" * 64), CONTENT, "SHA-256"),
+    ],
+)
+def test_what_is_not_right_is_refused_once_and_the_next_one_taken(
+    stage: Stage, caplog: pytest.LogCaptureFixture, made: SnapshotManifest, content: bytes, reason: str
+) -> None:
+    stage.offer(manifest(5))
+    stage.offer(made, content)
+    found = stage.find()
+    if found == SnapshotId(10, EPOCH):
+        assert stage.load(found) == ImportFailed(2, is_refused=True)
+        found = stage.find(3)
+    assert found == SnapshotId(5, EPOCH)
+    assert stage.on_disk == []
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"A metadata snapshot is refused: {made.file}: ")
+    assert reason in warning
+    asked = len([call for call in stage.objects.calls if call.key.endswith(made.file)])
+    assert stage.find(4) == SnapshotId(5, EPOCH)
+    assert len(warnings(caplog)) == 1
+    assert len([call for call in stage.objects.calls if call.key.endswith(made.file)]) == asked
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[" * 9_000, b"\xff" * 100, b" " * 1_000_000, manifest(11).to_json()])
+def test_hostile_manifests_are_refused(stage: Stage, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+    stage.offer(manifest(5))
+    stage.objects.put(PREFIX + manifest(10).name, [content])
+    assert stage.find() == SnapshotId(5, EPOCH)
+    assert "its manifest" in "".join(warnings(caplog))
+    assert not any("\n" in warning for warning in warnings(caplog))
+
+
+def test_a_manifest_alone_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.offer(manifest(10))
+    stage.objects.lose(PREFIX + manifest(10).file)
+    assert stage.find() == SnapshotId(10, EPOCH)
+    assert stage.load(SnapshotId(10, EPOCH)) == ImportFailed(2, is_refused=True)
+    assert "nothing else" in warnings(caplog)[0]
+
+
+def test_what_is_put_again_is_looked_at_again(stage: Stage) -> None:
+    stage.offer(manifest(10), CONTENT[:-1])
+    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
+    assert stage.find(3) is None
+    stage.objects.now_ms += 1
+    stage.offer(manifest(10))
+    assert stage.load(stage.find(4) or SnapshotId(0, 0), 5) == ImportLoaded(5, len(CONTENT))
+
+
+def test_what_is_ahead_of_the_high_watermark_is_told_of_once_and_taken_later(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.offer(manifest(10))
+    assert stage.find(most=9) is None
+    assert stage.find(most=9) is None
+    (warning,) = warnings(caplog)
+    assert "ahead of what is committed" in warning
+    assert stage.find(most=10) == SnapshotId(10, EPOCH)
+
+
+def test_what_the_leader_denies_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.offer(manifest(5))
+    stage.offer(manifest(10))
+    found = stage.find()
+    assert found == SnapshotId(10, EPOCH)
+    stage.importer.perform(RefuseImport(found, "it is of another log"), stage.told.append)
+    assert stage.find(3) == SnapshotId(5, EPOCH)
+    assert "it is of another log" in warnings(caplog)[0]
+
+
+def test_a_store_that_is_away_is_told_of_and_not_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.offer(manifest(10))
+    stage.error = StoreUnavailable("no route to host")
+    assert stage.find() is None
+    (warning,) = warnings(caplog)
+    assert warning.startswith("The store of metadata snapshots cannot be used, the leader is asked instead")
+    assert "no route to host" in warning
+    stage.error = None
+    assert stage.find(2) == SnapshotId(10, EPOCH)
+
+
+def test_a_disk_that_is_full_leaves_nothing_and_refuses_nothing(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.offer(manifest(10))
+    found = stage.find() or SnapshotId(0, 0)
+
+    def full(_id: CheckpointId) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stage.files, "begin_import", full)
+    assert stage.load(found) == ImportFailed(2, is_refused=False)
+    assert stage.on_disk == []
+    assert "No space left" in warnings(caplog)[0]
+
+
+def test_a_disk_without_room_takes_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.offer(manifest(10))
+    stage.fs.capacity_bytes = len(CONTENT) * 3 // 2
+    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=False)
+    assert stage.on_disk == []
+    assert "enough room" in warnings(caplog)[0]
+
+
+def test_voters_that_cannot_be_are_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Before the snapshot is in place, for every later start would go by it."""
+    twice = VotersRecord(voters=[VotersRecordVoter(voter_id=1), VotersRecordVoter(voter_id=1)])
+    content = b"".join(image_batches(IMAGE, ControlState(1, twice)))
+    stage.offer(manifest(10, content), content)
+    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
+    assert stage.on_disk == []
+    assert warnings(caplog)
+
+
+def test_what_is_ended_says_nothing_and_leaves_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.offer(manifest(10))
+    found = stage.find() or SnapshotId(0, 0)
+    stage.io.is_held = True
+    stage.importer.perform(LoadImport(2, found), stage.told.append)
+    stage.importer.perform(EndImport(2, is_late=True), stage.told.append)
+    stage.io.release()
+    stage.loop.run_soon()
+    assert stage.told == []
+    assert stage.on_disk == []
+    assert warnings(caplog) == ["The store of metadata snapshots is too slow, the leader is asked instead: None: None"]
+    assert stage.load(stage.find(3) or found, 4) == ImportLoaded(4, len(CONTENT))
+
+
+@pytest.mark.parametrize(("piece_ms", "is_left"), [(400, False), (1_500, True)])
+def test_a_store_that_trickles_is_left_as_soon_as_it_is_behind(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, piece_ms: int, is_left: bool
+) -> None:
+    """The timeout, 1 s, is for each 2,000 bytes here."""
+    monkeypatch.setattr(imports, "TIMED_BYTES", 2_000)
+    stage.offer(manifest(10))
+    found = stage.find() or SnapshotId(0, 0)
+    get = stage.objects.get
+
+    def slowly(key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
+        for piece in get(key, first, last):
+            stage.clock.advance_ms(piece_ms)
+            yield piece
+
+    monkeypatch.setattr(stage.objects, "get", slowly)
+    outcome = stage.load(found)
+    assert stage.clock.monotonic_ms() > 1_000
+    if is_left:
+        assert outcome == ImportFailed(2, is_refused=False)
+        (warning,) = warnings(caplog)
+        assert warning.endswith("it brought 0 bytes in 1500 ms")
+        assert stage.on_disk == []
+    else:
+        assert outcome == ImportLoaded(2, len(CONTENT))
+
+
+def test_what_was_brought_for_nothing_is_discarded(stage: Stage) -> None:
+    stage.offer(manifest(10))
+    found = stage.find() or SnapshotId(0, 0)
+    assert stage.load(found) == ImportLoaded(2, len(CONTENT))
+    assert stage.on_disk
+    stage.importer.perform(EndImport(2, is_late=False), stage.told.append)
+    stage.loop.run_soon()
+    assert stage.on_disk == []
+
+
+def test_after_its_end_nobody_is_told(stage: Stage) -> None:
+    stage.offer(manifest(10))
+    stage.find()
+    stage.io.is_held = True
+    stage.importer.perform(FindImport(2, 1, 100, EPOCH), stage.told.append)
+    stage.importer.close()
+    stage.loop.run_soon()
+    assert stage.objects.is_closed
+    stage.importer.perform(FindImport(3, 1, 100, EPOCH), stage.told.append)
+    assert stage.io.waiting == 1
+    assert stage.told == []
+
+
+def test_a_crash_leaves_a_part_that_the_next_start_removes(stage: Stage) -> None:
+    stage.offer(manifest(10))
+    stage.load(stage.find() or SnapshotId(0, 0))
+    assert stage.on_disk
+    stage.files.remove_leftovers()
+    assert stage.on_disk == []
+    assert stage.files.ids() == []
+
+
+def test_a_store_full_of_manifests_costs_a_few_of_them(stage: Stage) -> None:
+    for end in range(1, 500):
+        stage.offer(manifest(end, cluster_id="another"))
+    assert stage.find() is None
+    assert len([call for call in stage.objects.calls if call.operation == "get"]) == MAX_CANDIDATES

@@ -1,0 +1,67 @@
+"""The file `quorum-state`, byte by byte as Kafka writes it."""
+
+import pytest
+
+from broker.quorum.ready import ElectionState
+from broker.runtime.quorum.state_file import InvalidQuorumState, QuorumStateFile, to_json
+from protocol.primitives import uuid_from_text
+from storage.files import replace_file
+from tests.support.memory_files import MemoryFileSystem, checked
+
+DIRECTORY_ID = uuid_from_text("is52P1UlQWem0ILt--_h1Q")
+
+
+@pytest.fixture
+def file() -> QuorumStateFile:
+    fs = checked(MemoryFileSystem())
+    fs.make_directory("data")
+    return QuorumStateFile(fs, "data")
+
+
+def test_version_0_is_kafkas_line() -> None:
+    assert to_json(ElectionState(2, 1, version=0)) == (
+        b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],'
+        b'"data_version":0}'
+    )
+
+
+def test_version_1_is_kafkas_line() -> None:
+    assert to_json(ElectionState(2, -1, 3, DIRECTORY_ID)) == (
+        b'{"leaderId":-1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"is52P1UlQWem0ILt--_h1Q","data_version":1}'
+    )
+
+
+@pytest.mark.parametrize(
+    "state", [ElectionState(), ElectionState(7, 1, 2, DIRECTORY_ID), ElectionState(7, 1, 2, version=0)]
+)
+def test_a_state_survives(file: QuorumStateFile, state: ElectionState) -> None:
+    file.write(state)
+    assert file.read() == state
+
+
+def test_version_0_forgets_the_directory_of_whom_was_voted_for(file: QuorumStateFile) -> None:
+    file.write(ElectionState(7, -1, 2, DIRECTORY_ID, version=0))
+    assert file.read() == ElectionState(7, -1, 2, version=0)
+
+
+def test_a_node_that_never_took_part_has_none(file: QuorumStateFile) -> None:
+    assert file.read() is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"leaderId":1,"leaderEpoch":2,"votedId":-1}',
+        b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"data_version":1}',
+        b'{"leaderId":1,"leaderEpoch":-2,"votedId":-1,"data_version":0}',
+        b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"data_version":2}',
+    ],
+)
+def test_what_does_not_parse_is_not_guessed_at(content: bytes) -> None:
+    fs = checked(MemoryFileSystem())
+    fs.make_directory("data")
+    replace_file(fs, "data/quorum-state", content)
+    with pytest.raises(InvalidQuorumState):
+        QuorumStateFile(fs, "data").read()

@@ -1,0 +1,120 @@
+"""Requests of the quorum on connections to other nodes, and what becomes of every way in which they can end."""
+
+import pytest
+
+from broker.net.peer import Done, PeerError, PeerTimedOut, PeerUnavailable, Versioned, VersionMismatch
+from broker.quorum import messages as core
+from broker.quorum.identity import Endpoint, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.messages import LeaderHint, Response, SendFailure
+from broker.quorum.wire import elections, replication
+from broker.runtime.quorum.transport import NetworkTransport
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages import vote as vote_messages
+
+NODE = Endpoint("other", 9093)
+VOTE = core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99))
+FETCH = core.FetchRequest("cluster", ReplicaKey(1), 5, 99, 4)
+PAGE = core.FetchSnapshotRequest("cluster", ReplicaKey(1), 5, SnapshotId(10, 4), 0)
+
+
+class Wires:
+    """Connections that keep what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Endpoint, Versioned, float, tuple[int, int]]] = []
+        self.done: list[Done] = []
+        self.is_closed = False
+
+    def send(
+        self, endpoint: Endpoint, request: Versioned, done: Done, *, timeout_ms: float, versions: tuple[int, int]
+    ) -> None:
+        self.sent.append((endpoint, request, timeout_ms, versions))
+        self.done.append(done)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.fetches, self.others = Wires(), Wires()
+        self.transport = NetworkTransport(self.fetches, self.others, listener="CONTROLLER")
+        self.outcomes: list[Response | SendFailure] = []
+
+    def send(self, request: core.Request) -> None:
+        self.transport.send(2, NODE, request, 2_000, self.outcomes.append)
+
+
+def test_what_waits_for_records_has_connections_of_its_own() -> None:
+    stage = Stage()
+    for request in (VOTE, FETCH, PAGE, core.ProbeRequest()):
+        stage.send(request)
+    assert [request.key for _, request, _, _ in stage.fetches.sent] == [ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT]
+    assert [request.key for _, request, _, _ in stage.others.sent] == [ApiKey.VOTE, ApiKey.API_VERSIONS]
+    assert {(to, timeout) for to, _, timeout, _ in stage.others.sent} == {(NODE, 2_000)}
+
+
+def test_versions_that_cannot_say_it_are_not_offered() -> None:
+    stage = Stage()
+    stage.send(FETCH)
+    stage.send(core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99), pre_vote=True))
+    assert [stage.fetches.sent[0][3], stage.others.sent[0][3]] == [(12, 18), (2, 2)]
+
+
+def test_an_answer_names_the_leader_under_the_listener_that_was_asked() -> None:
+    stage = Stage()
+    stage.send(VOTE)
+    hint = LeaderHint(3, 6, (ListenerEndpoint("THEIRS", "h", 1),))
+    answer = elections.encode_vote_response(core.VoteResponse(ErrorCode.NONE, hint, granted=True), "THEIRS")
+    stage.others.done[0](answer)
+    known = LeaderHint(3, 6, (ListenerEndpoint("CONTROLLER", "h", 1),))
+    assert stage.outcomes == [core.VoteResponse(ErrorCode.NONE, known, granted=True)]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PeerUnavailable("gone"), ErrorCode.BROKER_NOT_AVAILABLE),
+        (PeerTimedOut("late"), ErrorCode.BROKER_NOT_AVAILABLE),
+        (VersionMismatch("old"), ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_no_answer_is_a_failure(error: PeerError, told: ErrorCode) -> None:
+    stage = Stage()
+    stage.send(VOTE)
+    stage.others.done[0](error)
+    assert stage.outcomes == [SendFailure(told)]
+
+
+def test_nonsense_is_no_answer() -> None:
+    stage = Stage()
+    stage.send(VOTE)
+    stage.others.done[0](vote_messages.VoteResponse())
+    assert stage.outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
+
+
+def test_a_refusal_that_only_an_operator_can_end_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As of two nodes that were formatted for different clusters."""
+    stage = Stage()
+    refused = core.VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, LeaderHint())
+    granted = core.VoteResponse(ErrorCode.NONE, LeaderHint(), granted=True)
+    for answer in (refused, refused, granted, refused):
+        stage.send(VOTE)
+        stage.others.done[-1](elections.encode_vote_response(answer, "CONTROLLER"))
+    assert stage.outcomes == [refused, refused, granted, refused]
+    assert [record.message for record in caplog.records] == ["A node refuses this one"] * 2
+
+
+def test_a_refusal_that_the_next_attempt_may_not_meet_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    stage.send(FETCH)
+    answer = core.FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint())
+    stage.fetches.done[0](replication.encode_fetch_response(answer, "CONTROLLER"))
+    assert not caplog.records
+
+
+def test_closing_hangs_up() -> None:
+    stage = Stage()
+    stage.transport.close()
+    assert (stage.fetches.is_closed, stage.others.is_closed) == (True, True)

@@ -1,0 +1,875 @@
+"""What becomes of segments: copied, expired, collected, by leaders that come and go (`broker.runtime.remote_*`)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from broker.runtime.remote_log.settings import RemoteLogSettings
+from storage.directories.checkpoints import EpochStart
+from storage.tiered.bucket.reconcile import COPY_LEASE_MS
+from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
+from storage.tiered.stores.backoff import Backoff
+from tests.support.fast_forward_loop import run_fast
+from tests.support.remote_stage import SETTINGS, TOPIC, TOPIC_ID, Broker, Bucket, replicate
+from tests.support.shared_remote_storage import Fault, Operation, SharedRemoteStorage
+
+MINUTE_MS = 60_000
+PATIENT = replace(SETTINGS, grace_ms=2 * COPY_LEASE_MS)
+"""With as long a lease as there is."""
+PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
+
+
+def staged(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Runs a test in time that does not pass by itself."""
+
+    def run() -> None:
+        async def main() -> None:
+            await test()
+
+        run_fast(main())
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def a_while(seconds: float = 10) -> None:
+    await asyncio.sleep(seconds)
+
+
+class Faults:
+    """Fails operations as often as told."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[Operation, Fault]] = []
+        self.down = False
+
+    def __call__(self, operation: Operation, segment: RemoteSegment) -> Fault | None:
+        if self.down:
+            return Fault(RetriableRemoteStorageError("the store is down"))
+        for number, (planned, fault) in enumerate(self.left):
+            if planned == operation:
+                del self.left[number]
+                return fault
+        return None
+
+
+def faulty(bucket: Bucket) -> Faults:
+    faults = Faults()
+    bucket.storage = SharedRemoteStorage(faults)
+    return faults
+
+
+# ---- copying
+
+
+@staged
+async def test_a_leader_copies_what_is_closed_and_committed() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    replica = broker.lead(0)
+    broker.fill(2)
+    broker.fill(1, commit=False)
+    await a_while()
+    assert bucket.ranges() == [(0, 9), (10, 19)]
+    assert replica.log.highest_remote_offset == 19
+    assert bucket.states()[:2] == ["COPY_STARTED 0-9", "COPY_FINISHED"]
+    replica.log.advance_high_watermark(30)
+    await a_while()
+    assert bucket.ranges() == [(0, 9), (10, 19), (20, 29)]
+    meters = broker.metrics.topic(TOPIC)
+    assert (meters.copy_requests, meters.copy_errors) == (3, 0)
+    assert meters.copy_bytes == sum(one.size_bytes for one in bucket.segments())
+    assert meters.tier.copy_lag_segments == 0
+    await broker.stop()
+
+
+@staged
+async def test_the_lag_shows_while_nothing_can_be_copied() -> None:
+    """In Kafka it is only counted after a successful copy."""
+    bucket = Bucket()
+    faults = faulty(bucket)
+    faults.down = True
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    log = broker.fill(3)
+    await a_while(60)
+    tier = broker.metrics.topic(TOPIC).tier
+    assert tier.copy_lag_segments == 3
+    assert tier.copy_lag_bytes == log.size_bytes
+    await broker.crash()
+
+
+@staged
+async def test_an_outage_leaves_one_record_and_ends_in_a_copy() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket, settings=PATIENT).start()
+    broker.lead(0)
+    faults.down = True
+    broker.fill(2)
+    await a_while(1700)
+    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
+    assert len(bucket.metadata.events) == 1
+    assert len(bucket.storage.calls) < 1700 / 30 * 1.5, "waits grow to half a minute"
+    faults.down = False
+    await a_while(60)
+    assert bucket.ranges() == [(0, 9), (10, 19)]
+    assert bucket.ranges(SegmentState.COPY_STARTED) == []
+    await broker.stop()
+
+
+@staged
+async def test_an_attempt_that_others_may_collect_is_not_finished() -> None:
+    """A long outage leaves a record per lease, and none in the end."""
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket, settings=PATIENT).start()
+    broker.lead(0)
+    faults.down = True
+    broker.fill(1)
+    await a_while(2 * COPY_LEASE_MS / 1000 + 300)
+    assert [state for state in bucket.states() if state.startswith("COPY")] == ["COPY_STARTED 0-9"] * 3
+    faults.down = False
+    await a_while(120)
+    assert bucket.ranges() == [(0, 9)]
+    assert len(bucket.segments()) == 1
+    assert bucket.orphans() == set()
+    await broker.stop()
+
+
+@staged
+async def test_an_upload_that_took_too_long_is_taken_back() -> None:
+    bucket, took_s = Bucket(), [COPY_LEASE_MS / 1000 + 1]
+    broker = Broker(bucket, settings=PATIENT, upload_s=lambda: took_s.pop() if took_s else 1.0).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while(COPY_LEASE_MS / 1000 + 60)
+    assert bucket.ranges() == [(0, 9)]
+    assert [state for state in bucket.states() if state.startswith("COPY")] == [
+        "COPY_STARTED 0-9",
+        "COPY_STARTED 0-9",
+        "COPY_FINISHED",
+    ]
+    assert len(bucket.segments()) == 1
+    assert bucket.orphans() == set()
+    await broker.stop()
+
+
+@staged
+async def test_a_copy_that_failed_is_taken_back_and_begun_anew() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    faults.left = [("copy", Fault(RemoteStorageError("broken"), applies=True))]
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while()
+    assert bucket.states() == [
+        "COPY_STARTED 0-9",
+        "DELETE_STARTED",
+        "DELETE_FINISHED",
+        "COPY_STARTED 0-9",
+        "COPY_FINISHED",
+    ]
+    assert len(bucket.storage.stored) == 1
+    assert bucket.orphans() == set()
+    assert broker.metrics.topic(TOPIC).copy_errors == 1
+    await broker.stop()
+
+
+@staged
+async def test_whatever_a_foreign_implementation_raises_is_a_failed_copy() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    faults.left = [("copy", Fault(KeyError("no such thing")))]
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while()
+    assert bucket.ranges() == [(0, 9)]
+    await broker.stop()
+
+
+@staged
+async def test_the_last_event_may_get_lost_and_is_said_again() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    bucket.metadata.fail_next(TimeoutError("no answer"), applies=True)
+    broker.fill(1)
+    await a_while(0.2)
+    bucket.metadata.fail_next(TimeoutError("no answer"))
+    await a_while()
+    assert bucket.ranges() == [(0, 9)]
+    assert [operation for operation, _ in bucket.storage.calls] == ["copy"]
+    await broker.stop()
+
+
+@staged
+async def test_custom_metadata_that_is_too_large_ends_copying_and_leaves_nothing() -> None:
+    bucket = Bucket()
+    bucket.storage.custom_metadata = bytes(129)
+    broker = Broker(bucket).start()
+    replica = broker.lead(0)
+    broker.fill(2)
+    await a_while(600)
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    assert replica.log.highest_remote_offset == -1
+    assert [operation for operation, _ in bucket.storage.calls] == ["copy", "delete"]
+    bucket.storage.custom_metadata = bytes(128)
+    broker.lead(1)
+    await a_while()
+    assert [one.custom_metadata for one in bucket.segments()] == [bytes(128)] * 2
+    await broker.stop()
+
+
+@staged
+async def test_slow_partitions_do_not_hold_up_others() -> None:
+    """Two hands, three partitions: one with ten segments does not go first with all of them."""
+    bucket = Bucket()
+    settings = replace(SETTINGS, copier_threads=1)
+    broker = Broker(bucket, settings=settings, upload_s=lambda: 10.0).start()
+    for index in range(3):
+        broker.lead(0, index)
+        broker.fill(10 if index == 0 else 1, index=index)
+    await a_while(35)
+    assert [len(bucket.ranges(partition=index)) for index in range(3)] == [1, 1, 1]
+    await broker.crash()
+
+
+@staged
+async def test_copies_keep_below_their_rate() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket, upload_s=lambda: 0.0).start()
+    broker.lead(0)
+    size = broker.fill(1).size_bytes
+    broker.settings = replace(SETTINGS, copy_bytes_per_second=size // 10, copy_quota_window_ms=1000)
+    broker.fill(9)
+    await a_while(31)
+    assert 3 <= len(bucket.ranges()) <= 5
+    assert broker.metrics.copy_quota.wait_max_ms > 0
+    await broker.crash()
+
+
+@staged
+async def test_disabled_copying_copies_nothing_until_it_is_enabled_again() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    broker.configure(remote_log_copy_disable=True)
+    broker.lead(0)
+    broker.fill(2)
+    await a_while()
+    assert bucket.segments() == []
+    broker.configure(remote_log_copy_disable=False)
+    await a_while()
+    assert bucket.ranges() == [(0, 9), (10, 19)]
+    await broker.stop()
+
+
+# ---- leaders that come and go
+
+
+async def two_brokers(bucket: Bucket) -> tuple[Broker, Broker]:
+    """The first leads epoch 0 and has copied 0-9; the second follows, its own segments are 0-14 and 15-29."""
+    first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    first.lead(0)
+    second.follow(0)
+    log, copy = first.fill(1), second.replica().log
+    await a_while()
+    assert bucket.ranges() == [(0, 9)]
+    first.configure(remote_log_copy_disable=True)
+    for _ in range(4):
+        first.fill(1, records=5)
+        replicate(log, copy, first.clock.now_ms())
+        if copy.log_end_offset % 15 == 0:
+            copy.roll(first.clock.now_ms())
+    await a_while(5)
+    assert copy.log_end_offset == 30
+    return first, second
+
+
+@staged
+async def test_a_new_leader_goes_on_where_the_old_one_stopped() -> None:
+    """KIP-405, "Follower to leader transition": what it copies first overlaps."""
+    bucket = Bucket()
+    first, second = await two_brokers(bucket)
+    assert second.replica().log.highest_remote_offset == 9
+    await first.crash()
+    second.lead(1)
+    await a_while()
+    assert bucket.ranges() == [(0, 9), (0, 14), (15, 29)]
+    assert second.replica().log.highest_remote_offset == 29
+    await a_while(100)
+    assert bucket.ranges() == [(0, 14), (15, 29)], "what others hold is collected"
+    assert bucket.orphans() == set()
+    await second.stop()
+
+
+@staged
+async def test_a_follower_learns_what_may_leave_its_disk() -> None:
+    bucket = Bucket()
+    first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    first.lead(0)
+    second.follow(0)
+    log = first.fill(3)
+    copy = second.replica().log
+    for end in (10, 20, 30):
+        found = log.read(copy.log_end_offset, 1, end)
+        copy.append_as_follower(bytes(found.data), now_ms=first.clock.now_ms())
+        copy.roll(first.clock.now_ms())
+    copy.follow_high_watermark(30)
+    await a_while()
+    assert copy.highest_remote_offset == 29
+    second.configure(local_retention_bytes=0)
+    second.retain()
+    assert (copy.log_start_offset, copy.local_log_start_offset) == (0, 30)
+    assert bucket.storage.calls == [("copy", 0), ("copy", 10), ("copy", 20)]
+    await first.stop()
+    await second.stop()
+
+
+@staged
+async def test_a_copy_under_way_is_finished_when_leadership_is_lost() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket, upload_s=lambda: 20.0).start()
+    broker.lead(0)
+    broker.fill(2)
+    await a_while(5)
+    replica = broker.follow(1)
+    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
+    await a_while(30)
+    assert bucket.ranges() == [(0, 9)], "and the next one is not begun"
+    assert replica.log.highest_remote_offset == 9
+    await broker.stop()
+
+
+@staged
+async def test_a_copy_that_waits_for_the_store_is_given_up_when_leadership_is_lost() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    faults.left = [("copy", Fault(RetriableRemoteStorageError("not now"), applies=True))]
+    broker.fill(1)
+    await a_while(0.6)
+    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
+    broker.follow(1)
+    await a_while()
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    await broker.stop()
+
+
+@staged
+async def test_what_a_crash_left_is_collected_by_its_age_even_without_limits() -> None:
+    bucket = Bucket()
+    first, second = Broker(bucket, 1, upload_s=lambda: 5.0).start(), Broker(bucket, 2).start()
+    log = first.lead(0).log
+    first.fill(1)
+    replicate(log, second.follow(0).log, first.clock.now_ms())
+    await a_while(1)
+    await first.crash()
+    second.lead(1)
+    await a_while(30)
+    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)], "its copy might still come to an end"
+    await a_while(60)
+    assert bucket.segments(SegmentState.COPY_STARTED) == []
+    assert bucket.orphans() == set()
+    await second.stop()
+
+
+@staged
+async def test_what_this_broker_left_when_it_crashed_is_collected_at_once() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket, upload_s=lambda: 5.0).start()
+    broker.lead(0)
+    broker.fill(1)
+    broker.replica().log.flush()
+    await a_while(1)
+    await broker.crash()
+    broker.start()
+    replica = broker.lead(1)
+    replica.log.advance_high_watermark(10)
+    await a_while(20)
+    assert bucket.ranges() == [(0, 9)]
+    assert bucket.segments(SegmentState.COPY_STARTED) == []
+    await broker.stop()
+
+
+@staged
+async def test_a_late_upload_of_a_copy_that_was_collected_is_taken_back() -> None:
+    """The old leader's upload takes longer than anybody waits."""
+    bucket = Bucket()
+    slow, fresh = Broker(bucket, 1, upload_s=lambda: 300.0).start(), Broker(bucket, 2).start()
+    log = slow.lead(0).log
+    slow.fill(1)
+    replicate(log, fresh.follow(0).log, slow.clock.now_ms())
+    await a_while(1)
+    slow.follow(1)
+    fresh.lead(1)
+    await a_while(100)
+    assert bucket.segments(SegmentState.COPY_STARTED) == []
+    await a_while(600)
+    assert [operation for operation, _ in bucket.storage.calls].count("delete") == 2
+    assert bucket.orphans() == set()
+    assert len(bucket.storage.stored) == len(bucket.segments())
+    await slow.stop()
+    await fresh.stop()
+
+
+@staged
+async def test_metadata_that_is_not_loaded_is_waited_for() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    broker.metadata.not_ready.add(PARTITION)
+    broker.lead(0)
+    broker.fill(1)
+    await a_while(60)
+    assert bucket.storage.calls == []
+    broker.metadata.become_ready(PARTITION)
+    await a_while(60)
+    assert bucket.ranges() == [(0, 9)]
+    await broker.stop()
+
+
+@staged
+async def test_what_remote_storage_lost_is_copied_again_while_it_is_here() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    replica = broker.lead(0)
+    broker.fill(3)
+    await a_while()
+    cache = bucket.metadata.cache(PARTITION)
+    lost = bucket.segments()[1]
+    for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
+        cache.update(SegmentUpdate(lost.id, state, 0, 1))
+    del bucket.storage.stored[lost.id.id]
+    await a_while()
+    assert set(bucket.ranges()) >= {(0, 9), (10, 19), (20, 29)}
+    assert replica.log.highest_remote_offset == 29
+    await broker.stop()
+
+
+# ---- expiration
+
+
+@staged
+async def test_the_log_start_rises_before_anything_is_deleted() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    replica = broker.lead(0)
+    broker.fill(3)
+    await a_while()
+    seen: list[tuple[str, int]] = []
+    bucket.storage.fault = lambda operation, segment: seen.append((operation, replica.log.log_start_offset))
+    broker.configure(retention_ms=MINUTE_MS)
+    await a_while(120)
+    assert replica.starts == [30]
+    assert seen == [("delete", 30)] * 3
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    assert broker.metrics.topic(TOPIC).delete_requests == 3
+    await broker.stop()
+
+
+@staged
+async def test_deleted_records_take_whole_remote_segments_along() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    replica = broker.lead(0)
+    broker.fill(3)
+    await a_while()
+    replica.log.maybe_increment_log_start_offset(15)
+    await a_while()
+    assert bucket.ranges() == [(10, 19), (20, 29)]
+    await broker.stop()
+
+
+@staged
+async def test_leader_epochs_that_were_lost_here_come_back_from_what_was_copied() -> None:
+    """The checkpoint file was unreadable, so only what is in the batches on this disk is known."""
+    bucket = Bucket()
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    broker.fill(2)
+    broker.lead(3)
+    broker.fill(3)
+    await a_while()
+    broker.configure(local_retention_bytes=1)
+    broker.retain()
+    log = broker.replica().log
+    known = log.epochs.entries
+    assert known == [(0, 0), (3, 20)]
+    for first in (log.local_log_start_offset, log.local_log_start_offset - 1):
+        log.epochs.replace([EpochStart(3, first)])
+        broker.lead(3)
+        await a_while()
+        assert log.epochs.entries == known
+    log.epochs.replace([EpochStart(9, log.local_log_start_offset)])
+    await a_while()
+    assert log.epochs.entries == [(9, log.local_log_start_offset)], "nothing remote is known to agree with that"
+    await broker.stop()
+
+
+@staged
+async def test_leader_epochs_that_cannot_be_read_keep_nothing_from_expiring() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket).start()
+    log = broker.lead(0).log
+    broker.fill(4)
+    await a_while()
+    broker.configure(local_retention_bytes=1)
+    broker.retain()
+    log.epochs.replace([EpochStart(0, log.local_log_start_offset)])
+    log.maybe_increment_log_start_offset(15)
+    faults.left = [("index", Fault(RemoteStorageError("unreadable")))] * 2
+    await a_while(5)
+    assert bucket.ranges()[0] == (10, 19)
+    await broker.stop()
+
+
+@staged
+async def test_a_fresh_leader_deletes_nothing_inside_of_its_limit() -> None:
+    """Kafka counted what is here and there twice until the new leader knew how far it had copied."""
+    bucket = Bucket()
+    first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    log = first.lead(0).log
+    first.fill(4)
+    replicate(log, second.follow(0).log, first.clock.now_ms())
+    await a_while()
+    size = log.size_bytes
+    await first.crash()
+    second.configure(retention_bytes=size)
+    second.replica().log.highest_remote_offset = -1
+    second.lead(1)
+    await a_while(200)
+    assert second.replica().log.log_start_offset == 0
+    second.configure(retention_bytes=size - size // 4)
+    await a_while(200)
+    assert second.replica().log.log_start_offset == 10
+    await second.stop()
+
+
+@staged
+async def test_a_deletion_that_failed_is_taken_up_again_by_whoever_leads() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    log = first.lead(0).log
+    first.fill(2)
+    replicate(log, second.follow(0).log, first.clock.now_ms())
+    await a_while()
+    faults.down = True
+    log.maybe_increment_log_start_offset(10)
+    await a_while(60)
+    assert bucket.ranges(SegmentState.DELETE_STARTED) == [(0, 9)]
+    assert first.metrics.topic(TOPIC).delete_errors > 0
+    await first.crash()
+    faults.down = False
+    second.lead(1)
+    await a_while()
+    assert bucket.segments(SegmentState.DELETE_STARTED) == []
+    assert bucket.orphans() == set()
+    await second.stop()
+
+
+async def log_of_which_others_deleted_the_beginning(bucket: Bucket, starts: "KeptStarts") -> Broker:
+    """A new leader that had not heard of that."""
+    first, second = Broker(bucket, 1, log_starts=starts).start(), Broker(bucket, 2, log_starts=starts).start()
+    log = first.lead(0).log
+    first.fill(3)
+    copy = second.follow(0).log
+    replicate(log, copy, first.clock.now_ms())
+    copy.roll(first.clock.now_ms())
+    await a_while()
+    second.configure(local_retention_bytes=0)
+    second.retain()
+    log.maybe_increment_log_start_offset(10)
+    await a_while()
+    assert bucket.ranges() == [(10, 19), (20, 29)]
+    await first.crash()
+    return second
+
+
+@staged
+async def test_a_log_that_believes_too_little_of_its_start_learns_better() -> None:
+    bucket = Bucket()
+    second = await log_of_which_others_deleted_the_beginning(bucket, KeptStarts())
+    log = second.lead(1).log
+    assert log.log_start_offset == 0
+    await a_while()
+    assert log.log_start_offset == 10
+    assert second.metrics.topic(TOPIC).tier.missing_offsets == 0
+    await second.stop()
+
+
+@staged
+async def test_nothing_that_is_merely_missing_is_given_up() -> None:
+    """Metadata may have lost it, and the objects be there."""
+    bucket, starts = Bucket(), KeptStarts()
+    second = await log_of_which_others_deleted_the_beginning(bucket, starts)
+    starts.told.clear()
+    log = second.lead(1).log
+    await a_while(2 * SETTINGS.grace_ms / 1000)
+    assert log.log_start_offset == 0
+    assert second.metrics.topic(TOPIC).tier.missing_offsets == 10
+    assert bucket.ranges() == [(10, 19), (20, 29)]
+    log.maybe_increment_log_start_offset(10)
+    await a_while()
+    assert second.metrics.topic(TOPIC).tier.missing_offsets == 0
+    await second.stop()
+
+
+class KeptStarts:
+    """LogStarts in memory; `deposed` says that a later leader has spoken."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int, bool]] = []
+        self.is_deposed = False
+        self.forgotten: list[TopicIdPartition] = []
+
+    def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
+        self.told.append((leader_epoch, offset, at_once))
+        return not self.is_deposed
+
+    def kept(self, partition: TopicIdPartition) -> int | None:
+        return self.told[-1][1] if self.told else None
+
+    def forget(self, partition: TopicIdPartition) -> None:
+        self.forgotten.append(partition)
+
+
+@staged
+async def test_the_log_start_is_kept_beside_the_segments_before_any_is_deleted() -> None:
+    bucket, starts = Bucket(), KeptStarts()
+    broker = Broker(bucket, log_starts=starts).start()
+    replica = broker.lead(3)
+    broker.fill(2)
+    await a_while()
+    replica.log.maybe_increment_log_start_offset(10)
+    await a_while()
+    assert (3, 10, True) in starts.told
+    assert bucket.ranges() == [(10, 19)]
+    await broker.stop()
+
+
+@staged
+async def test_a_deposed_leader_deletes_nothing() -> None:
+    bucket, starts = Bucket(), KeptStarts()
+    broker = Broker(bucket, log_starts=starts).start()
+    replica = broker.lead(3)
+    broker.fill(2)
+    await a_while()
+    starts.is_deposed = True
+    replica.log.maybe_increment_log_start_offset(10)
+    await a_while(60)
+    assert bucket.ranges() == [(0, 9), (10, 19)]
+    await broker.stop()
+
+
+# ---- topics that go
+
+
+@staged
+async def test_a_deleted_topic_leaves_nothing_though_its_leader_was_down() -> None:
+    bucket, starts = Bucket(), KeptStarts()
+    leader, other = Broker(bucket, 1).start(), Broker(bucket, 2, log_starts=starts).start()
+    leader.lead(0)
+    leader.fill(15)
+    await a_while(60)
+    await leader.crash()
+    bucket.topics.clear()
+    other.manager.on_topics_deleted([TOPIC_ID])
+    await a_while()
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    assert starts.forgotten == [PARTITION]
+    events = [state for state in bucket.states() if state in ("MARKED", "STARTED", "FINISHED")]
+    assert events == ["MARKED", "STARTED", "FINISHED"]
+    assert not other.metadata.followers
+    await other.stop()
+
+
+@staged
+async def test_a_deleted_topic_is_looked_for_until_its_metadata_are_read() -> None:
+    """Whoever leads them may be behind at the moment when the topic goes."""
+    bucket = Bucket()
+    leader = Broker(bucket, settings=replace(SETTINGS, remover_interval_ms=60 * MINUTE_MS)).start()
+    leader.lead(0)
+    leader.fill(2)
+    await a_while()
+    leader.catalog.is_led = False
+    bucket.topics.clear()
+    leader.unhost()
+    leader.manager.on_topics_deleted([TOPIC_ID])
+    await a_while(5)
+    leader.catalog.is_led = True
+    await a_while()
+    assert bucket.segments() == []
+    await leader.stop()
+
+
+@staged
+async def test_the_removal_survives_restarts_and_outages() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket).start()
+    broker.lead(0)
+    broker.fill(15)
+    await a_while(60)
+    bucket.topics.clear()
+    broker.unhost()
+    broker.manager.on_topics_deleted([TOPIC_ID])
+    faults.left = [("delete", Fault(RemoteStorageError("no")))] * 3
+    await a_while(0.3)
+    faults.down = True
+    await a_while(600)
+    assert bucket.segments()
+    await broker.crash()
+    faults.down = False
+    broker.start()
+    await a_while()
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    await broker.stop()
+
+
+@staged
+async def test_whoever_had_a_replica_says_that_a_topic_is_gone() -> None:
+    """Then those that see to its removal need not have seen it go."""
+    bucket = Bucket()
+    leader, follower = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    leader.lead(0)
+    leader.fill(2)
+    follower.follow(0)
+    follower.catalog.is_led = leader.catalog.is_led = False
+    await a_while()
+    await leader.crash()
+    bucket.topics.clear()
+    follower.manager.on_topics_deleted([TOPIC_ID])
+    follower.unhost()
+    assert follower.metadata.followers, "its metadata are needed until that is said"
+    await a_while(1)
+    assert bucket.states()[-1] == "MARKED"
+    assert not follower.metadata.followers
+    await follower.crash()
+    leader.catalog.is_led = True
+    leader.start()
+    await a_while()
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    await leader.stop()
+
+
+@staged
+async def test_saying_so_is_tried_again() -> None:
+    bucket = Bucket()
+    broker, other = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while()
+    broker.catalog.is_led = False
+    bucket.metadata.fail_next(TimeoutError("no leader"))
+    bucket.topics.clear()
+    broker.manager.on_topics_deleted([TOPIC_ID])
+    broker.unhost()
+    await a_while()
+    assert bucket.segments() == []
+    await broker.stop()
+    await other.stop()
+
+
+@staged
+async def test_data_of_a_topic_that_is_merely_unknown_is_kept_for_long() -> None:
+    """It may be on its way back, or the cluster's metadata may be of yesterday."""
+    bucket = Bucket()
+    settings = replace(SETTINGS, unknown_topic_retention_ms=7 * 24 * 60 * MINUTE_MS, remover_interval_ms=MINUTE_MS)
+    broker = Broker(bucket, settings=settings).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while()
+    broker.unhost()
+    bucket.topics.clear()
+    await a_while(7 * 24 * 3600 - 120)
+    assert bucket.ranges() == [(0, 9)]
+    await a_while(240)
+    assert bucket.segments() == []
+    await broker.stop()
+
+
+@staged
+async def test_data_of_an_unknown_topic_may_be_kept_for_ever() -> None:
+    bucket = Bucket()
+    settings = replace(SETTINGS, unknown_topic_retention_ms=-1, remover_interval_ms=60 * MINUTE_MS)
+    broker = Broker(bucket, settings=settings).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while()
+    broker.unhost()
+    bucket.topics.clear()
+    await a_while(30 * 24 * 3600)
+    assert bucket.ranges() == [(0, 9)]
+    await broker.stop()
+
+
+@staged
+async def test_a_copy_under_way_of_a_deleted_topic_leaves_nothing() -> None:
+    bucket = Bucket()
+    slow, other = Broker(bucket, 1, upload_s=lambda: 100.0).start(), Broker(bucket, 2).start()
+    slow.catalog.is_led = False
+    slow.lead(0)
+    slow.fill(1)
+    await a_while(1)
+    bucket.topics.clear()
+    slow.unhost()
+    other.manager.on_topics_deleted([TOPIC_ID])
+    await a_while(400)
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    await slow.stop()
+    await other.stop()
+
+
+@staged
+async def test_disabling_deletes_what_is_remote_and_begins_the_log_here() -> None:
+    """KIP-950."""
+    bucket, starts = Bucket(), KeptStarts()
+    broker = Broker(bucket, log_starts=starts).start()
+    replica = broker.lead(0)
+    broker.fill(15)
+    await a_while(30)
+    broker.configure(local_retention_bytes=replica.log.size_bytes // 15)
+    broker.retain()
+    assert replica.log.local_log_start_offset == 140
+    broker.configure(remote_storage_enable=False, remote_log_delete_on_disable=True)
+    await a_while(30)
+    assert replica.log.log_start_offset == 140
+    assert bucket.segments() == []
+    assert bucket.storage.stored == {}
+    assert not broker.metadata.leaders
+    broker.configure(remote_storage_enable=True)
+    await a_while(30)
+    assert bucket.ranges() == [(140, 149)]
+    await broker.stop()
+
+
+@staged
+async def test_stopping_finishes_what_is_under_way() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket, upload_s=lambda: 20.0).start()
+    broker.lead(0)
+    broker.fill(2)
+    await a_while(1)
+    await broker.stop()
+    assert bucket.ranges() == [(0, 9)]
+    assert bucket.segments(SegmentState.COPY_STARTED) == []
+
+
+def test_the_settings_are_kafkas() -> None:
+    settings = RemoteLogSettings()
+    assert (settings.copier_threads, settings.expiration_threads, settings.follower_threads) == (10, 10, 2)
+    assert settings.backoff == Backoff(500, 30_000, 0.2)

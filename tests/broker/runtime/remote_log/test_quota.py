@@ -1,0 +1,35 @@
+"""The bound on what is read from remote storage (`broker.runtime.remote_log.quota`)."""
+
+from broker.runtime.remote_log.quota import UNLIMITED, RemoteReadQuota
+from tests.support.clock import ManualClock
+
+RATE = 1000
+
+
+def test_reservations_queue_up_behind_what_was_saved() -> None:
+    clock = ManualClock()
+    quota = RemoteReadQuota(clock, window_ms=2000)
+    assert [quota.reserve(1000, RATE) for _ in range(5)] == [0, 0, 0, 1000, 2000]
+    assert (quota.use.wait_avg_ms, quota.use.wait_max_ms) == (1500, 2000)
+
+
+def test_the_rate_holds_over_time_and_idleness_saves_a_window_at_most() -> None:
+    clock = ManualClock()
+    quota = RemoteReadQuota(clock, window_ms=2000)
+    clock.advance_ms(1_000_000)
+    assert [quota.reserve(1000, RATE) for _ in range(4)] == [0, 0, 0, 1000]
+
+
+def test_what_was_not_read_is_given_back() -> None:
+    quota = RemoteReadQuota(ManualClock(), window_ms=0)
+    quota.reserve(5000, RATE)
+    quota.give_back(4000, RATE)
+    assert quota.reserve(1, RATE) == 1000
+
+
+def test_no_bound() -> None:
+    quota = RemoteReadQuota(ManualClock())
+    for _ in range(3):
+        assert quota.reserve(2**40, UNLIMITED) == 0
+    quota.give_back(2**40, UNLIMITED)
+    assert quota.reserve(1, RATE) == 0

@@ -1,0 +1,73 @@
+"""Somebody's own keeper of remote metadata that fails in ways nobody foresaw: the broker goes on and tries again."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from broker.runtime.remote_metadata.foreign_manager import ForeignRemoteMetadata
+from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
+from storage.tiered.remote_metadata import RemoteLogMetadataManager
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
+from tests.storage.tiered.sample_segments import PARTITION, segment
+from tests.support.memory_remote_metadata import MemoryRemoteMetadata
+
+
+class Failing(MemoryRemoteMetadata):
+    """Fails like a database that is gone, once it is told to."""
+
+    is_gone = False
+
+    def _check(self) -> None:
+        if self.is_gone:
+            raise KeyError("no row")
+
+    def add(self, segment: RemoteSegment) -> "asyncio.Future[None]":
+        self._check()
+        done = super().add(segment)
+        assert isinstance(done, asyncio.Future)
+        return done
+
+    def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
+        self._check()
+        return super().segments(partition, epoch)
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        self._check()
+        return super().is_ready(partition)
+
+    def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
+        self._check()
+        super().unassign(partitions)
+
+    async def close(self) -> None:
+        self._check()
+
+
+async def test_what_it_tells_is_passed_on() -> None:
+    theirs = Failing()
+    ours: RemoteLogMetadataManager = ForeignRemoteMetadata(theirs)
+    ours.assign([PARTITION], [])
+    await ours.wait_until_ready(PARTITION)
+    first = segment(100)
+    await ours.add(first)
+    assert list(ours.segments(PARTITION)) == [first]
+    assert list(ours.held()) == [(PARTITION, None)]
+    with pytest.raises(InvalidSegmentTransition):
+        await ours.add(replace(first, state=SegmentState.COPY_FINISHED))
+
+
+async def test_what_it_raises_passes_for_metadata_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
+    theirs = Failing()
+    ours = ForeignRemoteMetadata(theirs)
+    ours.assign([PARTITION], [])
+    theirs.is_gone = True
+    with pytest.raises(RemoteMetadataNotReady, match="no row"):
+        ours.segments(PARTITION)
+    with pytest.raises(RemoteMetadataNotReady, match="no row"):
+        await ours.add(segment(100))
+    assert not ours.is_ready(PARTITION)
+    ours.unassign([PARTITION])
+    await ours.close()
+    assert caplog.messages == ["The keeper of remote metadata failed"] * 5

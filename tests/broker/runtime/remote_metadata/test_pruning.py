@@ -1,0 +1,88 @@
+"""What a leader of the metadata topic says again, batch by batch, before it cuts off the past."""
+
+from dataclasses import dataclass, field
+
+from broker.runtime.remote_metadata.pruning import LedMetadataLog, RemoteMetadataPruning
+from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
+from broker.runtime.remote_metadata.tail import MetadataTail
+from protocol.primitives import Uuid
+from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
+from storage.tiered.catalog.metadata_records import decode_event
+from storage.tiered.segment_metadata import (
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentEpoch,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+
+PARTITION = TopicIdPartition(Uuid(b"t" * 16), "t", 0)
+SEGMENTS = 1_000
+EVENTS = 4 * SEGMENTS
+
+
+@dataclass
+class Log:
+    """A led partition of the metadata topic, of which only what is appended now is kept."""
+
+    leader_epoch: int = 0
+    start_offset: int = 0
+    end_offset: int = EVENTS
+    max_batch_bytes: int = 1_000_000
+    batches: list[list[bytes]] = field(default_factory=list)
+
+    def append(self, values: list[bytes]) -> None:
+        self.batches.append(values)
+        self.end_offset += len(values)
+
+    def delete_records(self, offset: int) -> None:
+        self.start_offset = offset
+
+
+class Logs:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def led(self) -> list[int]:
+        return [0]
+
+    def log(self, partition: int) -> LedMetadataLog:
+        return self._log
+
+
+def segment(number: int) -> RemoteSegment:
+    return RemoteSegment(
+        id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
+        start_offset=number,
+        end_offset=number,
+        max_timestamp_ms=1,
+        broker_id=1,
+        event_timestamp_ms=1,
+        size_bytes=1,
+        leader_epochs=(SegmentEpoch(0, number),),
+    )
+
+
+def test_everything_is_told_though_most_rows_are_empty() -> None:
+    tail = MetadataTail(0)
+    tail.begin(MaterializedMetadata(), EVENTS, 0)
+    for number in range(SEGMENTS):
+        tail.metadata.apply(segment(number))
+        tail.metadata.apply(SegmentUpdate(segment(number).id, SegmentState.COPY_FINISHED, 2, 1))
+    for number in (*range(400), *range(450, 950)):
+        for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
+            tail.metadata.apply(SegmentUpdate(segment(number).id, state, 2, 1))
+    log = Log()
+    settings = parse_remote_metadata_settings({"ottla.prune.min.records": "1"})
+    pruning = RemoteMetadataPruning(Logs(log), settings, lambda _: tail, lambda number, wanted: None)
+    pruning.check()
+    while log.start_offset == 0:
+        tail.next_offset = log.end_offset
+        pruning.on_progress(tail)
+    assert log.start_offset == EVENTS
+    retold = MaterializedMetadata()
+    for value in (value for batch in log.batches for value in batch):
+        retold.apply(decode_event(value))
+    assert retold.cache(PARTITION).segments() == tail.metadata.cache(PARTITION).segments()
+    assert retold.segment_count == 100

@@ -1,0 +1,155 @@
+"""The metadata topic is asked for until it is there, and in the shape that was configured."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from immutables import Map
+
+from broker.metadata.image.cluster_image import BrokerRegistration, ClusterImage
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.topic_image import TopicImage, TopicsImage
+from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.remote_metadata.settings import TOPIC, parse_remote_metadata_settings
+from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation, MetadataTopicOnRequest
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from protocol.primitives import ONE_UUID
+from tests.support.manual_loop import ManualLoop
+
+Answer = int | Exception
+
+
+class Controller:
+    """Answers with one outcome after another, the last for ever."""
+
+    def __init__(self, *outcomes: Answer) -> None:
+        self.outcomes = list(outcomes)
+        self.requests: list[CreateTopicsRequest] = []
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        self.requests.append(request)
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name=TOPIC, error_code=outcome)])
+
+
+class Metadata:
+    image: MetadataImage = EMPTY_IMAGE
+
+
+def at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that never really waits."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits")
+
+
+class Stage:
+    def __init__(self, *outcomes: Answer, voters: int = 3) -> None:
+        self.loop = ManualLoop()
+        self.controller = Controller(*outcomes)
+        self.metadata = Metadata()
+        self.creation = MetadataTopicCreation(
+            self.controller,
+            self.metadata,
+            parse_remote_metadata_settings({}),
+            self.loop,
+            Deadlines(self.loop),
+            voter_count=lambda: voters,
+            spawn=at_once,
+        )
+
+    def show_topic(self) -> None:
+        topic = TopicImage(TOPIC, ONE_UUID, Map())
+        self.metadata.image = EMPTY_IMAGE._replace(topics=TopicsImage(Map({TOPIC: topic}), Map({ONE_UUID: topic}), 0))
+
+
+def test_the_topic_has_the_shape_of_kafkas() -> None:
+    stage = Stage(ErrorCode.NONE)
+    stage.creation.ensure()
+    (topic,) = stage.controller.requests[0].topics
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == (TOPIC, 50, 3)
+    assert {config.name: config.value for config in topic.configs} == {
+        "retention.ms": "-1",
+        "cleanup.policy": "delete",
+        "remote.storage.enable": "false",
+        "min.insync.replicas": "2",
+    }
+
+
+def test_on_a_single_machine_one_copy_will_do() -> None:
+    stage = Stage(ErrorCode.NONE, voters=1)
+    stage.creation.ensure()
+    (topic,) = stage.controller.requests[0].topics
+    assert topic.replication_factor == 1
+    assert {config.name: config.value for config in topic.configs}["min.insync.replicas"] == "1"
+
+
+def test_failures_are_tried_again_until_it_is_there() -> None:
+    stage = Stage(
+        ControllerUnavailable("nobody answers"),
+        KafkaError(ErrorCode.NOT_CONTROLLER),
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+    )
+    stage.creation.ensure()
+    stage.creation.ensure()
+    assert len(stage.controller.requests) == 1
+    stage.loop.advance(0.1 + 0.2 + 0.01)
+    assert len(stage.controller.requests) == 3
+    stage.loop.advance(200)
+    tries = len(stage.controller.requests)
+    assert 20 < tries < 40
+    stage.show_topic()
+    stage.loop.advance(200)
+    assert len(stage.controller.requests) == tries
+    stage.creation.ensure()
+    assert len(stage.controller.requests) == tries
+    stage.metadata.image = EMPTY_IMAGE
+    stage.creation.ensure()
+    assert len(stage.controller.requests) == tries + 1
+
+
+def test_a_broker_that_stops_asks_no_more() -> None:
+    stage = Stage(ErrorCode.INVALID_REPLICATION_FACTOR)
+    stage.creation.ensure()
+    stage.creation.close()
+    stage.loop.advance(100)
+    assert len(stage.controller.requests) == 1
+
+
+def test_brokers_that_are_down_are_waited_for_a_while() -> None:
+    """Or what is known of all remote data would be on the first broker that is up again."""
+    stage = Stage(ErrorCode.INVALID_REPLICATION_FACTOR, voters=1)
+    brokers = {
+        number: BrokerRegistration(number, 1, ONE_UUID, {}, {}, None, number > 1, False, ()) for number in (1, 2, 3)
+    }
+    stage.metadata.image = EMPTY_IMAGE._replace(brokers=ClusterImage(Map(brokers)))
+    stage.creation.ensure()
+    stage.loop.advance(100)
+    stage.loop.advance(60)
+    factors = [request.topics[0].replication_factor for request in stage.controller.requests]
+    assert factors[0] == 3
+    assert factors[-1] == 1
+
+
+def test_a_client_may_ask_for_the_topic() -> None:
+    asked: list[str] = []
+    others = Others(asked)
+    creator = MetadataTopicOnRequest(lambda: asked.append("made"), others)
+    creator.request_topic(TOPIC)
+    creator.request_topic("t")
+    MetadataTopicOnRequest(lambda: asked.append("made"), None).request_topic("t")
+    assert asked == ["made", "t"]
+
+
+class Others:
+    def __init__(self, asked: list[str]) -> None:
+        self._asked = asked
+
+    def request_topic(self, name: str) -> None:
+        self._asked.append(name)

@@ -1,0 +1,112 @@
+"""Fetches of followers over a real connection, to leaders new and old."""
+
+import asyncio
+from typing import TypeVar
+
+from broker.net.peer import Endpoint, TcpConnect
+from broker.replication.fetch_plan import FetcherSettings, Sender, fetch_request
+from broker.runtime.replication.fetch_transport import NetworkFetchTransport, Unanswered
+from protocol.api_keys import ApiKey
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from protocol.primitives import Uuid
+from tests.support.fake_broker import FakeBroker
+
+TOPIC = Uuid(b"t" * 16)
+T = TypeVar("T")
+
+
+def request() -> FetchRequest:
+    return fetch_request(Sender(9, 77), FetcherSettings(), [], session_id=3, session_epoch=4, wait_ms=500)
+
+
+def answer(_request: object) -> FetchResponse:
+    partition = PartitionData(0, high_watermark=4, records=b"x" * 100_000)
+    return FetchResponse(session_id=3, responses=[FetchableTopicResponse(topic_id=TOPIC, partitions=[partition])])
+
+
+async def fetch(broker: FakeBroker) -> FetchResponse | Unanswered:
+    loop = asyncio.get_running_loop()
+    transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
+    connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+    outcome: asyncio.Future[FetchResponse | Unanswered] = loop.create_future()
+    connection.fetch(request(), outcome.set_result)
+    result = await outcome
+    connection.close()
+    return result
+
+
+async def test_records_arrive_as_a_view_of_what_was_received() -> None:
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.FETCH, answer)
+        response = await fetch(broker)
+    assert isinstance(response, FetchResponse)
+    records = response.responses[0].partitions[0].records
+    assert isinstance(records, memoryview)
+    assert bytes(records) == b"x" * 100_000
+
+
+async def test_a_leader_learns_who_fetches_and_in_which_registration() -> None:
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.FETCH, answer)
+        await fetch(broker)
+    (received,) = (each for each in broker.requests if isinstance(each.request, FetchRequest))
+    assert (received.header.api_version, received.header.client_id) == (17, "broker-9-fetcher-0")
+    assert isinstance(received.request, FetchRequest)
+    assert received.request.replica_state.replica_id == 9
+    assert received.request.replica_state.replica_epoch == 77
+
+
+async def test_an_older_leader_is_told_in_its_way() -> None:
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.FETCH, answer, versions=(4, 14))
+        await fetch(broker)
+    (received,) = broker.received(FetchRequest)
+    assert (received.replica_id, received.session_id, received.session_epoch) == (9, 3, 4)
+
+
+async def test_a_leader_without_topic_ids_cannot_be_followed() -> None:
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.FETCH, answer, versions=(4, 12))
+        response = await fetch(broker)
+    assert isinstance(response, Unanswered)
+    assert "versions 4 to 12" in response.reason
+
+
+async def test_offsets_are_asked_for_on_the_same_connection() -> None:
+    loop = asyncio.get_running_loop()
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.LIST_OFFSETS, lambda _: ListOffsetsResponse())
+        transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
+        connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+        outcome: asyncio.Future[ListOffsetsResponse | Unanswered] = loop.create_future()
+        connection.list_offsets(ListOffsetsRequest(replica_id=9), outcome.set_result)
+        assert isinstance(await outcome, ListOffsetsResponse)
+        connection.close()
+
+
+async def test_so_is_where_epochs_end_with_the_name_of_who_asks() -> None:
+    loop = asyncio.get_running_loop()
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda _: OffsetForLeaderEpochResponse())
+        transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
+        connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+        outcome: asyncio.Future[OffsetForLeaderEpochResponse | Unanswered] = loop.create_future()
+        connection.epoch_ends(OffsetForLeaderEpochRequest(replica_id=9), outcome.set_result)
+        assert isinstance(await outcome, OffsetForLeaderEpochResponse)
+        connection.close()
+    (received,) = broker.received(OffsetForLeaderEpochRequest)
+    assert received.replica_id == 9
+
+
+async def test_what_is_on_its_way_when_the_connection_is_closed_has_no_answer() -> None:
+    loop = asyncio.get_running_loop()
+    with FakeBroker() as broker:
+        broker.answer(ApiKey.FETCH, lambda _: None)
+        transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
+        connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+        outcome: asyncio.Future[FetchResponse | Unanswered] = loop.create_future()
+        connection.fetch(request(), outcome.set_result)
+        connection.close()
+        assert isinstance(await outcome, Unanswered)

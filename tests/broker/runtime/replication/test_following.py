@@ -1,0 +1,238 @@
+"""A replica on a real log, kept up with a leader on another through the leader's handlers of Fetch and ListOffsets."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from broker.api.fetch import FetchHandler
+from broker.api.list_offsets import ListOffsetsHandler
+from broker.net.peer import Endpoint
+from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.followed import Phase
+from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone
+from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from protocol.primitives import Uuid
+from storage.config import LogConfig
+from tests.support.data_plane import BROKER_ID, LISTENER, Answer, DataPlane
+
+FOLLOWER = 2  # as the leader's metadata has it; each plane takes itself for broker 1
+
+
+class DirectConnection:
+    """Keeps requests until the pair serves them."""
+
+    def __init__(self, pair: "Pair") -> None:
+        self._pair = pair
+
+    def fetch(self, request: FetchRequest, done: FetchDone) -> None:
+        self._pair.requests.append((request, done))
+
+    def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
+        self._pair.requests.append((request, done))
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
+        self._pair.requests.append((request, done))
+
+    def close(self) -> None:
+        """Nothing is told of what was under way: no test here needs it."""
+
+
+class Pair:
+    """Two brokers that host a partition: the one leads, the other follows, or the other way round."""
+
+    def __init__(self) -> None:
+        self.requests: deque[tuple[Any, Callable[[Any], None]]] = deque()
+        self.leader, self.follower = DataPlane(), DataPlane()
+        self.identity = self._host(self.leader, leads=True)
+        self._host(self.follower, leads=False)
+        self.fetch = FetchHandler(
+            self.leader.partitions,
+            self.leader.sessions,
+            self.leader.deadlines,
+            self.leader.loop,
+            self.leader.io,
+            self.leader.clock,
+            max_bytes=10_000_000,
+        )
+        self.list_offsets = ListOffsetsHandler(self.leader.partitions)
+        self.fetchers = ReplicaFetchers(
+            FOLLOWER,
+            self,
+            self.follower.metadata,
+            self.follower.loop,
+            self.follower.deadlines,
+            listener=LISTENER,
+            settings=FetcherSettings(),
+            fetcher_count=lambda: 1,
+            broker_epoch=lambda: 1,
+        )
+        self.fetchers.begin()
+
+    def _host(self, plane: DataPlane, *, leads: bool) -> Uuid:
+        plane.register_broker(FOLLOWER)
+        return plane.create_topic(replicas=(BROKER_ID, FOLLOWER), leader=BROKER_ID if leads else FOLLOWER)
+
+    def connect(self, endpoint: Endpoint, client_id: str) -> DirectConnection:
+        return DirectConnection(self)
+
+    def reign(self, *, leads: bool = True) -> None:
+        """The next leader epoch, in which `leader` leads, or `follower` does."""
+        self.leader.elect(self.identity, BROKER_ID if leads else FOLLOWER)
+        self.follower.elect(self.identity, FOLLOWER if leads else BROKER_ID)
+
+    def follow(self) -> None:
+        self.fetchers.follow(self.follower.partition())
+        self.serve()
+
+    def serve(self, rounds: int = 12) -> None:
+        """Let the leader answer, without waiting, so many requests."""
+        self.follower.loop.run_soon()
+        for _ in range(rounds):
+            if not self.requests:
+                break
+            request, done = self.requests.popleft()
+            done(self._answer(request))
+            self.follower.loop.run_soon()
+
+    def _answer(self, request: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            request.max_wait_ms = 0
+            answer: Answer[Any] = Answer(self.fetch(request, self.leader.context(17)))
+        else:
+            answer = Answer(self.list_offsets(request, self.leader.context(9)))
+        self.leader.loop.run_soon()
+        return answer.value
+
+    def log_of(self, plane: DataPlane) -> bytes:
+        log = plane.partition().log
+        return bytes(log.read(log.log_start_offset, 10_000_000, log.log_end_offset).data)
+
+    @property
+    def agrees(self) -> bool:
+        ours, theirs = self.leader.partition().log, self.follower.partition().log
+        same_bounds = (ours.log_start_offset, ours.log_end_offset) == (theirs.log_start_offset, theirs.log_end_offset)
+        return same_bounds and self.log_of(self.leader) == self.log_of(self.follower)
+
+    @property
+    def phase(self) -> Phase:
+        ((followed,),) = (fetcher.core.members() for fetcher in self.fetchers.fetchers())
+        return followed.phase
+
+
+def test_records_and_high_watermark_arrive_and_what_is_held_is_committed() -> None:
+    pair = Pair()
+    for value in (b"a", b"b", b"c"):
+        pair.leader.produce(value)
+    assert pair.leader.partition().log.high_watermark == 0
+    pair.follow()
+    assert pair.agrees
+    assert pair.leader.partition().log.high_watermark == 3
+    assert pair.follower.partition().log.high_watermark == 3
+    assert pair.follower.partition().traffic.replication_bytes_in == len(pair.log_of(pair.leader))
+
+
+def test_what_a_follower_has_yet_to_flush_is_not_committed() -> None:
+    """With `flush.messages`, a crash of all replicas at once loses nothing that was acknowledged."""
+    pair = Pair()
+    pair.follow()
+    pair.follower.partition().configure(LogConfig(flush_messages=1))
+    pair.follower.io.is_held = True
+    pair.leader.produce(b"a")
+    pair.serve()
+    assert pair.agrees
+    assert pair.leader.partition().log.high_watermark == 0
+    pair.follower.io.release()
+    pair.serve()
+    assert pair.leader.partition().log.high_watermark == 1
+
+
+def test_what_comes_later_arrives_through_the_session() -> None:
+    pair = Pair()
+    pair.follow()
+    for number in range(5):
+        pair.leader.produce(b"%d" % number)
+        pair.serve(4)
+    assert pair.agrees
+    assert len(pair.leader.sessions) == 1
+
+
+def test_what_only_a_former_leader_had_is_cut() -> None:
+    pair = Pair()
+    pair.leader.produce(b"common")
+    pair.follow()
+    pair.fetchers.unfollow(pair.follower.partition())
+    pair.serve()
+    pair.reign(leads=False)
+    pair.follower.produce(b"lost", b"too")
+    pair.follower.produce(b"as well")
+    pair.reign()
+    pair.leader.produce(b"kept")
+    pair.follow()
+    assert pair.agrees
+    assert pair.follower.partition().log.epochs.entries == pair.leader.partition().log.epochs.entries
+
+
+def test_several_reigns_apart_are_mended_step_by_step() -> None:
+    pair = Pair()
+    pair.leader.produce(b"common")
+    pair.follow()
+    pair.fetchers.unfollow(pair.follower.partition())
+    pair.serve()
+    for number in range(4):
+        pair.reign(leads=False)
+        pair.follower.produce(*[b"f%d" % number] * (number + 1))
+        pair.reign()
+        pair.leader.produce(*[b"l%d" % number] * (4 - number))
+    pair.follow()
+    pair.serve(40)
+    assert pair.agrees
+
+
+def test_a_log_start_moves_along() -> None:
+    pair = Pair()
+    for value in (b"a", b"b", b"c"):
+        pair.leader.produce(value)
+    pair.follow()
+    pair.leader.partition().delete_records(2)
+    pair.serve()
+    assert pair.follower.partition().log.log_start_offset == 2
+    assert pair.leader.partition().low_watermark() == 2
+
+
+def test_a_replica_behind_the_leaders_start_begins_anew_there() -> None:
+    pair = Pair()
+    pair.leader.produce(b"a")
+    pair.follow()
+    pair.fetchers.unfollow(pair.follower.partition())
+    pair.serve()
+    for value in (b"b", b"c", b"d"):
+        pair.leader.produce(value)
+    pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
+    pair.leader.partition().delete_records(3)
+    pair.follow()
+    assert pair.phase is Phase.FETCHING
+    assert pair.agrees
+    assert pair.follower.partition().log.log_start_offset == 3
+
+
+def test_logs_that_part_below_the_leaders_start_are_mended() -> None:
+    """That start lies within a batch, of which the leader has forgotten the epoch's first part: it does not tell a
+    replica that stands at that very offset that it diverges."""
+    pair = Pair()
+    pair.leader.produce(b"common")
+    pair.follow()
+    pair.fetchers.unfollow(pair.follower.partition())
+    pair.serve()
+    pair.reign(leads=False)
+    pair.follower.produce(b"lost")
+    pair.reign()
+    pair.leader.produce(b"one", b"two", b"three")
+    pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
+    pair.leader.partition().delete_records(2)
+    pair.follow()
+    assert pair.phase is Phase.FETCHING
+    assert pair.agrees
+    assert pair.follower.partition().log.log_start_offset == 2

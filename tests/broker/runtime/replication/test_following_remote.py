@@ -1,0 +1,219 @@
+"""A leader and a follower of a tiered topic, both real, without a network: what is remote alone is not replicated."""
+
+from typing import Any
+
+import pytest
+
+from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.followed import Phase
+from broker.runtime.remote_log.tier_source import RemoteTierSource
+from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from protocol.primitives import Uuid
+from storage.config import LogConfig
+from storage.log import Log
+from storage.tiered.segment_metadata import RemoteSegmentId, SegmentState, SegmentUpdate, TopicIdPartition
+from storage.tiered.upkeep.copying import backlog_of, closed, describe, files_of
+from tests.broker.runtime.replication.test_following import FOLLOWER, Pair
+from tests.support.data_plane import LISTENER, Answer, batch
+from tests.support.inline_io import InlineIo
+from tests.support.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.memory_remote_storage import MemoryRemoteStorage
+
+TIERED = LogConfig(remote_storage_enable=True, index_interval_bytes=0)
+PRODUCER = 77
+NOW_MS = 1_700_000_000_000
+
+
+class TieredPair(Pair):
+    """The topic is tiered, and one producer writes it. `pool` stands for the threads that wait for remote storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storage = MemoryRemoteStorage()
+        self.metadata = MemoryRemoteMetadata(make_future=self.follower.loop.create_future)
+        self.name = TopicIdPartition(self.identity, "t", 0)
+        self.metadata.assign([], [self.name])
+        self.pool = InlineIo(self.follower.loop)
+        self.epoch_ends = OffsetForLeaderEpochHandler(self.leader.partitions)
+        for plane in (self.leader, self.follower):
+            plane.partition().configure(TIERED)
+        self.fetchers = ReplicaFetchers(
+            FOLLOWER,
+            self,
+            self.follower.metadata,
+            self.follower.loop,
+            self.follower.deadlines,
+            listener=LISTENER,
+            settings=FetcherSettings(),
+            fetcher_count=lambda: 1,
+            broker_epoch=lambda: 1,
+            tier=RemoteTierSource(self.metadata, self.storage, self.pool, self.follower.loop),
+        )
+        self.fetchers.begin()
+
+    def _answer(self, request: Any) -> Any:
+        if not isinstance(request, OffsetForLeaderEpochRequest):
+            return super()._answer(request)
+        return Answer(self.epoch_ends(request, self.leader.context(4))).value
+
+    @property
+    def log(self) -> Log:
+        return self.leader.partition().log
+
+    @property
+    def copy(self) -> Log:
+        return self.follower.partition().log
+
+    def write(self, count: int) -> None:
+        """Records, three to a segment; the follower has them too, so that they are committed."""
+        for _ in range(count):
+            end = self.log.log_end_offset
+            if end % 3 == 0:
+                self.log.roll(NOW_MS)
+            records = batch(b"%d" % end, producer_id=PRODUCER, producer_epoch=0, sequence=end)
+            self.leader.partition().append(records, 1)
+        self.serve()
+
+    def leave_to_tier(self) -> None:
+        """Copy all closed segments of the leader, and let them go from its disk."""
+        log = self.log
+        while (backlog := backlog_of(log, log.highest_remote_offset)).segments:
+            local = backlog.segments[0]
+            facts = closed(log, local, backlog)
+            identity = RemoteSegmentId(self.name, Uuid(facts.base_offset.to_bytes(16, "big")))
+            segment = describe(log, local, facts, identity, broker_id=1, now_ms=NOW_MS)
+            self.storage.copy_segment(segment, files_of(self.leader.fs, log, local, facts))
+            self.metadata.add(segment)
+            self.metadata.update(SegmentUpdate(identity, SegmentState.COPY_FINISHED, NOW_MS, 1))
+            log.highest_remote_offset = segment.end_offset
+        log.detach_segments([segment for segment in log.segments if segment is not log.active_segment])
+
+    def forget(self) -> None:
+        """The follower has nothing any more."""
+        self.fetchers.unfollow(self.follower.partition())
+        self.serve()
+        self.copy.truncate_fully_and_start_at(0, now_ms=NOW_MS)
+
+    def assert_alike(self) -> None:
+        log, copy = self.log, self.copy
+        assert (copy.log_start_offset, copy.log_end_offset) == (log.log_start_offset, log.log_end_offset)
+        assert copy.local_log_start_offset == log.local_log_start_offset
+        assert copy.epochs.entries == log.epochs.entries
+        assert copy.high_watermark == log.high_watermark
+        assert copy.producers.encode() == log.producers.encode()
+        assert _stored(copy) == _stored(log)
+
+
+def _stored(log: Log) -> bytes:
+    return b"".join(segment.file.read(0, segment.size) for segment in log.segments)
+
+
+@pytest.fixture
+def pair() -> TieredPair:
+    """Seven records, in epochs 0 and 1, six of them remote; the follower has lost all of them."""
+    pair = TieredPair()
+    pair.follow()
+    pair.write(4)
+    pair.reign()
+    pair.follow()
+    pair.write(3)
+    pair.leave_to_tier()
+    pair.forget()
+    return pair
+
+
+def test_an_empty_follower_begins_where_the_leaders_disk_does(pair: TieredPair) -> None:
+    pair.follow()
+    pair.assert_alike()
+    assert pair.copy.local_log_start_offset == 6
+    assert [entry.epoch for entry in pair.copy.epochs.entries] == [0, 1]
+    assert pair.phase is Phase.FETCHING
+    assert pair.leader.partition().is_in_sync(FOLLOWER)
+
+
+def test_it_goes_on_from_there(pair: TieredPair) -> None:
+    pair.follow()
+    pair.write(5)
+    pair.assert_alike()
+
+
+def test_it_serves_its_own_followers_the_same_way(pair: TieredPair) -> None:
+    """As a leader it knows of the producer what the leader before knew: a retry is one."""
+    pair.follow()
+    pair.reign(leads=False)
+    records = batch(b"6", producer_id=PRODUCER, producer_epoch=0, sequence=6)
+    assert pair.follower.partition().append(records, 1).duplicate
+    assert pair.follower.partition().local_start_offset == 6
+
+
+def test_a_follower_that_was_away_for_long_drops_what_it_has(pair: TieredPair) -> None:
+    pair.copy.append_as_follower(bytes(pair.storage.segments[Uuid(bytes(16))].log), now_ms=NOW_MS)
+    assert pair.copy.log_end_offset == 3
+    pair.follow()
+    pair.assert_alike()
+
+
+def test_what_is_not_known_yet_is_waited_for(pair: TieredPair) -> None:
+    pair.metadata.not_ready.add(pair.name)
+    pair.follow()
+    assert (pair.copy.log_end_offset, pair.phase) == (0, Phase.DELAYED)
+    pair.metadata.become_ready(pair.name)
+    pair.follower.advance_ms(1000)
+    pair.serve()
+    pair.assert_alike()
+
+
+def test_a_reign_that_ends_while_the_store_is_asked_ends_the_attempt(pair: TieredPair) -> None:
+    pair.pool.is_held = True
+    pair.follow()
+    assert pair.phase is Phase.BUILDING
+    pair.reign(leads=False)
+    pair.pool.release()
+    pair.serve()
+    assert pair.follower.partition().is_leader
+    assert (pair.copy.log_start_offset, pair.copy.log_end_offset) == (0, 0)
+
+
+def test_a_reign_that_ends_while_the_log_is_emptied_begins_with_the_log_that_comes_of_it(pair: TieredPair) -> None:
+    pair.follower.io.is_held = True
+    pair.follow()
+    partition = pair.follower.partition()
+    assert partition.is_being_cut
+    pair.reign(leads=False)
+    assert partition.is_following
+    pair.follower.io.release()
+    pair.serve()
+    assert partition.is_leader
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 6)
+    assert [entry.epoch for entry in partition.log.epochs.entries] == [0, 1, 2]
+
+
+def test_readers_are_told_what_holds_before_and_after_while_the_log_is_emptied(pair: TieredPair) -> None:
+    pair.follower.io.is_held = True
+    pair.follow()
+    marks = pair.follower.partition().marks_while_cut
+    assert marks is not None
+    assert (marks.log_start_offset, marks.high_watermark) == (0, 0)
+
+
+def test_a_topic_that_is_not_known_to_be_tiered_here_is_left_alone(pair: TieredPair) -> None:
+    pair.follower.partition().configure(LogConfig())
+    pair.follow()
+    assert (pair.copy.log_end_offset, pair.phase) == (0, Phase.DELAYED)
+
+
+def test_a_disk_that_fails_meanwhile_is_taken_offline(pair: TieredPair) -> None:
+    pair.follower.memory.fail("sync", path_part=".snapshot")
+    pair.follow()
+    assert pair.phase is Phase.FAILED
+    assert not pair.follower.log_dirs.online
+
+
+def test_records_deleted_up_to_the_middle_of_a_segment_stay_deleted(pair: TieredPair) -> None:
+    pair.leader.partition().delete_records(4)
+    pair.follow()
+    pair.assert_alike()
+    assert pair.copy.log_start_offset == 4
+    assert [tuple(entry) for entry in pair.copy.epochs.entries] == [(1, 4)]

@@ -1,0 +1,192 @@
+"""What followers ask about single replicas, gathered into requests (`leader_questions.py`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from broker.replication.epochs import EpochEnd
+from broker.runtime.replication.fetch_transport import Unanswered
+from broker.runtime.replication.leader_questions import EpochAnswer, LeaderQuestions, OffsetAnswer
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from tests.support.manual_loop import ManualLoop
+
+BROKER_ID = 9
+
+
+@dataclass(frozen=True)
+class Subject:
+    topic: str
+    index: int
+
+
+@dataclass
+class Wire:
+    """Implements LeaderConnection; keeps what was asked, for the test to answer."""
+
+    asked: list[tuple[Any, Callable[[Any], None]]] = field(default_factory=list)
+    is_closed: bool = False
+
+    def fetch(self, request: FetchRequest, done: Callable[[Any], None]) -> None:
+        raise AssertionError("nobody fetches here")
+
+    def list_offsets(self, request: ListOffsetsRequest, done: Callable[[Any], None]) -> None:
+        self.asked.append((request, done))
+
+    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: Callable[[Any], None]) -> None:
+        self.asked.append((request, done))
+
+    def close(self) -> None:
+        self.is_closed = True
+        for _, done in self.asked:
+            done(Unanswered("closed"))
+
+
+class Follower:
+    """Somebody with questions; `told` are the answers in order."""
+
+    def __init__(self) -> None:
+        self.loop = ManualLoop()
+        self.wires: list[Wire] = []
+        self.told: list[tuple[str, OffsetAnswer | EpochAnswer]] = []
+        self.questions = LeaderQuestions(BROKER_ID, self.loop, self._connect)
+
+    def _connect(self) -> Wire:
+        self.wires.append(Wire())
+        return self.wires[-1]
+
+    def ask_offset(self, topic: str, index: int, timestamp: int = -4, leader_epoch: int = 5) -> None:
+        self.questions.ask_offset(Subject(topic, index), leader_epoch, timestamp, self._note(f"{topic}-{index}"))
+
+    def ask_epoch_end(self, topic: str, index: int, epoch: int, leader_epoch: int = 5) -> None:
+        self.questions.ask_epoch_end(Subject(topic, index), leader_epoch, epoch, self._note(f"{topic}-{index}"))
+
+    def _note(self, name: str) -> Callable[[OffsetAnswer | EpochAnswer], None]:
+        return lambda answer: self.told.append((name, answer))
+
+    def run(self) -> list[Any]:
+        """The requests that were sent."""
+        self.loop.run_soon()
+        return [request for wire in self.wires for request, _ in wire.asked]
+
+
+@pytest.fixture
+def follower() -> Follower:
+    return Follower()
+
+
+def offsets(topic: str, *answers: ListOffsetsPartitionResponse) -> ListOffsetsResponse:
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(topic, list(answers))])
+
+
+def test_nothing_is_opened_before_there_is_a_question(follower: Follower) -> None:
+    assert follower.run() == []
+    assert follower.wires == []
+
+
+def test_the_offsets_of_one_turn_share_a_request(follower: Follower) -> None:
+    follower.ask_offset("t", 0)
+    follower.ask_offset("u", 0, timestamp=-6)
+    follower.ask_offset("t", 1, leader_epoch=7)
+    (request,) = follower.run()
+    assert request.replica_id == BROKER_ID
+    assert [
+        (t.name, p.partition_index, p.current_leader_epoch, p.timestamp) for t in request.topics for p in t.partitions
+    ] == [
+        ("t", 0, 5, -4),
+        ("t", 1, 7, -4),
+        ("u", 0, 5, -6),
+    ]
+
+
+def test_so_do_the_ends_of_epochs(follower: Follower) -> None:
+    follower.ask_epoch_end("t", 0, 3)
+    follower.ask_epoch_end("t", 1, 4, leader_epoch=7)
+    (request,) = follower.run()
+    assert request.replica_id == BROKER_ID
+    ((first, second),) = (topic.partitions for topic in request.topics)
+    assert (first.partition, first.current_leader_epoch, first.leader_epoch) == (0, 5, 3)
+    assert (second.partition, second.current_leader_epoch, second.leader_epoch) == (1, 7, 4)
+
+
+def test_a_partition_is_named_once_in_a_request(follower: Follower) -> None:
+    follower.ask_offset("t", 0, leader_epoch=5)
+    follower.ask_offset("t", 0, leader_epoch=6)
+    first, second = follower.run()
+    assert [request.topics[0].partitions[0].current_leader_epoch for request in (first, second)] == [5, 6]
+
+
+def test_everybody_is_told_his_own(follower: Follower) -> None:
+    follower.ask_offset("t", 0)
+    follower.ask_offset("t", 1)
+    follower.ask_epoch_end("t", 0, 3)
+    follower.run()
+    (_, on_offsets), (_, on_epochs) = follower.wires[0].asked
+    on_offsets(
+        offsets(
+            "t",
+            ListOffsetsPartitionResponse(1, ErrorCode.FENCED_LEADER_EPOCH),
+            ListOffsetsPartitionResponse(0, offset=8, leader_epoch=2),
+        )
+    )
+    on_epochs(OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [EpochEndOffset(0, 0, 2, 40)])]))
+    assert follower.told == [
+        ("t-0", OffsetAnswer(0, 8, 2)),
+        ("t-1", OffsetAnswer(ErrorCode.FENCED_LEADER_EPOCH, -1, -1)),
+        ("t-0", EpochAnswer(0, EpochEnd(2, 40))),
+    ]
+
+
+def test_who_is_left_out_of_an_answer_has_none(follower: Follower) -> None:
+    follower.ask_offset("t", 0)
+    follower.ask_epoch_end("t", 0, 3)
+    follower.run()
+    (_, on_offsets), (_, on_epochs) = follower.wires[0].asked
+    on_offsets(ListOffsetsResponse())
+    on_epochs(Unanswered("lost"))
+    assert [answer.code for _, answer in follower.told] == [ErrorCode.NETWORK_EXCEPTION] * 2
+
+
+def test_one_connection_serves_all_turns(follower: Follower) -> None:
+    for index in range(3):
+        follower.ask_offset("t", index)
+        follower.run()
+    assert len(follower.wires) == 1
+    assert len(follower.wires[0].asked) == 3
+
+
+def test_whoever_waits_when_it_is_closed_is_told_so(follower: Follower) -> None:
+    follower.ask_offset("t", 0)
+    follower.run()
+    follower.ask_offset("t", 1)
+    follower.ask_epoch_end("t", 1, 3)
+    follower.questions.close()
+    follower.run()
+    assert follower.wires[0].is_closed
+    assert [(name, answer.code) for name, answer in follower.told] == [
+        ("t-0", ErrorCode.NETWORK_EXCEPTION),
+        ("t-1", ErrorCode.NETWORK_EXCEPTION),
+        ("t-1", ErrorCode.NETWORK_EXCEPTION),
+    ]
+
+
+def test_nothing_is_opened_after_it_is_closed(follower: Follower) -> None:
+    follower.questions.close()
+    follower.ask_offset("t", 0)
+    follower.run()
+    assert follower.wires == []
+    assert len(follower.told) == 1

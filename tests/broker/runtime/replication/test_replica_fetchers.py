@@ -1,0 +1,313 @@
+"""What the drivers of fetching add to its rules; whole conversations are in tests/scenarios/replication."""
+
+import pytest
+
+from broker.metadata.image.config_image import ResourceType
+from broker.metrics.fetchers import fetcher_families
+from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.followed import Phase
+from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.partitions.followings import FollowerSource
+from broker.runtime.partitions.partition import Partition
+from broker.runtime.replication.followed_partition import FollowedPartition
+from broker.runtime.replication.leader_fetcher import SLICE_BYTES
+from broker.runtime.replication.replica_fetchers import ReplicaFetchers, fetcher_index
+from protocol.errors import ErrorCode, KafkaError
+from tests.support.fetch_bench import RECORD, FakeReplica, FollowerBench
+
+
+def fits(partition: Partition, fetchers: ReplicaFetchers) -> tuple[FollowedPartition, FollowerSource]:
+    """What is hosted can be followed, and what follows can be told: read by the type checker alone."""
+    return partition, fetchers
+
+
+def bench_with(*names: str, records: int = 3) -> FollowerBench:
+    """Leader 1 leads, 9 follows."""
+    bench = FollowerBench()
+    bench.leader(1)
+    for name in names:
+        bench.lead(1, name, 1)
+        bench.write(1, name, records)
+        bench.follow(name, 1, 1)
+    bench.advance(10)
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "count", "expected"),
+    [("t", 0, 3, 2), ("orders", 0, 4, 1), ("orders", 1, 4, 0), ("__consumer_offsets", 49, 8, 6), ("anything", 5, 1, 0)],
+)
+def test_a_partition_has_the_fetcher_that_kafka_gives_it(topic: str, partition: int, count: int, expected: int) -> None:
+    """abs(31 * topic.hashCode() + partition) % count, computed by Java."""
+    assert fetcher_index(topic, partition, count) == expected
+
+
+def test_bytes_count_for_the_topic_and_the_fetcher() -> None:
+    bench = bench_with("t-0", records=3)
+    assert bench.replicas["t-0"].traffic.replication_bytes_in == 3 * RECORD.size
+    (fetcher,) = bench.fetchers.fetchers()
+    assert fetcher.meters.bytes == 3 * RECORD.size
+    assert fetcher.meters.requests == 2
+
+
+def test_a_large_answer_is_appended_in_slices_before_more_is_asked_for() -> None:
+    bench = FollowerBench()
+    leader = bench.leader(1)
+    leader.response_max_records = 1_000_000
+    count = SLICE_BYTES // RECORD.size + 1
+    for name in ("t-0", "t-1", "t-2"):
+        bench.lead(1, name, 1)
+        bench.write(1, name, count)
+        bench.follow(name, 1, 1)
+    fetcher = bench.fetchers.fetchers()[0]
+    bench.advance(2)
+    while bench.loop._ready:
+        handle = bench.loop._ready.popleft()
+        handle._run()
+        ends = [bench.replicas[name].log.end for name in ("t-0", "t-1", "t-2")]
+        assert fetcher.core.is_waiting == (ends == [count] * 3)
+    assert fetcher.core.is_waiting
+
+
+def test_slices_of_a_leader_that_was_left_are_not_appended() -> None:
+    bench = FollowerBench()
+    bench.leader(1).response_max_records = 1_000_000
+    for name in ("t-0", "t-1"):
+        bench.lead(1, name, 1)
+        bench.write(1, name, SLICE_BYTES // RECORD.size + 1)
+        bench.follow(name, 1, 1)
+    appended: list[str] = []
+
+    def say(line: str) -> None:
+        appended.append(line)
+        bench.unfollow("t-1")
+
+    bench.replicas["t-0"]._say = say
+    bench.advance(10)
+    assert len(appended) == 1
+    assert bench.replicas["t-1"].log.end == 0
+
+
+def test_nothing_is_asked_while_records_have_yet_to_be_flushed() -> None:
+    """The next request would tell the leader that this follower has them."""
+    bench = bench_with("t-0", "t-1")
+    (fetcher,) = bench.fetchers.fetchers()
+    replica = bench.replicas["t-0"]
+    replica.is_flushed = False
+    bench.write(1, "t-0", 1)
+    bench.advance(1_000)
+    assert not fetcher.core.is_waiting
+    flush(replica)
+    bench.advance(10)
+    assert fetcher.core.is_waiting
+
+
+def flush(replica: FakeReplica) -> None:
+    replica.is_flushed = True
+    waiting, replica.on_flushed = replica.on_flushed, []
+    for callback in waiting:
+        callback()
+
+
+def test_a_replica_that_comes_with_records_to_be_flushed_is_waited_for() -> None:
+    """It led until now, and has what it appended as leader."""
+    bench = bench_with("t-0")
+    (fetcher,) = bench.fetchers.fetchers()
+    bench.unfollow("t-0")
+    bench.replicas["t-0"].is_flushed = False
+    bench.follow("t-0", 1, 1)
+    requests = fetcher.meters.requests
+    bench.advance(1_000)
+    assert fetcher.meters.requests == requests
+    flush(bench.replicas["t-0"])
+    bench.advance(10)
+    assert fetcher.meters.requests == requests + 1
+
+
+def test_others_go_on_when_a_replica_that_has_yet_to_flush_leaves() -> None:
+    bench = bench_with("t-0", "t-1")
+    (fetcher,) = bench.fetchers.fetchers()
+    bench.replicas["t-0"].is_flushed = False
+    bench.write(1, "t-0", 1)
+    bench.advance(1_000)
+    bench.unfollow("t-0")
+    bench.advance(10)
+    assert fetcher.core.is_waiting
+
+
+def test_an_unknown_leader_is_not_fetched_from() -> None:
+    bench = FollowerBench()
+    bench.follow("t-0", 5, 1)
+    bench.advance(10)
+    assert bench.fetchers.fetchers() == []
+    bench.leader(5)
+    bench.lead(5, "t-0", 1)
+    bench.write(5, "t-0", 1)
+    bench.follow("t-0", 5, 1)
+    bench.advance(10)
+    assert bench.replicas["t-0"].log.end == 1
+
+
+def test_another_leader_is_followed_by_another_fetcher_and_the_former_goes() -> None:
+    bench = bench_with("t-0")
+    bench.leader(2)
+    bench.lead(2, "t-0", 2)
+    bench.follow("t-0", 2, 2)
+    bench.advance(10)
+    assert [(each.leader_id, len(each.core)) for each in bench.fetchers.fetchers()] == [(2, 1)]
+    assert bench.transport.open_count == 1
+
+
+def test_a_fetcher_that_loses_and_gains_in_one_change_keeps_its_connection() -> None:
+    bench = bench_with("t-0")
+    bench.unfollow("t-0")
+    bench.follow("t-0", 1, 1)
+    bench.advance(10)
+    assert len(bench.transport.connections) == 1
+
+
+def test_a_replica_that_is_being_cut_is_left_where_it_is_when_fetchers_are_resized() -> None:
+    """While the disk cuts, nobody can say where the log ends, and to ask would tell the leader something."""
+    bench = bench_with("t-0", "t-1")
+    replica = bench.replicas["t-1"]
+    replica.cut_takes_s = 0.5
+    bench.led(1, "t-1").log.truncate(1)
+    replica.log.append([replica.log.entries[-1]._replace(offset=3, epoch=0)])
+    bench.led(1, "t-1").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    bench.leaders[1].look_again()
+    bench.advance(100)
+    assert bench.phase("t-1") is Phase.TRUNCATING
+    bench.configure(ResourceType.BROKER, "", "num.replica.fetchers", "4")
+    bench.advance(100)
+    assert bench.phase("t-1") is Phase.TRUNCATING
+    bench.advance(1000)
+    assert bench.phase("t-1") is Phase.FETCHING
+
+
+def test_after_closing_nothing_is_asked_and_nothing_is_done() -> None:
+    bench = bench_with("t-0")
+    bench.write(1, "t-0", 1)
+    bench.fetchers.close()
+    bench.follow("t-0", 1, 2)
+    bench.advance(2000)
+    assert bench.replicas["t-0"].log.end == 3
+    assert bench.transport.open_count == 0
+    assert bench.loop.live_timers == 0
+
+
+def test_a_cut_that_ends_after_closing_is_nobodys() -> None:
+    bench = bench_with("t-0")
+    replica = bench.replicas["t-0"]
+    replica.cut_takes_s = 0.5
+    bench.led(1, "t-0").log.truncate(1)
+    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    bench.leaders[1].look_again()
+    bench.advance(100)
+    assert bench.phase("t-0") is Phase.TRUNCATING
+    bench.fetchers.close()
+    bench.advance(2000)
+    assert replica.log.end == 1
+
+
+def test_a_disk_that_fails_while_cutting_is_the_end_in_this_reign() -> None:
+    bench = bench_with("t-0")
+    bench.led(1, "t-0").log.truncate(1)
+    bench.replicas["t-0"].fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    bench.leaders[1].look_again()
+    bench.advance(100)
+    assert bench.phase("t-0") is Phase.FAILED
+
+
+def test_a_replica_that_would_not_be_cut_any_more_is_asked_for_again() -> None:
+    bench = bench_with("t-0")
+    bench.led(1, "t-0").log.truncate(1)
+    bench.replicas["t-0"].refuses_cuts = True
+    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    bench.leaders[1].look_again()
+    bench.advance(20)
+    assert bench.phase("t-0") is Phase.DELAYED
+
+
+def test_bounds_that_cannot_be_asked_for_are_asked_for_later() -> None:
+    bench = bench_with("t-0", "t-1")
+    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    bench.leaders[1].look_again()
+    bench.transport.down.add(bench.leaders[1].endpoint)
+    bench.advance(3)
+    assert bench.phase("t-0") is Phase.DELAYED
+    assert bench.phase("t-1") is Phase.FETCHING
+
+
+def test_idle_replicas_cost_a_request_each_half_second_in_all() -> None:
+    bench = bench_with(*(f"t-{index}" for index in range(50)), records=0)
+    (fetcher,) = bench.fetchers.fetchers()
+    before = fetcher.meters.requests
+    bench.advance(10_000)
+    assert 18 <= fetcher.meters.requests - before <= 21
+
+
+def test_metrics_show_the_worst_of_all() -> None:
+    bench = bench_with("t-0", "t-1")
+    bench.led(1, "t-0").log.high_watermark = 10
+    bench.led(1, "t-1").refusals.append(ErrorCode.FENCED_LEADER_EPOCH)
+    bench.leaders[1].look_again()
+    bench.advance(600)
+    shown = {
+        (family.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in fetcher_families(bench.fetchers.figures)
+        for sample in family.read()
+    }
+    manager, replica = "kafka_server_replicafetchermanager_", (("clientid", "Replica"),)
+    thread = ("clientid", "ReplicaFetcherThread-0-1")
+    assert shown[f"{manager}maxlag", replica] == 7
+    assert shown[f"{manager}failedpartitionscount", replica] == 1
+    assert shown[f"{manager}deadthreadcount", replica] == 0
+    assert 0 < shown[f"{manager}minfetchrate", replica] < 1
+    lag = "kafka_server_fetcherlagmetrics_consumerlag"
+    assert shown[lag, (thread, ("partition", "0"), ("topic", "t"))] == 7
+    broker = (("brokerhost", "broker-1"), ("brokerport", "9092"), thread)
+    assert shown["kafka_server_fetcherstats_bytes_total", broker] == 6 * RECORD.size
+
+
+def test_without_fetchers_metrics_are_zero() -> None:
+    values = [sample.value for family in fetcher_families(list) for sample in family.read()]
+    assert values == [0, 0, 0, 0]
+
+
+def test_the_rate_fades_within_a_minute_or_so() -> None:
+    bench = bench_with("t-0")
+    (fetcher,) = bench.fetchers.fetchers()
+    bench.advance(300_000)
+    now_s = bench.loop.time()
+    assert fetcher.meters.rate(now_s) == pytest.approx(2, rel=0.05)
+    assert fetcher.meters.rate(now_s + 600) == pytest.approx(0, abs=0.001)
+
+
+def test_nothing_is_fetched_before_the_broker_is_registered() -> None:
+    """Without an epoch it would count as the broker that it was in its life before (KIP-903)."""
+    bench = bench_with("t-0", "t-1")
+    followed = [bench.replicas[name] for name in ("t-0", "t-1")]
+    epochs = [-1]
+    fetchers = ReplicaFetchers(
+        bench.BROKER_ID,
+        bench.transport,
+        bench.metadata,
+        bench.loop,
+        Deadlines(bench.loop),
+        listener="INTERNAL",
+        settings=FetcherSettings(),
+        fetcher_count=lambda: 1,
+        broker_epoch=lambda: epochs[-1],
+    )
+    for replica in followed:
+        fetchers.follow(replica)
+    fetchers.unfollow(followed[0])
+    assert fetchers.fetchers() == []
+    with pytest.raises(AssertionError, match="without an epoch"):
+        fetchers.begin()
+    assert fetchers.fetchers() == []
+    epochs.append(91)
+    fetchers.begin()
+    (fetcher,) = fetchers.fetchers()
+    assert [each.partition for each in fetcher.core.members()] == [followed[1]]

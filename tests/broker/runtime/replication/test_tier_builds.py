@@ -1,0 +1,191 @@
+"""Replicas that begin behind what is remote: what ends an attempt, and what it must not hold up (`tier_builds.py`).
+
+How attempts go is in tests/scenarios/replication/remote*.txt.
+"""
+
+import pytest
+
+from broker.metadata.image.config_image import ResourceType
+from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.followed import Phase
+from broker.runtime.replication.tier_builds import TierUnavailable
+from tests.support.fetch_bench import FollowerBench, LedPartition, fill, storage_error
+
+
+def bench(*, is_tiering: bool = True) -> FollowerBench:
+    """Leader 1 leads t-0, of which 0 to 5 is remote and 6 to 8 on its disk; and u-0, of which all is."""
+    stage = FollowerBench(settings=FetcherSettings(), is_tiering=is_tiering)
+    stage.leader(1)
+    fill(lead(stage, "t-0").log, [(1, 9)])
+    fill(lead(stage, "u-0").log, [(1, 3)])
+    stage.led(1, "t-0").log.leave_to_tier(6)
+    stage.tier.add("t", 0, 0, 5, [(1, 0)])
+    return stage
+
+
+def lead(stage: FollowerBench, name: str, epoch: int = 1) -> LedPartition:
+    led = stage.lead(1, name, epoch)
+    led.log.epochs.clear()
+    return led
+
+
+def test_it_is_counted() -> None:
+    stage = bench()
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(50)
+    assert replica.log.end == 9
+    assert replica.traffic.build_remote_log_aux_state_requests == 1
+    assert replica.traffic.build_remote_log_aux_state_errors == 0
+
+
+def test_what_is_only_not_loaded_yet_is_no_error() -> None:
+    stage = bench()
+    stage.tier.is_ready = False
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(100)
+    assert replica.traffic.build_remote_log_aux_state_requests > 1
+    assert replica.traffic.build_remote_log_aux_state_errors == 0
+
+
+def test_a_store_that_fails_is_an_error_and_asked_again() -> None:
+    stage = bench()
+    stage.tier.troubles = [TierUnavailable("gone")] * 3
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(200)
+    assert replica.traffic.build_remote_log_aux_state_errors == 3
+    assert replica.log.end == 9
+
+
+def test_the_old_log_stays_until_everything_is_there() -> None:
+    stage = bench()
+    fill(stage.replica("t-0").log, [(1, 2)])
+    stage.tier.is_ready = False
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(1000)
+    assert (replica.log.start, replica.log.end) == (0, 2)
+
+
+def test_a_store_that_takes_its_time_holds_up_nobody_else() -> None:
+    """KAFKA-13560."""
+    stage = bench()
+    stage.tier.takes_s = 3600
+    slow, other = stage.follow("t-0", 1, 1), stage.follow("u-0", 1, 1)
+    stage.advance(100)
+    stage.write(1, "u-0", 2)
+    stage.advance(100)
+    assert (slow.log.end, other.log.end) == (0, 5)
+    assert stage.phase("t-0") is Phase.BUILDING
+
+
+@pytest.mark.parametrize("is_tiering", [True, False])
+def test_without_tiering_the_leader_is_asked_again_and_again_and_the_log_stays(is_tiering: bool) -> None:
+    stage = bench(is_tiering=is_tiering)
+    fill(stage.replica("t-0").log, [(1, 2)])
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(100)
+    assert (replica.log.end == 9) is is_tiering
+    assert (stage.phase("t-0") is Phase.DELAYED) is not is_tiering
+
+
+def test_a_leader_of_another_epoch_ends_it_until_the_metadata_knows_more() -> None:
+    stage = bench()
+    stage.follow("t-0", 1, 1)
+    stage.advance(2.5)
+    lead(stage, "t-0", 2)
+    stage.advance(100)
+    assert stage.phase("t-0") is Phase.FAILED
+    replica = stage.follow("t-0", 1, 2)
+    fill(stage.led(1, "t-0").log, [(2, 1)])
+    stage.advance(100)
+    assert replica.log.start == 0
+
+
+def test_a_connection_that_is_lost_meanwhile_is_opened_again() -> None:
+    stage = bench()
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(2.5)
+    stage.move(1)
+    stage.advance(100)
+    assert replica.log.end == 9
+
+
+def test_a_leader_that_cannot_be_reached_meanwhile_is_asked_later() -> None:
+    stage = bench()
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(2.5)
+    stage.transport.down.add(stage.leaders[1].endpoint)
+    stage.advance(100)
+    assert replica.traffic.build_remote_log_aux_state_errors == 0
+    stage.transport.down.clear()
+    stage.advance(2000)
+    assert replica.log.end == 9
+
+
+def test_a_replica_that_is_being_built_stays_with_its_fetcher() -> None:
+    stage = bench()
+    stage.replica("t-0").cut_takes_s = 0.1
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(10)
+    stage.configure(ResourceType.BROKER, "", "num.replica.fetchers", "4")
+    stage.advance(10)
+    assert stage.phase("t-0") is Phase.BUILDING
+    stage.advance(200)
+    assert replica.log.end == 9
+
+
+def test_a_replica_that_is_not_followed_any_more_is_not_touched() -> None:
+    stage = bench()
+    stage.tier.takes_s = 0.05
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(10)
+    stage.unfollow("t-0")
+    stage.advance(200)
+    assert (replica.log.start, replica.log.end) == (0, 0)
+
+
+def test_a_disk_that_fails_is_the_end_of_it() -> None:
+    stage = bench()
+    replica = stage.follow("t-0", 1, 1)
+    replica.fault = storage_error()
+    stage.advance(100)
+    assert stage.phase("t-0") is Phase.FAILED
+
+
+def test_many_replicas_share_their_questions() -> None:
+    said: list[str] = []
+    stage = FollowerBench(said.append)
+    stage.leader(1)
+    for index in range(5):
+        fill(lead(stage, f"t-{index}").log, [(1, 9)])
+        stage.led(1, f"t-{index}").log.leave_to_tier(6)
+        stage.tier.add("t", index, 0, 5, [(1, 0)])
+        stage.follow(f"t-{index}", 1, 1)
+    stage.advance(50)
+    assert {replica.log.end for replica in stage.replicas.values()} == {9}
+    assert [line for line in said if "where is" in line] == [
+        "-> 1 where is the start of the disk of t-0 t-1 t-2 t-3 t-4",
+        "-> 1 where is the end of epoch 0 of t-0 0 of t-1 0 of t-2 0 of t-3 0 of t-4",
+    ]
+
+
+def test_a_plug_in_that_breaks_is_told_of_and_asked_again() -> None:
+    stage = bench()
+    stage.tier.troubles = [ZeroDivisionError()]
+    replica = stage.follow("t-0", 1, 1)
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        stage.advance(20)
+    stage.loop.failures.clear()
+    stage.advance(100)
+    assert replica.log.end == 9
+
+
+def test_out_of_range_goes_to_the_start_of_the_log_first() -> None:
+    """Retention has passed it: then it hears what is remote, and begins behind that (KIP-405, as ever before)."""
+    stage = bench()
+    log = stage.led(1, "t-0").log
+    log.start = 3
+    log.epochs = [(1, 3)]
+    replica = stage.follow("t-0", 1, 1)
+    stage.advance(50)
+    assert (replica.log.start, replica.log.local_start, replica.log.end) == (3, 6, 9)
+    assert replica.log.epochs == [(1, 3)]

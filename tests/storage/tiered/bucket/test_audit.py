@@ -1,0 +1,299 @@
+"""What an audit finds in a bucket beside metadata, and what it lets nobody touch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from protocol.primitives import Uuid
+from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport, summary
+from storage.tiered.bucket.collection import Collection
+from storage.tiered.bucket.listing import StoredPartition, StoredSegment
+from storage.tiered.bucket.reconcile import Coverage, Finding, judge
+from storage.tiered.catalog.metadata_journal import Event, KnownPartition, KnownPartitions
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentEpoch,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+from tests.support.memory_object_store import MemoryObjectStore
+
+FOO = TopicIdPartition(Uuid(bytes(15) + b"\x07"), "foo", 0)
+GRACE_MS = 1_000
+NOW_MS = 100_000
+ALL = tuple(ObjectSuffix)
+KEYS = ObjectKeys("logs/")
+
+
+class Journal:
+    """All events there are; `publish` adds to them."""
+
+    def __init__(self) -> None:
+        self.known = KnownPartitions()
+
+    def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
+        return self.known.get(partition)
+
+    def catch_up_all(self) -> Iterable[KnownPartition]:
+        return self.known.all()
+
+    def publish(self, partition: TopicIdPartition, events: Sequence[Event]) -> None:
+        for event in events:
+            self.known.apply(event)
+
+
+@dataclass
+class Bench:
+    """A bucket and metadata, written as tests need them."""
+
+    store: MemoryObjectStore = field(default_factory=MemoryObjectStore)
+    journal: Journal = field(default_factory=Journal)
+    log_start_offset: int | None = 0
+    foreign: bool = False
+
+    def segment(self, number: int, start: int, end: int, partition: TopicIdPartition = FOO) -> RemoteSegment:
+        return RemoteSegment(
+            id=RemoteSegmentId(partition, Uuid(number.to_bytes(16, "big"))),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=0,
+            broker_id=1,
+            event_timestamp_ms=0,
+            size_bytes=1,
+            leader_epochs=(SegmentEpoch(0, start),),
+        )
+
+    def put(self, segment: RemoteSegment, *suffixes: ObjectSuffix, at_ms: int = 0) -> None:
+        self.store.now_ms = at_ms
+        for suffix in suffixes or ALL:
+            self.store.put(KEYS.key(segment, suffix), (str(segment.end_offset).encode(),))
+
+    def say(self, segment: RemoteSegment, *states: SegmentState, at_ms: int = 0) -> None:
+        """That it was begun, and what followed."""
+        self.journal.known.apply(segment)
+        for state in states:
+            self.journal.known.apply(SegmentUpdate(segment.id, state, at_ms, 1))
+
+    def finished(self, number: int, start: int, end: int) -> RemoteSegment:
+        segment = self.segment(number, start, end)
+        self.put(segment)
+        self.say(segment, SegmentState.COPY_FINISHED)
+        return segment
+
+    def end_offset(self, objects: StoredSegment) -> int:
+        return int(b"".join(self.store.get(objects.objects[ObjectSuffix.MANIFEST].key)))
+
+    def is_foreign(self, stored: StoredPartition) -> bool:
+        return self.foreign
+
+    def audit(self) -> list[PartitionReport]:
+        context = AuditContext(
+            now_ms=lambda: NOW_MS,
+            grace_ms=GRACE_MS,
+            log_start_offset=lambda _: self.log_start_offset,
+            end_offset=self.end_offset,
+            is_foreign=self.is_foreign,
+        )
+        return list(Audit(self.store, KEYS, self.journal, context).partitions())
+
+    def findings(self) -> list[Finding]:
+        return [verdict.finding for report in self.audit() for verdict in report.verdicts]
+
+    def collect(self) -> int:
+        collection = Collection(self.store, KEYS, self.journal, now_ms=lambda: NOW_MS)
+        return sum(collection.remove(report) for report in self.audit())
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_bucket_that_agrees_with_metadata_is_in_order(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.finished(2, 10, 19)
+    [report] = bench.audit()
+    assert report.is_in_order
+    assert summary([report])[Finding.LIVE] == 2
+    assert bench.collect() == 0
+
+
+def test_objects_without_metadata_are_orphans_after_a_while(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.put(bench.segment(2, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS)
+    bench.put(bench.segment(3, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS + 1)
+    assert bench.findings() == [Finding.LIVE, Finding.ORPHAN, Finding.RECENT]
+    assert bench.collect() == 1
+    assert len(bench.store.keys()) == 4
+
+
+def test_what_a_deleted_segment_left_behind_is_an_orphan(bench: Bench) -> None:
+    """A request that arrived after the deletion was finished."""
+    bench.finished(1, 0, 9)
+    gone = bench.segment(2, 0, 9)
+    bench.say(gone, SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED)
+    bench.put(gone)
+    assert bench.collect() == 1
+
+
+def test_abandoned_copies_are_deleted_by_the_book(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    begun = bench.segment(2, 10, 19)
+    bench.say(begun)
+    bench.put(begun, ObjectSuffix.LOG)
+    assert bench.findings() == [Finding.LIVE, Finding.ABANDONED]
+    assert bench.collect() == 1
+    assert bench.journal.known.get(FOO).segments.get(begun.id.id) is None
+    assert bench.findings() == [Finding.LIVE]
+
+
+def test_copies_without_any_object_are_abandoned_too(bench: Bench) -> None:
+    bench.say(bench.segment(2, 10, 19))
+    assert bench.findings() == [Finding.ABANDONED]
+    assert bench.collect() == 1
+    assert bench.findings() == []
+
+
+def test_deletions_that_stopped_half_way_are_finished(bench: Bench) -> None:
+    half = bench.segment(1, 0, 9)
+    bench.put(half, ObjectSuffix.INDEXES, ObjectSuffix.LOG)
+    bench.say(half, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
+    assert bench.findings() == [Finding.HALF_DELETED]
+    assert bench.collect() == 1
+    assert bench.store.keys() == []
+    assert len(bench.journal.known.get(FOO).segments) == 0
+
+
+def test_deletions_under_way_are_left_alone(bench: Bench) -> None:
+    half = bench.segment(1, 0, 9)
+    bench.put(half, ObjectSuffix.LOG)
+    bench.say(half, SegmentState.DELETE_STARTED, at_ms=NOW_MS - GRACE_MS + 1)
+    assert bench.findings() == [Finding.DELETING]
+    assert bench.collect() == 0
+
+
+@pytest.mark.parametrize("lost", ALL)
+def test_a_finished_segment_with_an_object_missing_dangles(bench: Bench, lost: ObjectSuffix) -> None:
+    segment = bench.finished(1, 0, 9)
+    bench.store.lose(KEYS.key(segment, lost))
+    [report] = bench.audit()
+    [verdict] = report.verdicts
+    assert (verdict.finding, verdict.missing) == (Finding.DANGLING, (lost,))
+    assert not report.is_in_order
+    assert bench.collect() == 0
+
+
+def test_a_finished_segment_without_any_object_dangles(bench: Bench) -> None:
+    bench.say(bench.segment(1, 0, 9), SegmentState.COPY_FINISHED)
+    assert bench.findings() == [Finding.DANGLING]
+
+
+def test_a_partition_of_which_metadata_know_nothing_is_not_touched(bench: Bench) -> None:
+    bench.put(bench.segment(1, 0, 9))
+    bench.put(bench.segment(2, 10, 19))
+    [report] = bench.audit()
+    assert not report.is_recorded
+    assert {verdict.finding for verdict in report.verdicts} == {Finding.UNRECORDED}
+    assert bench.collect() == 0
+    assert len(bench.store.keys()) == 6
+
+
+def test_a_segment_that_metadata_lost_is_not_touched_though_they_know_others(bench: Bench) -> None:
+    """The metadata topic was lost, and the leader went on copying."""
+    bench.put(bench.segment(1, 0, 9))
+    bench.finished(2, 10, 19)
+    assert bench.findings() == [Finding.UNRECORDED, Finding.LIVE]
+    bench.log_start_offset = 10
+    assert bench.findings() == [Finding.ORPHAN, Finding.LIVE]
+
+
+def test_objects_of_another_cluster_are_not_touched(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.put(bench.segment(2, 0, 9))
+    bench.foreign = True
+    assert bench.collect() == 0
+    assert all(report.is_in_order for report in bench.audit())
+
+
+def test_what_neither_cluster_nor_metadata_know_is_not_touched(bench: Bench) -> None:
+    """It may be another cluster's, which copies at this very moment."""
+    bench.put(bench.segment(1, 0, 9), ObjectSuffix.LOG)
+    bench.log_start_offset = None
+    assert bench.findings() == [Finding.ORPHAN]
+    assert bench.collect() == 0
+
+
+def test_segments_of_a_topic_that_is_gone_are_told_and_kept(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.log_start_offset = None
+    [report] = bench.audit()
+    assert report.is_left_behind
+    assert not report.is_in_order
+    assert bench.collect() == 0
+
+
+def test_what_a_deleted_partition_left_behind_is_collected(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.journal.known.apply(PartitionDelete(FOO, PartitionDeleteState.FINISHED, 0, 1))
+    bench.log_start_offset = None
+    assert bench.findings() == [Finding.ORPHAN]
+    assert bench.collect() == 1
+    assert bench.store.keys() == []
+
+
+def test_objects_with_names_that_mean_nothing_are_told_and_kept(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.store.put(KEYS.partition(FOO) + "note.txt", (b"?",))
+    [report] = bench.audit()
+    assert [info.key for info in report.strangers] == [KEYS.partition(FOO) + "note.txt"]
+    assert not report.is_in_order
+
+
+def test_an_id_at_another_offset_than_metadata_say_is_a_stranger(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.put(bench.segment(1, 5, 9))
+    [report] = bench.audit()
+    assert len(report.strangers) == 3
+    assert [verdict.finding for verdict in report.verdicts] == [Finding.LIVE]
+
+
+def test_what_became_known_between_audit_and_collection_stays(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    late = bench.segment(2, 0, 9)
+    bench.put(late)
+    reports = bench.audit()
+    bench.say(late, SegmentState.COPY_FINISHED)
+    collection = Collection(bench.store, KEYS, bench.journal, now_ms=lambda: NOW_MS)
+    assert [collection.remove(report) for report in reports] == [0]
+    assert len(bench.store.keys()) == 6
+
+
+def test_the_manifest_goes_first(bench: Bench) -> None:
+    bench.finished(1, 0, 9)
+    bench.put(bench.segment(2, 0, 9))
+    bench.collect()
+    deleted = [call.key.rpartition(".")[2] for call in bench.store.calls if call.operation == "delete"]
+    assert deleted == ["rsm-manifest", "indexes", "log"]
+
+
+def test_there_is_nothing_to_judge_without_objects_and_metadata() -> None:
+    with pytest.raises(ValueError):
+        judge(None, None, now_ms=0, grace_ms=0)
+
+
+def test_coverage_is_of_finished_segments_without_gaps() -> None:
+    bench = Bench()
+    for number, (start, end) in enumerate([(0, 9), (5, 14), (20, 29)]):
+        bench.finished(number, start, end)
+    bench.say(bench.segment(9, 30, 39))
+    coverage = Coverage(bench.journal.known.get(FOO).segments.segments(), 3)
+    assert coverage.holds(0, 14)
+    assert coverage.holds(20, 29)
+    assert not coverage.holds(10, 20)
+    assert not coverage.holds(25, 30)

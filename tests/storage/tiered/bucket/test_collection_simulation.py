@@ -1,0 +1,174 @@
+"""A collector at work while leaders copy, delete, crash and are deposed: nothing live goes, nothing dead stays.
+
+Seeded, and shown to be able to fail: each of the rules of `reconcile.py`, left out, is caught.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from storage.tiered.bucket.audit import Audit, AuditContext
+from storage.tiered.bucket.collection import Collection
+from storage.tiered.bucket.reconcile import Finding, Verdict
+from storage.tiered.catalog.metadata_journal import KnownPartition
+from storage.tiered.format.object_keys import ObjectSuffix
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
+from tests.storage.tiered.bucket.bucket_world import (
+    GRACE_MS,
+    PARTITION,
+    BucketWorld,
+    InterruptedJournal,
+    InterruptedStore,
+    Violation,
+)
+
+SEEDS = range(30)
+PASSES = 6
+
+
+class Collector:
+    """Passes over a world, as the command makes them."""
+
+    def __init__(self, world: BucketWorld, grace_ms: int = GRACE_MS) -> None:
+        self.world = world
+        self.grace_ms = grace_ms
+        self.store = InterruptedStore(world)
+        self.journal = InterruptedJournal(world)
+        self.removed = 0
+
+    def run(self) -> set[Finding]:
+        world = self.world
+        context = AuditContext(
+            now_ms=lambda: world.now_ms,
+            grace_ms=self.grace_ms,
+            log_start_offset=lambda _: world.log_start,
+            end_offset=world.end_offset,
+        )
+        found: set[Finding] = set()
+        for report in self.audit(context).partitions():
+            found |= {verdict.finding for verdict in report.verdicts}
+            self.removed += self.collection().remove(report, self.also(report.verdicts))
+        return found
+
+    def audit(self, context: AuditContext) -> Audit:
+        return Audit(self.store, self.world.keys, self.journal, context)
+
+    def collection(self) -> Collection:
+        return Collection(self.store, self.world.keys, self.journal, now_ms=lambda: self.world.now_ms)
+
+    def also(self, verdicts: list[Verdict]) -> list[Verdict]:
+        return []
+
+
+def run_to_the_end(collector: Collector) -> None:
+    """Raises Violation, or AssertionError if anything is left."""
+    world = collector.world
+    for _ in range(PASSES):
+        for _ in range(60):
+            world.step()
+        found = collector.run()
+        if Finding.DANGLING in found:
+            raise Violation("a segment was said to be dangling that is there")
+    world.settle()
+    collector.run()
+    world.check()
+    assert world.store.keys() == world.expected_keys()
+    assert {segment.state for segment in world.truth.segments()} == {SegmentState.COPY_FINISHED}
+    assert collector.run() == {Finding.LIVE}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_live_is_removed_and_nothing_dead_is_left(seed: int) -> None:
+    run_to_the_end(Collector(BucketWorld(seed)))
+
+
+def test_the_simulation_has_something_to_collect() -> None:
+    """Of every kind that is collectable, over all seeds."""
+    kinds: set[Finding] = set()
+    removed = 0
+    for seed in range(15):
+        collector = Collector(BucketWorld(seed))
+        for _ in range(PASSES):
+            for _ in range(60):
+                collector.world.step()
+            kinds |= collector.run()
+        removed += collector.removed
+    assert {Finding.ORPHAN, Finding.ABANDONED, Finding.HALF_DELETED, Finding.LIVE, Finding.COPYING} <= kinds
+    assert removed > 20
+
+
+class ReadsMetadataFirst(Collector):
+    """Asks metadata once, before the listing, and believes it throughout."""
+
+    def audit(self, context: AuditContext) -> Audit:
+        known = self.journal.catch_up(PARTITION)
+
+        class Stale(InterruptedJournal):
+            def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
+                return known
+
+        self.stale = Stale(self.world)
+        return Audit(self.store, self.world.keys, self.stale, context)
+
+    def collection(self) -> Collection:
+        return Collection(self.store, self.world.keys, self.stale, now_ms=lambda: self.world.now_ms)
+
+
+class TrustsTheListing(Collector):
+    """Calls dangling whatever was not listed, without asking again."""
+
+    def audit(self, context: AuditContext) -> Audit:
+        class Hasty(Audit):
+            def _exists(self, segment: RemoteSegment, suffix: ObjectSuffix) -> bool:
+                return False
+
+        return Hasty(self.store, self.world.keys, self.journal, context)
+
+
+class CollectsWhatHasNoManifest(Collector):
+    """Takes every segment without a manifest for garbage, whatever metadata say."""
+
+    def also(self, verdicts: list[Verdict]) -> list[Verdict]:
+        return [
+            Verdict(Finding.ORPHAN, each.objects, None, each.age_ms)
+            for each in verdicts
+            if each.objects is not None and not each.objects.is_complete
+        ]
+
+    def collection(self) -> Collection:
+        class Blind(InterruptedJournal):
+            def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
+                return KnownPartition(partition)
+
+        return Collection(self.store, self.world.keys, Blind(self.world), now_ms=lambda: self.world.now_ms)
+
+
+class HasNoPatience(Collector):
+    """Does not wait until copies are certainly given up."""
+
+    def __init__(self, world: BucketWorld) -> None:
+        super().__init__(world, grace_ms=0)
+
+
+PLANTED: dict[str, Callable[[int], Collector]] = {
+    "reads metadata first": lambda seed: ReadsMetadataFirst(BucketWorld(seed), grace_ms=0),
+    "trusts the listing": lambda seed: TrustsTheListing(BucketWorld(seed)),
+    "takes what has no manifest for garbage": lambda seed: CollectsWhatHasNoManifest(BucketWorld(seed)),
+    "has no patience": lambda seed: HasNoPatience(BucketWorld(seed)),
+    "meets copiers without a lease": lambda seed: Collector(BucketWorld(seed, is_leased=False), grace_ms=100),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_planted_mistakes_are_caught(mistake: str) -> None:
+    assert any(loses_something(PLANTED[mistake](seed)) for seed in range(200))
+
+
+def loses_something(collector: Collector) -> bool:
+    try:
+        run_to_the_end(collector)
+    except Violation:
+        return True
+    except AssertionError:
+        return False  # Something is left over, which costs money and no data.
+    return False

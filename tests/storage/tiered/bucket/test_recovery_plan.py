@@ -1,0 +1,220 @@
+"""How topics come back: what metadata lack, ids and epochs, and what is refused. A recovery may be repeated."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.primitives import Uuid, uuid_to_text
+from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, TopicPlan, plan_topic
+from storage.tiered.bucket.topic_evidence import incarnations, topics_in
+from storage.tiered.catalog.metadata_journal import Event, KnownPartition
+from storage.tiered.format.log_start_object import LogStartWriter
+from storage.tiered.format.object_keys import ObjectSuffix
+from storage.tiered.format.topic_object import TopicDescription, TopicWriter
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+from tests.storage.tiered.bucket.test_inventory import FOO, KEYS, Bucket
+
+NOW_MS = 9_000
+EMPTY = ClusterTopics({}, {})
+ALIVE = ClusterTopics({FOO.topic_id: "foo"}, {"foo": FOO.topic_id})
+OPTIONS = RecoveryOptions(now_ms=NOW_MS, cluster_id="c", broker_id=-1)
+DIRECTORY = KEYS.partition(FOO).removesuffix("3/")
+
+
+class Scene(Bucket):
+    """A bucket, and what metadata say of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[int, KnownPartition] = {}
+
+    def say(self, *events: Event) -> None:
+        for event in events:
+            partition = event.partition if isinstance(event, PartitionDelete) else event.id.partition
+            self.known.setdefault(partition.partition, KnownPartition(partition)).apply(event)
+
+    def describe(self, *, partitions: int = 5, cluster_id: str = "c", term: int = 4) -> None:
+        description = TopicDescription(
+            topic="foo",
+            topic_id=FOO.topic_id,
+            partition_count=partitions,
+            replication_factor=3,
+            cluster_id=cluster_id,
+            metadata_offset=1,
+            configs={"retention.ms": "77000"},
+        )
+        TopicWriter(self.store, DIRECTORY, leader_epoch=term).write(description)
+
+    def plan(self, topics: ClusterTopics = EMPTY, options: RecoveryOptions = OPTIONS) -> TopicPlan:
+        [evidence] = topics_in(self.store, KEYS, self.reader)
+        return plan_topic(evidence, self.known, topics, options)
+
+    def publish(self, plan: TopicPlan) -> None:
+        for partition in plan.partitions:
+            self.say(*partition.events)
+
+    def live(self, partition: TopicIdPartition = FOO) -> list[RemoteSegment]:
+        return self.known[partition.partition].segments.segments()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_metadata_of_a_topic_that_is_alive_are_said_again(scene: Scene) -> None:
+    segments = [scene.copy(0, 9, [(0, 0)]), scene.copy(10, 19, [(0, 10)], [(0, 0)])]
+    plan = scene.plan(ALIVE)
+    assert plan.exists
+    assert plan.event_count == 4
+    scene.publish(plan)
+    assert scene.live() == [replace(segment, broker_id=-1, event_timestamp_ms=NOW_MS) for segment in segments]
+
+
+def test_a_recovery_that_is_repeated_has_nothing_to_do(scene: Scene) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    scene.publish(scene.plan(ALIVE))
+    assert scene.plan(ALIVE).is_done
+
+
+def test_a_copy_under_way_is_left_to_its_leader(scene: Scene) -> None:
+    segment = scene.copy(0, 9, [(0, 0)])
+    scene.say(replace(segment, state=SegmentState.COPY_STARTED))
+    assert scene.plan(ALIVE).event_count == 0
+    assert scene.plan(EMPTY).event_count == 1, "of a topic that is lost, nobody is copying"
+
+
+def test_what_is_being_deleted_is_not_brought_back(scene: Scene) -> None:
+    segment = scene.copy(0, 9, [(0, 0)])
+    scene.say(
+        replace(segment, state=SegmentState.COPY_STARTED),
+        SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, 1),
+    )
+    assert scene.plan(ALIVE).event_count == 0
+    assert scene.plan(EMPTY).event_count == 0
+
+
+def test_a_leftover_beside_what_is_known_is_not_brought_back(scene: Scene) -> None:
+    known = scene.copy(0, 9, [(0, 0)])
+    scene.publish(scene.plan(ALIVE))
+    scene.copy(0, 9, [(0, 0)])
+    scene.copy(10, 19, [(0, 10)], [(0, 0)])
+    plan = scene.plan(ALIVE)
+    assert plan.event_count == 2
+    scene.publish(plan)
+    assert [(each.start_offset, each.end_offset) for each in scene.live()] == [(0, 9), (10, 19)]
+    assert scene.live()[0].id == known.id
+
+
+def test_leaders_of_a_topic_that_is_alive_judge_lineage_themselves(scene: Scene) -> None:
+    scene.copy(0, 2, [(0, 0)])
+    scene.copy(0, 1, [(0, 0), (1, 1)])
+    assert scene.plan(ALIVE).event_count == 4
+    assert scene.plan(EMPTY).event_count == 2
+
+
+def test_a_lost_topic_comes_back_under_its_id_above_all_epochs(scene: Scene) -> None:
+    scene.copy(5, 9, [(2, 5)], [(0, 0), (2, 5)])
+    scene.copy(0, 3, [(6, 0)], partition=FOO._replace(partition=1))
+    scene.describe(term=11)
+    plan = scene.plan()
+    assert not plan.exists
+    assert (plan.topic, plan.topic_id) == ("foo", FOO.topic_id)
+    assert (plan.term, plan.leader_epoch) == (12, 13)
+    assert plan.replication_factor == 3
+    assert plan.configs == {"retention.ms": "77000", "remote.storage.enable": "true"}
+    assert [(each.log_start_offset, each.next_offset) for each in plan.partitions] == [
+        (0, 0),
+        (0, 4),
+        (0, 0),
+        (5, 10),
+        (0, 0),
+    ]
+    assert (plan.refusals, plan.warnings) == ((), ())
+
+
+def test_what_nobody_described_is_guessed_and_said(scene: Scene) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    plan = scene.plan()
+    assert len(plan.partitions) == 4
+    assert plan.configs == {"remote.storage.enable": "true"}
+    assert len(plan.warnings) == 1
+
+
+def test_options_outrank_the_description(scene: Scene) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    scene.describe()
+    plan = scene.plan(options=replace(OPTIONS, replication_factor=1, configs={"retention.ms": "-1"}))
+    assert (plan.replication_factor, plan.configs["retention.ms"]) == (1, "-1")
+
+
+def test_it_is_told_what_retention_would_take_at_once(scene: Scene) -> None:
+    """The segments' records are of 500 ms after 1970."""
+    scene.copy(0, 9, [(0, 0)])
+    scene.describe()
+    late = replace(OPTIONS, now_ms=77_501)
+    assert scene.plan(options=replace(late, now_ms=77_500)).warnings == ()
+    [warning] = scene.plan(options=late).warnings
+    assert warning.startswith("1 of 1 segments are older than retention.ms=77000")
+    assert scene.plan(options=replace(late, configs={"retention.ms": "-1"})).warnings == ()
+    assert scene.plan(ALIVE, late).warnings == ()
+
+
+def test_the_log_start_offset_is_honoured(scene: Scene) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    LogStartWriter(scene.store, KEYS.partition(FOO), leader_epoch=3, cluster_id="c", broker_id=1, interval_ms=0).write(
+        4, 0
+    )
+    plan = scene.plan()
+    assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (4, None)
+    assert plan.term == 4
+
+
+def test_holes_are_refused_unless_what_lies_below_is_given_up(scene: Scene) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    scene.copy(20, 29, [(0, 20)], [(0, 0)])
+    assert "lacks the offsets 10 to 19" in scene.plan().refusals[0]
+    assert scene.plan(ALIVE).refusals == ()
+    plan = scene.plan(options=replace(OPTIONS, above_holes=True))
+    assert plan.refusals == ()
+    assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (20, 20)
+
+
+def test_another_clusters_objects_are_taken_over_only_when_told(scene: Scene) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    scene.describe(cluster_id="elsewhere")
+    assert "--from-cluster elsewhere" in scene.plan().refusals[0]
+    assert scene.plan(options=replace(OPTIONS, from_clusters=frozenset({"elsewhere"}))).refusals == ()
+
+
+@pytest.mark.parametrize("state", PartitionDeleteState)
+def test_a_topic_that_was_deleted_stays_deleted(scene: Scene, state: PartitionDeleteState) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    scene.say(PartitionDelete(FOO, state, 0, 1))
+    assert "was deleted" in scene.plan().refusals[0]
+
+
+def test_a_name_that_is_taken_is_refused(scene: Scene) -> None:
+    scene.copy(0, 9, [(0, 0)])
+    other = Uuid(bytes(15) + b"\x55")
+    [refusal] = scene.plan(ClusterTopics({other: "foo"}, {"foo": other})).refusals
+    assert uuid_to_text(other) in refusal
+
+
+def test_all_incarnations_are_seen(scene: Scene) -> None:
+    other = FOO._replace(topic_id=Uuid(bytes(15) + b"\x55"))
+    scene.copy(0, 9, [(0, 0)])
+    scene.copy(0, 9, [(0, 0)], partition=other)
+    scene.copy(0, 9, [(0, 0)], partition=FOO._replace(topic="bar"), objects=(ObjectSuffix.LOG,))
+    assert incarnations(scene.store, KEYS) == {
+        "foo": {FOO.topic_id, other.topic_id},
+        "bar": {FOO.topic_id},
+    }
+    assert len(list(topics_in(scene.store, KEYS, scene.reader, "foo"))) == 2

@@ -1,0 +1,170 @@
+"""Unclean elections and overlapping copies at random; then everything but the bucket is lost.
+
+What is recovered must be, record for record, the log of the leader that copied last, up to what it copied; and who
+reads through recovered metadata, epoch by epoch, must find these records and no others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from storage.directories.checkpoints import EpochStart
+from storage.tiered.bucket.inventory import PartitionInventory
+from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, plan_topic
+from storage.tiered.bucket.topic_evidence import topics_in
+from storage.tiered.catalog.lineage import Lineage, claimed_remote_offset, epochs_of
+from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_journal import KnownPartition
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentState, SegmentUpdate
+from tests.storage.tiered.bucket.test_inventory import FOO, KEYS, Bucket
+
+OPTIONS = RecoveryOptions(now_ms=0, cluster_id="c", broker_id=-1)
+BROKERS = 3
+
+
+@dataclass(frozen=True)
+class Written:
+    """One record: no two are the same."""
+
+    epoch: int
+    serial: int
+
+
+@dataclass
+class World:
+    random: Random
+    bucket: Bucket = field(default_factory=Bucket)
+    metadata: MetadataCache = field(default_factory=lambda: MetadataCache(FOO))
+    logs: list[list[Written]] = field(default_factory=lambda: [[] for _ in range(BROKERS)])
+    contents: dict[RemoteSegmentId, list[Written]] = field(default_factory=dict)
+    copied: list[tuple[RemoteSegment, list[Written]]] = field(default_factory=list)
+    leader: int = 0
+    epoch: int = 0
+    serial: int = 0
+
+    @property
+    def log(self) -> list[Written]:
+        return self.logs[self.leader]
+
+    def step(self) -> None:
+        self.random.choices((self.append, self.follow, self.copy, self.elect), weights=(5, 4, 4, 1))[0]()
+
+    def append(self) -> None:
+        for _ in range(self.random.randint(1, 6)):
+            self.serial += 1
+            self.log.append(Written(self.epoch, self.serial))
+
+    def follow(self) -> None:
+        """A follower cuts off what the leader does not have, and catches up by some."""
+        follower = self.random.randrange(BROKERS)
+        log = self.logs[follower]
+        while log and (len(log) > len(self.log) or self.log[len(log) - 1] != log[-1]):
+            log.pop()
+        log += self.log[len(log) : len(log) + self.random.randint(0, 8)]
+
+    def elect(self) -> None:
+        """Anybody, in sync or not."""
+        self.leader = self.random.randrange(BROKERS)
+        self.epoch += 1
+
+    def history(self) -> list[EpochStart]:
+        entries: list[EpochStart] = []
+        for offset, record in enumerate(self.log):
+            if not entries or entries[-1].epoch != record.epoch:
+                entries.append(EpochStart(record.epoch, offset))
+        return entries
+
+    def copy(self) -> None:
+        """The leader goes on where the history says that copies end (KIP-405)."""
+        lineage = Lineage(self.history(), len(self.log))
+        start = claimed_remote_offset(lineage, self.metadata.highest_offset) + 1
+        start = max(0, start - self.random.choice((0, 0, 0, 2)))  # other boundaries of segments
+        end = min(len(self.log), start + self.random.randint(1, 6)) - 1
+        if end < start:
+            return
+        history = [entry for entry in self.history() if entry.start_offset <= end]
+        segment = self.bucket.copy(start, end, list(epochs_of(history, start, end)), list(history))
+        self.contents[segment.id] = self.log[start : end + 1]
+        self.copied.append((segment, list(self.log[: end + 1])))
+        learn(self.metadata, segment)
+
+
+def learn(cache: MetadataCache, segment: RemoteSegment) -> None:
+    cache.add(replace(segment, state=SegmentState.COPY_STARTED))
+    cache.update(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 0, 1))
+
+
+def recovered(world: World) -> tuple[PartitionInventory, MetadataCache, int]:
+    """The inventory, what metadata are after a recovery, and where the log goes on."""
+    [evidence] = topics_in(world.bucket.store, KEYS, world.bucket.reader)
+    plan = plan_topic(evidence, {}, ClusterTopics({}, {}), OPTIONS)
+    known = KnownPartition(FOO)
+    for partition in plan.partitions:
+        for event in partition.events:
+            known.apply(event)
+    assert plan.refusals == ()
+    return evidence.partitions[FOO.partition], known.segments, plan.partitions[FOO.partition].next_offset
+
+
+def check(seed: int) -> None:
+    world = World(Random(seed))
+    while len(world.copied) < 12:
+        world.step()
+    inventory, metadata, next_offset = recovered(world)
+    latest = max(world.copied, key=lambda each: (each[0].leader_epochs[-1].epoch, each[0].end_offset))
+    truth = latest[1]
+    assert next_offset == len(truth)
+    assert inventory.holes == ()
+    assert inventory.highest_epoch >= latest[0].leader_epochs[-1].epoch
+    lineage = Lineage(inventory.history, next_offset)
+    for offset, record in enumerate(truth):
+        epoch = lineage.epoch_for(offset)
+        assert epoch == record.epoch
+        segment = metadata.segment_for(epoch, offset)
+        assert segment is not None, f"offset {offset} cannot be found"
+        assert world.contents[segment.id][offset - segment.start_offset] == record
+
+
+def holds(seed: int) -> bool:
+    try:
+        check(seed)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_what_comes_back_is_the_log_of_the_last_leader_that_copied(seed: int) -> None:
+    check(seed)
+
+
+def furthest(segment: RemoteSegment) -> tuple[int, int]:
+    return segment.end_offset, segment.leader_epochs[-1].epoch
+
+
+def only_within(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[RemoteSegment, ...]:
+    return tuple(segment for segment in segments if history.holds(segment))
+
+
+@pytest.mark.parametrize(("rule", "mistake"), [("recency", furthest), ("needed_segments", only_within)])
+def test_planted_mistakes_are_caught(rule: str, mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest history instead of the latest; segments that parted from it given up as a whole."""
+    monkeypatch.setattr(f"storage.tiered.bucket.inventory.{rule}", mistake)
+    assert not all(map(holds, range(120)))
+
+
+def test_the_simulation_has_segments_out_of_lineage() -> None:
+    """Otherwise it would show little."""
+    superfluous = parting = 0
+    for seed in range(40):
+        world = World(Random(seed))
+        while len(world.copied) < 12:
+            world.step()
+        inventory, _, next_offset = recovered(world)
+        lineage = Lineage(inventory.history, next_offset)
+        superfluous += len(inventory.superfluous)
+        parting += sum(not lineage.holds(segment) for segment in inventory.needed)
+    assert superfluous > 20
+    assert parting > 5

@@ -1,0 +1,164 @@
+"""Segments read whole: each thing that may be wrong is told, and a sound one has no faults."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from protocol.records.builder import Record, build_batch
+from storage.producer_state import ProducerState
+from storage.tiered.bucket.inventory import BucketReader
+from storage.tiered.bucket.listing import StoredPartition, StoredSegment, walk
+from storage.tiered.bucket.segment_check import SegmentCheck
+from storage.tiered.catalog.lineage import encode_epochs
+from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound
+from storage.tiered.format.chunk_index import FixedChunkIndex
+from storage.tiered.format.manifest import SegmentManifest, StoredIndex, encode_manifest
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.remote_storage import IndexKind, SegmentFiles
+from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch
+from tests.storage.tiered.sample_segments import PARTITION, segment
+from tests.support.memory_object_store import MemoryObjectStore
+
+KEYS = ObjectKeys("")
+
+
+def batch(first: int, last: int) -> bytes:
+    return build_batch([Record(0, None, b"x", ()) for _ in range(first, last + 1)], base_offset=first)
+
+
+class Storage:
+    """A segment of offsets 1000 to 1200, in three batches, and its indexes."""
+
+    def __init__(self) -> None:
+        self.log = batch(1000, 1049) + batch(1050, 1099) + batch(1100, 1200)
+        self.indexes = {
+            IndexKind.OFFSET: b"",
+            IndexKind.TIME: b"",
+            IndexKind.LEADER_EPOCH: encode_epochs([(0, 0), (3, 1100)]),
+            IndexKind.PRODUCER_SNAPSHOT: ProducerState().encode(),
+        }
+        self.error: Exception | None = None
+
+    def copy_segment(self, segment: RemoteSegment, files: SegmentFiles) -> bytes | None:
+        raise AssertionError("a check copies nothing")
+
+    def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
+        if self.error is not None:
+            raise self.error
+        for start in range(0, len(self.log), 100):
+            yield memoryview(self.log)[start : start + 100]
+
+    def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
+        if kind not in self.indexes:
+            raise RemoteResourceNotFound(f"there is no {kind.value}")
+        return self.indexes[kind]
+
+    def read_soon(self, segment: RemoteSegment, first: int) -> None:
+        raise AssertionError("a check reads everything itself")
+
+    def discard(self, segment: RemoteSegment) -> None:
+        raise AssertionError("a check keeps nothing")
+
+    def location(self, segment: RemoteSegment) -> str:
+        return str(segment.id)
+
+    def delete_segment(self, segment: RemoteSegment) -> None:
+        raise AssertionError("a check deletes nothing")
+
+    def close(self) -> None:
+        raise AssertionError("the storage is not the check's")
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.storage = Storage()
+        self.store = MemoryObjectStore()
+        self.segment = segment(len(self.storage.log))
+        self.manifest = SegmentManifest(
+            chunks=FixedChunkIndex(1 << 20, len(self.storage.log), len(self.storage.log), len(self.storage.log)),
+            indexes={kind: StoredIndex(0, 8) for kind in self.storage.indexes},
+            compression=False,
+            encryption=None,
+            chunk_crcs=None,
+            segment=self.segment,
+        )
+        self.store.put(KEYS.key(self.segment, ObjectSuffix.LOG), (self.storage.log,))
+        self.store.put(KEYS.key(self.segment, ObjectSuffix.INDEXES), (bytes(8),))
+
+    @property
+    def stored(self) -> StoredSegment:
+        [found] = [each for each in walk(self.store, KEYS) if isinstance(each, StoredPartition)]
+        return found.segments[0]
+
+    def faults(self) -> list[str]:
+        self.store.put(KEYS.key(self.segment, ObjectSuffix.MANIFEST), (encode_manifest(self.manifest),))
+        check = SegmentCheck(BucketReader(self.store, KEYS, self.storage), self.storage)
+        return check.faults(self.segment, self.stored)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_sound_segment_has_no_faults(bench: Bench) -> None:
+    assert bench.faults() == []
+    assert bench.segment.id.partition == PARTITION
+
+
+def test_a_batch_whose_checksum_does_not_hold(bench: Bench) -> None:
+    damaged = bytearray(bench.storage.log)
+    damaged[len(batch(1000, 1049)) + 70] ^= 1
+    bench.storage.log = bytes(damaged)
+    assert bench.faults() == ["the checksum of the batch at offset 1050 does not hold"]
+
+
+def test_batches_that_are_out_of_place(bench: Bench) -> None:
+    bench.storage.log = batch(1000, 1049) + batch(1040, 1099) + batch(1100, 1201)
+    faults = [fault for fault in bench.faults() if "place" in fault]
+    assert faults == ["offset 1040 is out of place", "offset 1100 is out of place"]
+
+
+def test_a_log_that_is_cut_off(bench: Bench) -> None:
+    whole = len(bench.storage.log)
+    bench.storage.log = bench.storage.log[:-10]
+    rest = len(batch(1100, 1200)) - 10
+    assert bench.faults() == [
+        f"{rest} bytes at the end are no batch",
+        f"the log has {whole - 10} bytes, and metadata say {whole}",
+    ]
+
+
+def test_what_is_no_batch_at_all(bench: Bench) -> None:
+    bench.storage.log = bytes(len(bench.storage.log))
+    assert len(bench.faults()) == 1
+
+
+@pytest.mark.parametrize("suffix", [ObjectSuffix.LOG, ObjectSuffix.INDEXES])
+def test_an_object_of_another_size_than_its_manifest_says(bench: Bench, suffix: ObjectSuffix) -> None:
+    bench.store.put(KEYS.key(bench.segment, suffix), (b"short",))
+    [fault] = bench.faults()
+    assert fault.startswith(f"the {suffix.value} object has 5 bytes")
+
+
+def test_metadata_that_say_otherwise_than_the_manifest(bench: Bench) -> None:
+    bench.segment = replace(bench.segment, max_timestamp_ms=1, leader_epochs=(SegmentEpoch(9, 1000),))
+    assert bench.faults() == [
+        "the manifest has another max timestamp ms than metadata",
+        "the manifest has another leader epochs than metadata",
+        "the history of leader epochs is not that of the segment",
+    ]
+
+
+def test_indexes_that_cannot_be_read(bench: Bench) -> None:
+    bench.storage.indexes[IndexKind.LEADER_EPOCH] = b"?"
+    bench.storage.indexes[IndexKind.PRODUCER_SNAPSHOT] = b"?"
+    assert len(bench.faults()) == 2
+    del bench.storage.indexes[IndexKind.OFFSET]
+    assert bench.faults() == ["there is no index"]
+
+
+def test_what_the_storage_says_of_damage_is_told(bench: Bench) -> None:
+    bench.storage.error = CorruptRemoteData("chunk 7 is not what was stored")
+    assert bench.faults() == ["chunk 7 is not what was stored"]

@@ -1,0 +1,107 @@
+import threading
+
+from storage.tiered.cache.download_pool import DownloadPool
+
+
+class Job:
+    def __init__(self, name: str, log: list[str]) -> None:
+        self._name = name
+        self._log = log
+        self.began = threading.Event()
+        self.go_on = threading.Event()
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        self.began.set()
+        assert self.go_on.wait(10)
+        self._log.append(self._name)
+        self.done.set()
+
+    def abandon(self) -> None:
+        self._log.append(f"{self._name} abandoned")
+
+    def free(self) -> "Job":
+        self.go_on.set()
+        return self
+
+
+def test_what_somebody_waits_for_goes_first() -> None:
+    log: list[str] = []
+    pool = DownloadPool(threads=1, max_waiting=10)
+    running, ahead, hurried, wanted = (
+        Job("running", log),
+        *(Job(name, log).free() for name in ("ahead", "now", "wanted")),
+    )
+    assert pool.submit(running, is_ahead=False)
+    assert running.began.wait(10)
+    assert pool.submit(ahead, is_ahead=True)
+    assert pool.submit(hurried, is_ahead=True)
+    assert pool.submit(wanted, is_ahead=False)
+    pool.hurry(hurried)
+    running.go_on.set()
+    assert ahead.done.wait(10)
+    assert log == ["running", "wanted", "now", "ahead"]
+    pool.close()
+
+
+def test_there_are_no_more_threads_than_allowed_and_than_needed() -> None:
+    log: list[str] = []
+    pool = DownloadPool(threads=2, max_waiting=10)
+    assert pool.thread_count == 0
+    jobs = [Job(str(number), log) for number in range(3)]
+    for job in jobs:
+        pool.submit(job, is_ahead=False)
+    assert jobs[0].began.wait(10)
+    assert jobs[1].began.wait(10)
+    assert not jobs[2].began.is_set()
+    assert pool.thread_count == 2
+    for job in jobs:
+        job.go_on.set()
+    assert jobs[2].done.wait(10)
+    pool.close()
+
+
+def test_queues_are_bounded_each_by_itself() -> None:
+    log: list[str] = []
+    pool = DownloadPool(threads=1, max_waiting=1)
+    running = Job("running", log)
+    pool.submit(running, is_ahead=False)
+    assert running.began.wait(10)
+    last = Job("c", log).free()
+    assert pool.submit(last, is_ahead=True)
+    assert not pool.submit(Job("x", log), is_ahead=True)
+    assert pool.submit(Job("b", log).free(), is_ahead=False)
+    assert not pool.submit(Job("x", log), is_ahead=False)
+    running.go_on.set()
+    assert last.done.wait(10)
+    assert log == ["running", "b", "c"]
+    pool.close()
+
+
+def test_a_closed_pool_abandons_what_waits_and_takes_no_more() -> None:
+    log: list[str] = []
+    pool = DownloadPool(threads=1, max_waiting=10)
+    running = Job("running", log)
+    pool.submit(running, is_ahead=False)
+    assert running.began.wait(10)
+    pool.submit(Job("wanted", log), is_ahead=False)
+    pool.submit(Job("ahead", log), is_ahead=True)
+    pool.close()
+    assert log == ["wanted abandoned", "ahead abandoned"]
+    assert not pool.submit(Job("late", log), is_ahead=False)
+    running.go_on.set()
+    assert running.done.wait(10)
+
+
+def test_threads_without_work_end_and_others_begin() -> None:
+    log: list[str] = []
+    pool = DownloadPool(threads=1, max_waiting=10, idle_seconds=0.001)
+    for name in "ab":
+        job = Job(name, log).free()
+        pool.submit(job, is_ahead=False)
+        assert job.done.wait(10)
+        for thread in threading.enumerate():
+            if thread.name == "remote-download" and pool.thread_count:
+                thread.join(10)
+        assert pool.thread_count == 0
+    assert log == ["a", "b"]

@@ -1,0 +1,103 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from storage.tiered.cache.loading_cache import LoadingCache
+from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError
+from storage.tiered.settings import CacheSettings
+
+
+class Loader:
+    """Loads when it is let."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.began = threading.Event()
+        self.go_on = threading.Event()
+        self.times = 0
+        self._error = error
+
+    def __call__(self) -> str:
+        self.times += 1
+        self.began.set()
+        assert self.go_on.wait(10)
+        if self._error is not None:
+            raise self._error
+        return f"value {self.times}"
+
+    def free(self) -> "Loader":
+        self.go_on.set()
+        return self
+
+
+def cache(size: int | None = 100, wait_ms: int = 10_000) -> LoadingCache[str, str]:
+    return LoadingCache(CacheSettings(size, None, wait_ms), lambda: 0, len)
+
+
+def test_a_value_is_loaded_once() -> None:
+    values, load = cache(), Loader().free()
+    assert values.get("a", load) == values.get("a", load) == "value 1"
+
+
+def test_values_are_bounded_by_weight() -> None:
+    values, load = cache(size=10), Loader().free()
+    values.get("a", load)
+    values.get("b", load)
+    assert values.get("a", load) == "value 3"
+
+
+def test_those_who_miss_together_share_one_load() -> None:
+    values, load = cache(), Loader()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(values.get, "a", load)
+        assert load.began.wait(10)
+        second = threads.submit(values.get, "a", load)
+        load.go_on.set()
+        assert first.result() == second.result() == "value 1"
+    assert load.times == 1
+
+
+def test_a_failure_is_shared_too_and_not_kept() -> None:
+    values, load = cache(), Loader(RemoteResourceNotFound("gone"))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(values.get, "a", load)
+        assert load.began.wait(10)
+        second = threads.submit(values.get, "a", load)
+        load.go_on.set()
+        assert isinstance(first.exception(), RemoteResourceNotFound)
+        assert isinstance(second.exception(), RemoteResourceNotFound)
+    assert values.get("a", Loader().free()) == "value 1"
+
+
+def test_who_waits_for_another_does_not_wait_for_ever() -> None:
+    values, load = cache(wait_ms=1), Loader()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(values.get, "a", load)
+        assert load.began.wait(10)
+        with pytest.raises(RetriableRemoteStorageError, match="a did not come within 1 ms"):
+            values.get("a", load)
+        load.go_on.set()
+        assert first.result() == "value 1"
+
+
+def test_a_timeout_of_the_load_itself_stays_what_it_is() -> None:
+    values, load = cache(), Loader(TimeoutError("the store"))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(values.get, "a", load)
+        assert load.began.wait(10)
+        second = threads.submit(values.get, "a", load)
+        load.go_on.set()
+        assert str(first.exception()) == str(second.exception()) == "the store"
+
+
+def test_what_was_forgotten_while_it_was_loaded_is_loaded_again() -> None:
+    values, load = cache(), Loader()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(values.get, "a", load)
+        assert load.began.wait(10)
+        values.forget("a")
+        load.go_on.set()
+        assert first.result() == "value 1"
+    assert values.get("a", load) == "value 2"
+    values.forget("a")
+    assert values.get("a", load) == "value 3"

@@ -1,0 +1,164 @@
+"""Histories and segments (KIP-405, scenarios 3 to 5 and the leadership transition)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.primitives import Uuid
+from storage.directories.checkpoints import EpochStart
+from storage.errors import CorruptCheckpoint
+from storage.tiered.catalog.lineage import (
+    Lineage,
+    claimed_remote_offset,
+    covered_remote_offset,
+    decode_epochs,
+    encode_epochs,
+    epochs_of,
+    without_empty_epochs,
+)
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
+
+PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
+
+
+def segment(first: int, last: int, *epochs: tuple[int, int], number: int = 0) -> RemoteSegment:
+    return RemoteSegment(
+        id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
+        start_offset=first,
+        end_offset=last,
+        max_timestamp_ms=0,
+        broker_id=1,
+        event_timestamp_ms=0,
+        size_bytes=100,
+        leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
+    )
+
+
+def test_a_segment_of_the_same_history_is_part_of_it() -> None:
+    lineage = Lineage([(0, 0), (1, 3), (2, 5)], 9)
+    assert lineage.holds(segment(0, 2, (0, 0)))
+    assert lineage.holds(segment(2, 4, (0, 2), (1, 3)))
+    assert lineage.holds(segment(4, 8, (1, 4), (2, 5)))
+
+
+def test_a_segment_that_ends_beyond_the_log_is_not() -> None:
+    assert Lineage([(0, 0)], 9).agreed_end(segment(4, 9, (0, 4))) == 8
+    assert not Lineage([(0, 0)], 9).holds(segment(4, 9, (0, 4)))
+    assert Lineage([(0, 0)], 9).agreed_end(segment(9, 12, (0, 9))) == -1
+
+
+def test_scenario_4_what_another_leader_copied_before_it_lost_records_counts_up_to_there() -> None:
+    lineage = Lineage([(0, 0), (1, 1)], 3)
+    assert lineage.agreed_end(segment(0, 2, (0, 0))) == 0
+    assert lineage.holds(segment(0, 1, (0, 0), (1, 1)))
+
+
+def test_scenario_5_two_unclean_elections() -> None:
+    lineage = Lineage([(0, 0), (2, 5)], 7)
+    assert lineage.holds(segment(0, 3, (0, 0)))
+    assert lineage.agreed_end(segment(0, 3, (0, 0), (1, 2))) == 1
+    assert lineage.holds(segment(4, 5, (0, 4), (2, 5)))
+
+
+def test_the_head_of_a_segment_below_the_history_is_not_looked_at() -> None:
+    """KAFKA-16511: the log start lies inside of a segment with older epochs."""
+    lineage = Lineage([(1, 5), (2, 8)], 20)
+    assert lineage.holds(segment(0, 9, (0, 0), (1, 4), (2, 8)))
+    assert lineage.agreed_end(segment(0, 9, (0, 0), (1, 6), (2, 8))) == -1
+    assert lineage.agreed_end(segment(0, 4, (0, 0), (1, 4))) == -1
+
+
+def test_an_empty_history_holds_nothing() -> None:
+    assert Lineage([], 0).agreed_end(segment(0, 1, (0, 0))) == -1
+    assert Lineage([(7, 0)], 0).start_offset is None
+
+
+def test_epochs_that_wrote_nothing_are_left_out() -> None:
+    assert without_empty_epochs([(0, 0), (1, 4), (2, 4), (3, 9)], 9) == (EpochStart(0, 0), EpochStart(2, 4))
+    assert Lineage([(0, 0), (1, 4), (2, 4)], 9).holds(segment(0, 5, (0, 0), (2, 4)))
+    assert Lineage([(0, 0), (2, 4)], 9).holds(segment(0, 5, (0, 0), (1, 4), (2, 4)))
+
+
+def test_the_epochs_of_a_segment_are_clipped_to_it() -> None:
+    entries = [(0, 0), (1, 3), (2, 6), (3, 9)]
+    assert epochs_of(entries, 4, 8) == (SegmentEpoch(1, 4), SegmentEpoch(2, 6))
+    assert epochs_of(entries, 3, 5) == (SegmentEpoch(1, 3),)
+    assert epochs_of([(5, 10)], 8, 12) == (SegmentEpoch(5, 8),)
+    assert epochs_of([], 8, 12) == ()
+
+
+def test_the_transition_to_leader_goes_on_where_the_last_epoch_with_segments_ends() -> None:
+    """KIP-405, "Follower to leader transition": 4 is the highest of epoch 1, nothing is there of 2 and 3."""
+    lineage = Lineage([(0, 0), (1, 3), (2, 6), (3, 7)], 8)
+    assert claimed_remote_offset(lineage, lambda epoch: {0: 2, 1: 4}.get(epoch)) == 4
+
+
+def test_what_goes_beyond_an_epochs_end_was_copied_from_a_log_that_was_cut() -> None:
+    lineage = Lineage([(0, 0), (2, 5)], 7)
+    assert claimed_remote_offset(lineage, lambda epoch: {0: 9}.get(epoch)) == 4
+    assert claimed_remote_offset(lineage, lambda epoch: None) == -1
+    assert claimed_remote_offset(lineage, lambda epoch: {2: 30}.get(epoch)) == 6
+
+
+def test_a_missing_segment_ends_what_is_covered() -> None:
+    lineage = Lineage([(0, 0)], 30)
+    held = {0: segment(0, 9, (0, 0)), 1: segment(10, 14, (0, 10)), 2: segment(17, 22, (0, 17))}
+
+    def segment_for(epoch: int, offset: int) -> RemoteSegment | None:
+        return next((one for one in held.values() if one.start_offset <= offset <= one.end_offset), None)
+
+    assert covered_remote_offset(lineage, 12, 22, segment_for) == 14
+    assert covered_remote_offset(lineage, 17, 22, segment_for) == 22
+    assert covered_remote_offset(lineage, 25, 22, segment_for) == 22
+    assert covered_remote_offset(lineage, 15, 22, segment_for) == 14
+
+
+def test_leader_epochs_are_a_checkpoint_in_text() -> None:
+    assert encode_epochs([(0, 0), (3, 17)]) == b"0\n2\n0 0\n3 17\n"
+    assert decode_epochs(b"0\n2\n0 0\n3 17\n") == [EpochStart(0, 0), EpochStart(3, 17)]
+    assert decode_epochs(encode_epochs([])) == []
+
+
+@pytest.mark.parametrize("text", [b"", b"0\n1\n", b"0\n1\n1 2 3\n", b"1\n0\n", b"0\n1\nx y\n", b"\xff\n"])
+def test_what_is_no_checkpoint_is_refused(text: bytes) -> None:
+    with pytest.raises(CorruptCheckpoint):
+        decode_epochs(text)
+
+
+def histories() -> st.SearchStrategy[tuple[list[int], list[int]]]:
+    """Two logs as lists of the epoch of each offset, that share a beginning and then have no epoch in common."""
+    ours, theirs = st.integers(1, 4).map(lambda n: 2 * n), st.integers(1, 4).map(lambda n: 2 * n + 1)
+    return st.tuples(
+        st.lists(st.just(0), max_size=6),
+        st.lists(ours, max_size=6).map(sorted),
+        st.lists(theirs, max_size=6).map(sorted),
+    ).map(lambda parts: (parts[0] + parts[1], parts[0] + parts[2]))
+
+
+def entries_of(log: list[int]) -> list[tuple[int, int]]:
+    return [(epoch, offset) for offset, epoch in enumerate(log) if not offset or log[offset - 1] != epoch]
+
+
+@given(histories(), st.data())
+def test_against_a_comparison_offset_by_offset(logs: tuple[list[int], list[int]], data: st.DataObject) -> None:
+    ours, theirs = logs
+    if not theirs:
+        return
+    first = data.draw(st.integers(0, len(theirs) - 1))
+    last = data.draw(st.integers(first, len(theirs) - 1))
+    start = data.draw(st.integers(0, len(ours)))
+    lineage = Lineage(((epoch, max(at, start)) for epoch, at in _from(entries_of(ours), start)), len(ours))
+    expected = -1
+    for offset in range(max(first, start), last + 1):
+        if offset >= len(ours) or ours[offset] != theirs[offset]:
+            break
+        expected = offset
+    found = lineage.agreed_end(segment(first, last, *epochs_of(entries_of(theirs), first, last)))
+    assert found == expected
+
+
+def _from(entries: list[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+    """The entries of a log that was trimmed below `start`."""
+    kept = [entry for entry in entries if entry[1] > start]
+    before = [entry for entry in entries if entry[1] <= start]
+    return [*before[-1:], *kept]

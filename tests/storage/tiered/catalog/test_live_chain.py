@@ -1,0 +1,237 @@
+"""A chain that is kept up to date against one that is made anew, and decisions by it against a look at everything."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.primitives import Uuid
+from storage.tiered.catalog.lineage import Lineage, epochs_of
+from storage.tiered.catalog.live_chain import LiveChain
+from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.segment_chain import chain_of
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentEpoch,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+from storage.tiered.upkeep.expiry import Expiry, LocalPart, decide
+from tests.support.scanned_expiry import ScannedTier, decided_by_scan, learn, settled_chain
+
+PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+US = 1
+STATES = list(SegmentState)
+
+
+def entries_of(log: list[int]) -> list[tuple[int, int]]:
+    return [(epoch, at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch]
+
+
+class History:
+    """Two logs that share a beginning; ours grows and begins later and later. What is remote was copied from either."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        draw = data.draw
+        self._draw = draw
+        shared = draw(st.integers(0, 12))
+        ours = sorted(draw(st.lists(st.sampled_from([2, 2, 4, 5]), min_size=1, max_size=14)))
+        self.logs = [[0] * shared + ours, [0] * shared + [1] * draw(st.integers(1, 12))]
+        self.end = draw(st.integers(0, len(self.logs[0])))
+        self.log_start = 0
+        self.cache = MetadataCache(PARTITION)
+        self.made: list[RemoteSegment] = []
+        self.outside_since_ms: dict[Uuid, int] = {}
+        self.now_ms = NOW_MS
+
+    def lineage(self) -> Lineage:
+        """As a log has it: cut at the log's start."""
+        entries = epochs_of(entries_of(self.logs[0]), self.log_start, self.end - 1) if self.log_start < self.end else ()
+        return Lineage(entries, self.end)
+
+    def step(self) -> None:
+        """Something happens."""
+        match self._draw(st.sampled_from(["copy", "copy", "copy", "event", "event", "grow", "start", "wait", "gone"])):
+            case "copy":
+                self._copy()
+            case "event" if self.made:
+                self.update()
+            case "grow":
+                self.end = self._draw(st.integers(self.end, len(self.logs[0])))
+            case "start":
+                self.log_start = self._draw(st.integers(self.log_start, self.end))
+            case "wait":
+                self.now_ms += HOUR_MS // 2
+            case "gone" if not self._draw(st.integers(0, 5)):
+                self.cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, US))
+                self.made.clear()
+
+    def _copy(self) -> None:
+        draw, log = self._draw, self._draw(st.sampled_from(self.logs))
+        first = draw(st.integers(0, len(log) - 1))
+        last = draw(st.integers(first, min(len(log) - 1, first + 8)))
+        number = draw(st.integers(0, 2**16)) << 8 | len(self.made) % 256
+        segment = RemoteSegment(
+            id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
+            start_offset=first,
+            end_offset=last,
+            max_timestamp_ms=NOW_MS - draw(st.integers(0, 9)),
+            broker_id=draw(st.integers(US, 2)),
+            event_timestamp_ms=self.now_ms,
+            size_bytes=draw(st.integers(1, 300)),
+            leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs_of(entries_of(log), first, last)),
+            state=draw(st.sampled_from([SegmentState.COPY_STARTED, *[SegmentState.COPY_FINISHED] * 4])),
+            compacted_to=draw(st.sampled_from([None, None, 5, 9])),
+        )
+        if self.cache.get(segment.id.id) is None:
+            learn(self.cache, segment)
+            self.made.append(segment)
+
+    def update(self) -> None:
+        known = self.cache.get(self._draw(st.sampled_from(self.made)).id.id)
+        if known is not None:
+            following = min(known.state + self._draw(st.integers(0, 1)), SegmentState.DELETE_FINISHED)
+            self.cache.update(SegmentUpdate(known.id, STATES[following], self.now_ms - 1, US))
+
+    def tier(self) -> ScannedTier:
+        draw = self._draw
+        start = draw(st.integers(self.log_start, self.end))
+        return ScannedTier(
+            segments=self.cache.segments(),
+            lineage=self.lineage(),
+            log_start_offset=self.log_start,
+            local_start_offset=start,
+            high_watermark=draw(st.integers(self.log_start, self.end)),
+            local=[LocalPart(start, self.end - 1, 100)] if start < self.end else [],
+            retention_ms=draw(st.integers(-1, 9)),
+            retention_bytes=draw(st.integers(-1, 900)),
+            now_ms=self.now_ms,
+            broker_id=US,
+            grace_ms=draw(st.sampled_from([0, HOUR_MS])),
+            copying={one.id.id for one in self.made[-1:]} if draw(st.booleans()) else (),
+            outside_since_ms=self.outside_since_ms,
+        )
+
+
+def told(expiry: Expiry) -> Expiry:
+    """What counts of it: in which order deletions of the same offsets are, and where below its start a log has
+    something, means nothing."""
+    return replace(
+        expiry,
+        deletions=tuple(sorted(expiry.deletions, key=lambda each: each.segment.id.id)),
+        first_offset=max(expiry.first_offset, expiry.log_start_offset),
+        outside_since_ms=dict(expiry.outside_since_ms),
+    )
+
+
+def settle(chain: LiveChain, steps: int) -> None:
+    for _ in range(1_000):
+        if chain.settle(steps):
+            return
+    raise AssertionError("it does not settle")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_chain_that_is_kept_decides_as_a_look_at_everything_does(data: st.DataObject) -> None:
+    history = History(data)
+    chain = LiveChain(history.cache, history.lineage(), history.log_start)
+    for _ in range(data.draw(st.integers(1, 14))):
+        for _ in range(data.draw(st.integers(1, 4))):
+            history.step()
+            if data.draw(st.booleans()) and chain.is_of(history.cache):
+                chain.settle(data.draw(st.integers(1, 4)))
+        lineage = history.lineage()
+        if chain.is_of(history.cache) and chain.follows(lineage, history.log_start):
+            chain.use(lineage, history.log_start)
+        else:
+            chain = LiveChain(history.cache, lineage, history.log_start)
+        settle(chain, data.draw(st.integers(1, 4)))
+        tier = history.tier()
+        assert [link for _, link in chain.links()] == tier.links()
+        assert chain.size_bytes == sum(link.share_bytes for link in tier.links())
+        expected = decided_by_scan(tier)
+        assert told(decide(tier.known(), chain)) == told(expected)
+        history.outside_since_ms = dict(expected.outside_since_ms)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_piece_at_a_time_it_comes_to_the_same(data: st.DataObject) -> None:
+    """Looks that decide on a few segments each delete, one after the other, what one look would."""
+    history = History(data)
+    for _ in range(30):
+        history.step()
+    tier = history.tier()
+    tier = replace(tier, grace_ms=0, high_watermark=min(tier.high_watermark, history.end - 1))
+    expected = decided_by_scan(tier)
+    log_start, gone = tier.log_start_offset, set()
+    chain = settled_chain(history.cache, tier.lineage, log_start)
+    for _ in range(len(tier.segments) + 1):
+        history.log_start = log_start
+        lineage = history.lineage()
+        chain.use(lineage, log_start)
+        settle(chain, 2)
+        now = replace(tier, log_start_offset=log_start, lineage=lineage, segments=history.cache.segments())
+        expiry = decide(now.known(), chain, most=1)
+        log_start = expiry.log_start_offset
+        gone |= {each.segment.id.id for each in expiry.deletions}
+        for segment, _ in expiry.deletions:
+            for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
+                history.cache.update(SegmentUpdate(segment.id, state, 0, US))
+        if not expiry.is_cut:
+            break
+    assert log_start == expected.log_start_offset
+    assert gone == {each.segment.id.id for each in expected.deletions}
+
+
+def test_a_chain_that_was_replaced_or_lost_its_cache_knows() -> None:
+    cache = MetadataCache(PARTITION)
+    first = settled_chain(cache, Lineage([(0, 0)], 10), 0)
+    assert first.is_of(cache)
+    second = settled_chain(cache, Lineage([(0, 0)], 10), 0)
+    assert second.is_of(cache)
+    assert not first.is_of(cache)
+    first.close()
+    assert second.is_of(cache), "whose it is not, it does not take away"
+    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, US))
+    assert not second.is_of(cache)
+    assert not second.is_of(MetadataCache(PARTITION))
+
+
+def test_histories_that_a_chain_follows() -> None:
+    chain = settled_chain(MetadataCache(PARTITION), Lineage([(0, 0), (2, 30)], 50), 0)
+    assert chain.follows(Lineage([(0, 0), (2, 30)], 50), 0)
+    assert chain.follows(Lineage([(0, 0), (2, 30), (3, 50)], 60), 0), "it went on"
+    assert chain.follows(Lineage([(0, 10), (2, 30)], 50), 10), "its front was cut"
+    assert chain.follows(Lineage([(2, 40), (3, 55)], 60), 40), "both"
+    assert not chain.follows(Lineage([(0, 0), (2, 30)], 49), 0), "it was cut"
+    assert not chain.follows(Lineage([(0, 0), (1, 30)], 50), 0), "it is another"
+    assert not chain.follows(Lineage([(0, 0), (2, 30), (3, 45)], 60), 0), "it was cut meanwhile"
+
+
+def test_links_are_those_of_a_chain_made_at_once() -> None:
+    cache = MetadataCache(PARTITION)
+    for number in range(100):
+        segment = RemoteSegment(
+            id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
+            start_offset=number * 10,
+            end_offset=number * 10 + 9,
+            max_timestamp_ms=NOW_MS,
+            broker_id=US,
+            event_timestamp_ms=NOW_MS,
+            size_bytes=1,
+            leader_epochs=(SegmentEpoch(0, number * 10),),
+            state=SegmentState.COPY_FINISHED,
+        )
+        learn(cache, segment)
+    lineage = Lineage([(0, 0)], 1_000)
+    chain = settled_chain(cache, lineage, 455, steps=7)
+    assert [link for _, link in chain.links()] == chain_of(cache.segments(), lineage, 455)
+    assert len(chain.outside) == 45, "what is below the log's start"

@@ -1,0 +1,70 @@
+"""Who asks for what is known of a partition gets one thing, from before anything is known until nothing is any more."""
+
+import gc
+import weakref
+from dataclasses import replace
+
+from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+)
+from tests.storage.tiered.sample_segments import PARTITION, segment
+
+
+class Watching:
+    """A SegmentObserver."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_offered(self, row: int, segment: RemoteSegment) -> None:
+        self.told.append(f"+{segment.start_offset}")
+
+    def on_withdrawn(self, row: int, segment: RemoteSegment) -> None:
+        self.told.append(f"-{segment.start_offset}")
+
+
+def events(first: RemoteSegment, *states: SegmentState) -> list[SegmentUpdate]:
+    return [SegmentUpdate(first.id, state, 1, 2) for state in states]
+
+
+def test_nothing_is_the_same_nothing_for_as_long_as_somebody_holds_it() -> None:
+    metadata = MaterializedMetadata()
+    held = metadata.cache(PARTITION)
+    gc.collect()
+    assert metadata.cache(PARTITION) is held
+    assert list(metadata) == []
+    gone = weakref.ref(held)
+    del held
+    gc.collect()
+    assert gone() is None, "nobody who asked about what is not there may leave it behind"
+
+
+def test_who_holds_it_is_told_of_all_that_comes_and_goes() -> None:
+    metadata, observer, first = MaterializedMetadata(), Watching(), segment(100)
+    held = metadata.cache(PARTITION)
+    held.observer = observer
+    metadata.apply(first)
+    assert metadata.cache(PARTITION) is held
+    for event in events(first, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
+        metadata.apply(event)
+    assert list(metadata) == []
+    assert metadata.cache(PARTITION) is held
+    second = replace(segment(100, number=2, start_offset=5000), leader_epochs=first.leader_epochs)
+    metadata.apply(second)
+    metadata.apply(*events(second, SegmentState.COPY_FINISHED))
+    assert observer.told == ["+1000", "-1000", "+5000"]
+    assert list(metadata) == [held]
+
+
+def test_a_removal_that_is_under_way_is_something_to_know() -> None:
+    metadata = MaterializedMetadata()
+    metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 2))
+    gc.collect()
+    deletion = metadata.cache(PARTITION).deletion
+    assert deletion is not None
+    assert deletion.state is PartitionDeleteState.MARKED

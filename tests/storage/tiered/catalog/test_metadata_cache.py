@@ -1,0 +1,278 @@
+"""Caches against their dumb twin, and KIP-405's scenarios as questions to a cache."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from protocol.primitives import Uuid
+from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.segment_state import PastState, UnknownSegment
+from storage.tiered.errors import InvalidSegmentTransition
+from storage.tiered.segment_metadata import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentEpoch,
+    SegmentState,
+    SegmentUpdate,
+)
+from tests.storage.tiered.catalog.naive_metadata import NaiveMetadata, has_aborted, reach, refused
+from tests.storage.tiered.sample_segments import PARTITION
+
+STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
+DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
+
+
+def segment(
+    number: int,
+    start: int,
+    end: int,
+    epochs: Sequence[tuple[int, int]],
+    *,
+    txn_index_empty: bool = False,
+    custom_metadata: bytes | None = None,
+    compacted_to: int | None = None,
+) -> RemoteSegment:
+    return RemoteSegment(
+        id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
+        start_offset=start,
+        end_offset=end,
+        max_timestamp_ms=number,
+        broker_id=1,
+        event_timestamp_ms=5,
+        size_bytes=100 + number,
+        leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
+        txn_index_empty=txn_index_empty,
+        custom_metadata=custom_metadata,
+        compacted_to=compacted_to,
+    )
+
+
+def update(known: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None) -> SegmentUpdate:
+    return SegmentUpdate(known.id, state, 7, 2, custom_metadata)
+
+
+def copied(cache: MetadataCache, new: RemoteSegment) -> RemoteSegment:
+    cache.add(new)
+    cache.update(update(new, FINISHED))
+    return new.updated(update(new, FINISHED))
+
+
+def deleted(cache: MetadataCache, known: RemoteSegment) -> None:
+    cache.update(update(known, DELETING))
+    cache.update(update(known, DELETED))
+
+
+def test_a_segment_is_found_once_it_is_copied_and_until_its_deletion_begins() -> None:
+    cache = MetadataCache(PARTITION)
+    new = segment(1, 10, 19, [(0, 10), (2, 15)])
+    cache.add(new)
+    assert cache.segment_for(0, 10) is None
+    assert cache.segments() == cache.segments(2) == [new]
+    cache.update(update(new, FINISHED, b"there"))
+    known = new.updated(update(new, FINISHED, b"there"))
+    assert cache.segment_for(0, 10) == cache.segment_for(2, 19) == known
+    assert cache.segment_for(0, 15) is None
+    assert cache.segment_for(2, 14) is None
+    assert cache.segment_for(1, 12) is None
+    assert (cache.highest_offset(0), cache.highest_offset(1), cache.highest_offset(2)) == (14, None, 19)
+    cache.update(update(new, DELETING))
+    assert cache.segment_for(0, 10) is None
+    assert cache.highest_offset(2) is None
+    assert [one.custom_metadata for one in cache.segments(0)] == [b"there"]
+    cache.update(update(new, DELETED))
+    assert cache.segments() == []
+    assert cache.is_empty
+
+
+def test_a_segment_that_begins_alike_and_ends_earlier_hides_nothing() -> None:
+    """KIP-405, scenario 5: offsets 2 and 3 of epoch 0 are only in the segment of the first leader."""
+    cache = MetadataCache(PARTITION)
+    first = copied(cache, segment(1, 0, 3, [(0, 0)]))
+    second = copied(cache, segment(2, 0, 3, [(0, 0), (1, 2)]))
+    third = copied(cache, segment(3, 4, 5, [(0, 4), (2, 5)]))
+    assert [cache.segment_for(0, offset) for offset in range(6)] == [first] * 4 + [third, None]
+    assert [cache.segment_for(1, offset) for offset in range(1, 5)] == [None, second, second, None]
+    assert cache.highest_offset(0) == 4
+    assert cache.segments(0) == [first, second, third]
+    deleted(cache, first)
+    assert cache.segment_for(0, 1) == second
+    assert cache.segment_for(0, 2) is None
+
+
+def test_a_later_and_shorter_segment_does_not_hide_a_longer_one() -> None:
+    cache = MetadataCache(PARTITION)
+    long = copied(cache, segment(1, 0, 100, [(0, 0)]))
+    copied(cache, segment(2, 50, 60, [(0, 50)]))
+    assert cache.segment_for(0, 61) == long
+    assert cache.segment_for(0, 55) == long
+
+
+def test_what_was_covered_comes_forward_when_its_cover_is_deleted() -> None:
+    cache = MetadataCache(PARTITION)
+    small = [copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)])) for number in range(5)]
+    cover = copied(cache, segment(9, 5, 44, [(0, 5)]))
+    assert cache.segment_for(0, 25) == cover
+    deleted(cache, cover)
+    assert [cache.segment_for(0, offset) for offset in (5, 15, 25, 35, 45)] == small
+
+
+def test_of_twins_one_stays_when_the_other_goes() -> None:
+    cache = MetadataCache(PARTITION)
+    twins = [copied(cache, segment(number, 0, 9, [(0, 0)])) for number in (1, 2, 3)]
+    for twin in twins[:2]:
+        deleted(cache, twin)
+    assert cache.segment_for(0, 9) == twins[2]
+
+
+def test_a_compacted_segment_goes_before_those_as_they_were_copied_however_far_they_reach() -> None:
+    cache = MetadataCache(PARTITION)
+    copied(cache, segment(1, 0, 9, [(0, 0)]))
+    late = copied(cache, segment(2, 5, 29, [(0, 5)]))
+    compacted = copied(cache, segment(3, 0, 19, [(0, 0)], compacted_to=20, txn_index_empty=True))
+    assert [cache.segment_for(0, offset) for offset in (0, 7, 19, 20, 29)] == [compacted] * 3 + [late] * 2
+    assert cache.highest_offset(0) == 29
+    assert cache.next_with_aborted(0, 12) == late
+    deleted(cache, compacted)
+    assert cache.segment_for(0, 19) == late
+
+
+def test_of_compacted_segments_alike_the_newer_is_found() -> None:
+    cache = MetadataCache(PARTITION)
+    old = copied(cache, segment(1, 0, 9, [(0, 0)], compacted_to=10))
+    new = copied(cache, segment(2, 0, 9, [(0, 0)], compacted_to=30))
+    assert cache.segment_for(0, 5) == new
+    deleted(cache, new)
+    assert cache.segment_for(0, 5) == old
+
+
+def test_an_epoch_without_records_is_nowhere() -> None:
+    cache = MetadataCache(PARTITION)
+    copied(cache, segment(1, 0, 9, [(0, 0), (1, 0)]))
+    assert cache.segment_for(0, 0) is None
+    assert cache.highest_offset(0) is None
+    assert cache.segments(0) == []
+    assert cache.highest_offset(1) == 9
+
+
+def test_events_that_do_not_follow_are_refused() -> None:
+    cache = MetadataCache(PARTITION)
+    new = segment(1, 0, 9, [(0, 0)])
+    with pytest.raises(UnknownSegment):
+        cache.update(update(new, FINISHED))
+    with pytest.raises(InvalidSegmentTransition):
+        cache.add(new.updated(update(new, FINISHED)))
+    copied(cache, new)
+    with pytest.raises(PastState):
+        cache.add(new)
+    with pytest.raises(InvalidSegmentTransition, match="is COPY_FINISHED and cannot become DELETE_FINISHED"):
+        cache.update(update(new, DELETED))
+    assert cache.segment_for(0, 0) is not None
+
+
+def test_the_next_segment_with_aborted_transactions_is_found_past_those_without() -> None:
+    cache = MetadataCache(PARTITION)
+    for number in range(10):
+        copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)], txn_index_empty=number != 6))
+    found = cache.next_with_aborted(0, 13)
+    assert found is not None
+    assert found.start_offset == 60
+    assert cache.next_with_aborted(0, 65) == found
+    assert cache.next_with_aborted(0, 70) is None
+    assert cache.next_with_aborted(1, 0) is None
+
+
+def test_the_last_event_of_a_partition_leaves_nothing() -> None:
+    cache = MetadataCache(PARTITION)
+    copied(cache, segment(1, 0, 9, [(0, 0)]))
+    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.STARTED, 1, 1))
+    with pytest.raises(PastState):
+        cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 1))
+    assert len(cache) == 1
+    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 1, 1))
+    assert cache.is_empty
+    assert cache.highest_offset(0) is None
+
+
+OFFSETS = 60
+
+
+def random_segment(rng: random.Random, number: int) -> RemoteSegment:
+    start = rng.randrange(OFFSETS - 1)
+    end = rng.randrange(start, min(OFFSETS, start + 20))
+    epochs = [(rng.randrange(3), start)]
+    while rng.random() < 0.5 and epochs[-1][0] < 5:
+        epochs.append((epochs[-1][0] + rng.randrange(1, 3), rng.randint(epochs[-1][1], end)))
+    custom = rng.choice([None, b"", b"custom"])
+    made = segment(number, start, end, epochs, custom_metadata=custom)
+    compacted_to = rng.choice([None, None, end + rng.randrange(9)])
+    return replace(made, txn_index_empty=not has_aborted(made), compacted_to=compacted_to)
+
+
+def random_event(rng: random.Random, made: list[RemoteSegment]) -> RemoteSegment | SegmentUpdate | PartitionDelete:
+    choice = rng.random()
+    if choice < 0.01:
+        return PartitionDelete(PARTITION, rng.choice(list(PartitionDeleteState)), 3, 4)
+    if choice < 0.35 or not made:
+        made.append(random_segment(rng, len(made)))
+        return made[-1]
+    if choice < 0.4:
+        return rng.choice(made)
+    return SegmentUpdate(
+        rng.choice(made[-30:]).id,
+        rng.choice(list(SegmentState)),
+        rng.randrange(100),
+        rng.randrange(3),
+        rng.choice([None, b"more"]),
+    )
+
+
+def assert_alike(cache: MetadataCache, twin: NaiveMetadata) -> None:
+    assert {one.id.id: one for one in cache.segments()} == twin.known
+    assert len(cache) == len(twin.known)
+    assert cache.deletion == twin.deletion
+    assert {one.id.id for one in cache.newest()} == twin.newest()
+    for bound in range(0, OFFSETS, 7):
+        ending = {one.id.id for one in twin.finished() if bound <= one.end_offset <= bound + 3}
+        assert {one.id.id for one in cache.ending_within(bound, bound + 3)} == ending
+    for row, one in cache.page(0, 1_000).segments:
+        assert (cache.max_timestamp_ms(row), cache.compacted_to(row)) == (one.max_timestamp_ms, one.compacted_to)
+    for epoch in range(9):
+        for first in range(0, OFFSETS, 11):
+            assert cache.first_within(epoch, first, first + 5) == twin.first_within(epoch, first, first + 5)
+        assert {one.id.id for one in cache.segments(epoch)} == twin.ids(epoch)
+        furthest = [twin.furthest(epoch, offset) for offset in range(OFFSETS)]
+        assert cache.highest_offset(epoch) == twin.highest(epoch)
+        for offset in range(OFFSETS):
+            found = cache.segment_for(epoch, offset)
+            assert (None if found is None else (found.is_compacted, reach(found, epoch, offset))) == furthest[offset]
+        offset = epoch * 5
+        aborted = cache.next_with_aborted(epoch, offset)
+        expected = twin.next_aborted_offset(epoch, offset, OFFSETS)
+        assert expected is None or aborted is not None
+        if aborted is not None:
+            assert not aborted.txn_index_empty
+            assert expected is None or aborted.start_offset <= expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cache_answers_as_its_dumb_twin(seed: int) -> None:
+    rng = random.Random(seed)
+    cache, twin = MetadataCache(PARTITION), NaiveMetadata()
+    made: list[RemoteSegment] = []
+    for step in range(600):
+        event = random_event(rng, made)
+        match event:
+            case RemoteSegment():
+                was_refused = refused(cache.add, event)
+            case SegmentUpdate():
+                was_refused = refused(cache.update, event)
+            case _:
+                was_refused = refused(cache.delete_partition, event)
+        assert twin.apply(event) is not was_refused
+        if step % 40 == 39:
+            assert_alike(cache, twin)
+    assert any(one.state is FINISHED for one in cache.segments())

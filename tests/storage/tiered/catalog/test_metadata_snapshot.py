@@ -1,0 +1,125 @@
+"""Snapshots of what the metadata topic says: whole after a crash, or worth nothing."""
+
+import random
+
+import pytest
+
+from protocol.primitives import ONE_UUID
+from storage.files import read_file, write_file
+from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
+from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_snapshot import (
+    CorruptSnapshot,
+    SnapshotPosition,
+    pack_snapshot,
+    read_snapshot,
+    snapshot_path,
+    write_snapshot,
+)
+from storage.tiered.errors import InvalidSegmentTransition
+from storage.tiered.segment_metadata import PartitionDelete, PartitionDeleteState, RemoteSegment, SegmentState
+from tests.storage.tiered.catalog.naive_metadata import NaiveMetadata
+from tests.storage.tiered.catalog.test_metadata_cache import assert_alike, copied, random_event, segment
+from tests.storage.tiered.sample_segments import OTHER_PARTITION, PARTITION
+from tests.support.memory_files import MemoryFileSystem
+
+DIRECTORY = "data/remote-log-metadata"
+PATH = snapshot_path(DIRECTORY, 7)
+POSITION = SnapshotPosition(ONE_UUID, 7, 1234, 5)
+
+
+def filled(seed: int) -> tuple[MaterializedMetadata, NaiveMetadata]:
+    """Metadata after random events, and its twin."""
+    rng = random.Random(seed)
+    metadata, twin = MaterializedMetadata(), NaiveMetadata()
+    made: list[RemoteSegment] = []
+    for _ in range(300):
+        event = random_event(rng, made)
+        twin.apply(event)
+        try:
+            metadata.apply(event)
+        except InvalidSegmentTransition:
+            continue
+    return metadata, twin
+
+
+def file_system() -> MemoryFileSystem:
+    fs = MemoryFileSystem()
+    fs.make_directory(DIRECTORY)
+    return fs
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_snapshot_brings_everything_back_and_it_goes_on(seed: int) -> None:
+    fs = file_system()
+    metadata, twin = filled(seed)
+    metadata.apply(PartitionDelete(OTHER_PARTITION, PartitionDeleteState.STARTED, 8, 9))
+    write_snapshot(fs, PATH, pack_snapshot(POSITION, metadata))
+    position, restored = read_snapshot(fs, PATH)
+    assert position == POSITION
+    assert_alike(restored.cache(PARTITION), twin)
+    assert restored.cache(OTHER_PARTITION).deletion == metadata.cache(OTHER_PARTITION).deletion
+    rng, made = random.Random(seed), list(twin.known.values())
+    for number in range(300):
+        event = random_event(rng, made)
+        twin.apply(event)
+        try:
+            restored.apply(event)
+        except InvalidSegmentTransition:
+            continue
+        if number % 50 == 0:
+            assert_alike(restored.cache(PARTITION), twin)
+
+
+def test_what_was_packed_does_not_change_any_more() -> None:
+    fs = file_system()
+    cache = MetadataCache(PARTITION)
+    known = copied(cache, segment(1, 0, 9, [(0, 0)]))
+    packed = pack_snapshot(POSITION, MaterializedMetadata([cache]))
+    copied(cache, segment(2, 10, 19, [(0, 10)]))
+    write_snapshot(fs, PATH, packed)
+    assert read_snapshot(fs, PATH)[1].cache(PARTITION).segments() == [known]
+
+
+def test_a_broken_snapshot_is_refused() -> None:
+    fs = file_system()
+    with pytest.raises(FileNotFoundError):
+        read_snapshot(fs, PATH)
+    metadata, _ = filled(1)
+    write_snapshot(fs, PATH, pack_snapshot(POSITION, metadata))
+    whole = read_file(fs, PATH)
+    for position in (0, 22, 26, 30, 40, len(whole) // 2, len(whole) - 1):
+        broken = bytearray(whole)
+        broken[position] ^= 1
+        write_file(fs, PATH, broken, sync=False)
+        with pytest.raises(CorruptSnapshot):
+            read_snapshot(fs, PATH)
+    for size in (0, 10, 40, len(whole) - 1):
+        write_file(fs, PATH, whole[:size], sync=False)
+        with pytest.raises(CorruptSnapshot):
+            read_snapshot(fs, PATH)
+
+
+def test_what_is_said_again_leads_to_the_same_and_means_nothing_to_who_knows_it() -> None:
+    metadata, twin = filled(3)
+    metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
+    twin.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
+    (partition,) = metadata.partitions()
+    events = [event for subject in metadata.subjects(partition) for event in metadata.events_of(subject)]
+    assert len(events) <= metadata.records_needed
+    assert {event.state for event in events if isinstance(event, RemoteSegment)} == {SegmentState.COPY_STARTED}
+    reborn = MaterializedMetadata()
+    for event in events:
+        reborn.apply(event)
+    assert_alike(reborn.cache(PARTITION), twin)
+    for event in events:
+        try:
+            metadata.apply(event)
+        except InvalidSegmentTransition:
+            continue
+    assert_alike(metadata.cache(PARTITION), twin)
+    assert metadata.segment_count == reborn.segment_count
+
+
+def test_files_are_named_by_partition() -> None:
+    assert snapshot_path("there", 7) == "there/00007.snapshot"

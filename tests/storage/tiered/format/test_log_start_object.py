@@ -1,0 +1,172 @@
+"""The log start offset beside the segments: what leaders write, whose word counts, what a deposed one cannot do."""
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from protocol.primitives import Buffer
+from storage.tiered.errors import StoreUnavailable
+from storage.tiered.format.log_start_object import (
+    LogStart,
+    LogStartWriter,
+    decode_log_start,
+    encode_log_start,
+    read_log_start,
+)
+from storage.tiered.object_store import ObjectInfo
+from tests.support.memory_object_store import MemoryObjectStore
+
+DIRECTORY = "logs/foo-AAAAAAAAAAAAAAAAAAAAAg/3/"
+
+
+def writer(store: MemoryObjectStore, epoch: int, interval_ms: int = 30_000) -> LogStartWriter:
+    return LogStartWriter(
+        store, DIRECTORY, leader_epoch=epoch, cluster_id="c", broker_id=epoch, interval_ms=interval_ms
+    )
+
+
+def offset(store: MemoryObjectStore) -> int | None:
+    found = read_log_start(store, DIRECTORY)
+    return None if found is None else found.log_start_offset
+
+
+def test_there_is_nothing_to_read_before_anybody_wrote() -> None:
+    assert offset(MemoryObjectStore()) is None
+
+
+def test_what_a_leader_wrote_is_read_back() -> None:
+    store = MemoryObjectStore()
+    assert writer(store, 4).write(17, now_ms=1_000)
+    assert store.keys() == [f"{DIRECTORY}log-start-0000000004"]
+    assert read_log_start(store, DIRECTORY) == LogStart(
+        log_start_offset=17, leader_epoch=4, cluster_id="c", broker_id=4, timestamp_ms=1_000
+    )
+
+
+def test_a_log_that_begins_at_zero_costs_one_look() -> None:
+    store = MemoryObjectStore()
+    leader = writer(store, 0)
+    assert leader.write(0, now_ms=0)
+    assert leader.write(0, now_ms=60_000)
+    assert [call.operation for call in store.calls] == ["list"]
+
+
+def test_what_did_not_change_is_not_written_again() -> None:
+    store = MemoryObjectStore()
+    leader = writer(store, 0)
+    assert leader.write(5, now_ms=0)
+    assert leader.write(5, now_ms=60_000)
+    assert [call.operation for call in store.calls] == ["list", "put"]
+
+
+def test_changes_wait_for_the_interval() -> None:
+    store = MemoryObjectStore()
+    leader = writer(store, 0, interval_ms=100)
+    assert leader.write(5, now_ms=0)
+    assert not leader.write(6, now_ms=99)
+    assert offset(store) == 5
+    assert leader.write(6, now_ms=100)
+    assert offset(store) == 6
+
+
+def test_what_cannot_wait_does_not() -> None:
+    store = MemoryObjectStore()
+    leader = writer(store, 0, interval_ms=100)
+    leader.write(5, now_ms=0)
+    assert leader.write_now(6, now_ms=1)
+    assert offset(store) == 6
+
+
+def test_a_new_leader_takes_over_and_removes_what_was_there() -> None:
+    store = MemoryObjectStore()
+    writer(store, 3).write(50, now_ms=0)
+    assert writer(store, 7).write(20, now_ms=1)
+    assert store.keys() == [f"{DIRECTORY}log-start-0000000007"]
+    assert offset(store) == 20
+
+
+def test_a_new_leader_says_zero_where_an_older_one_said_more() -> None:
+    store = MemoryObjectStore()
+    writer(store, 3).write(50, now_ms=0)
+    assert writer(store, 7).write(0, now_ms=1)
+    assert offset(store) == 0
+
+
+def test_a_deposed_leader_changes_nothing() -> None:
+    store = MemoryObjectStore()
+    old = writer(store, 3, interval_ms=0)
+    old.write(5, now_ms=0)
+    writer(store, 4).write(6, now_ms=1)
+    old.write(99, now_ms=2)
+    assert offset(store) == 6
+    late = writer(store, 3)
+    assert not late.write(100, now_ms=3)
+    assert not late.write_now(100, now_ms=4)
+    assert offset(store) == 6
+
+
+def test_a_failed_write_is_tried_again() -> None:
+    class Down(MemoryObjectStore):
+        is_down = True
+
+        def put(self, key: str, parts: Iterable[Buffer]) -> int:
+            if self.is_down:
+                raise StoreUnavailable("down")
+            return super().put(key, parts)
+
+    store = Down()
+    leader = writer(store, 0)
+    with pytest.raises(StoreUnavailable):
+        leader.write(5, now_ms=0)
+    store.is_down = False
+    assert leader.write(5, now_ms=0)
+    assert offset(store) == 5
+
+
+def test_an_object_that_goes_while_it_is_read_is_looked_up_again() -> None:
+    store = MemoryObjectStore()
+    writer(store, 1).write(5, now_ms=0)
+
+    class Changing(MemoryObjectStore):
+        def get(self, key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
+            if key.endswith("1"):
+                writer(store, 2).write(9, now_ms=1)
+            return store.get(key, first, last)
+
+        def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+            return store.list(prefix, start_after)
+
+    assert offset(Changing()) == 9
+
+
+@example([(1, 0), (0, 1), (1, 0)])
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 100)),
+        max_size=20,
+    )
+)
+def test_the_word_of_the_newest_epoch_counts_in_any_order(writes: list[tuple[int, int]]) -> None:
+    """Leaders write in whatever order the network gives; readers hear the last word of the highest epoch."""
+    store = MemoryObjectStore()
+    leaders = {epoch: writer(store, epoch, interval_ms=0) for epoch in range(4)}
+    expected: tuple[int, int] | None = None
+    for now_ms, (epoch, value) in enumerate(writes):
+        leaders[epoch].write(value, now_ms)
+        if (expected is None and value) or (expected is not None and epoch >= expected[0]):
+            expected = (epoch, value)
+    assert offset(store) == (None if expected is None else expected[1])
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"version":2}', b'{"version":1}', b"\xff"])
+def test_anything_else_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode_log_start(content)
+
+
+def test_a_negative_offset_is_refused() -> None:
+    said = LogStart(log_start_offset=-1, leader_epoch=0, cluster_id="c", broker_id=1, timestamp_ms=0)
+    with pytest.raises(ValueError):
+        decode_log_start(encode_log_start(said))

@@ -1,0 +1,178 @@
+"""Rates of bytes (KIP-956): arithmetic first, then threads that wait their turn. No test sleeps: clocks are moved."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.tiered.stores.byte_rate import UNLIMITED, ByteRate, TokenBucket, WaitCancelled
+from tests.support.clock import ManualClock
+
+WINDOWS_MS = 11_000
+
+
+# -- the bucket --------------------------------------------------------------------------------------------------------
+
+
+def test_idle_time_is_made_up_for_as_far_as_the_windows_reach() -> None:
+    bucket = TokenBucket(1_000, WINDOWS_MS, 0)
+    bucket.take(11_000, 3_600_000)
+    assert bucket.delay_ms(3_600_000) == 1
+    assert bucket.delay_ms(3_600_001) == 0
+
+
+def test_an_amount_beyond_all_windows_passes_and_is_paid_for_by_who_comes_next() -> None:
+    bucket = TokenBucket(1_000, WINDOWS_MS, 0)
+    assert bucket.delay_ms(0) == 0
+    bucket.take(111_000, 0)
+    assert bucket.delay_ms(0) == 100_001
+    assert bucket.delay_ms(50_000) == 50_001
+    assert bucket.delay_ms(100_001) == 0
+
+
+def test_a_changed_rate_counts_from_now_on() -> None:
+    bucket = TokenBucket(1_000, 1_000, 0)
+    bucket.take(11_000, 0)
+    bucket.change(10_000, 5_000)
+    assert bucket.delay_ms(5_000) == pytest.approx(500.1)
+
+
+def test_a_lower_rate_keeps_less() -> None:
+    bucket = TokenBucket(10_000, 1_000, 0)
+    bucket.change(100, 0)
+    bucket.take(100, 0)
+    assert bucket.delay_ms(0) == 10
+
+
+def test_what_has_no_limit_never_waits_and_owes_nothing_once_it_has_one() -> None:
+    bucket = TokenBucket(UNLIMITED, WINDOWS_MS, 0)
+    for _ in range(1_000):
+        assert bucket.delay_ms(0) == 0
+        bucket.take(2**40, 0)
+    bucket.change(1_000, 0)
+    assert bucket.delay_ms(0) == 0
+
+
+@given(
+    rate=st.integers(1, 10**9),
+    steps=st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10_000)), min_size=1, max_size=50),
+)
+def test_over_any_stretch_no_more_passes_than_the_rate_the_windows_and_one_amount(
+    rate: int, steps: list[tuple[int, int]]
+) -> None:
+    bucket = TokenBucket(rate, WINDOWS_MS, 0)
+    now_ms, taken = 0.0, 0
+    for amount, idle_ms in steps:
+        now_ms += idle_ms
+        now_ms += bucket.delay_ms(now_ms)
+        assert bucket.delay_ms(now_ms) < 1e-3, "waiting for as long as was said is enough"
+        assert taken <= rate * (now_ms + WINDOWS_MS) / 1000 * 1.000001
+        bucket.take(amount, now_ms)
+        taken += amount
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+class Waiters:
+    """Threads that want bytes; each starts to wait before the next one comes."""
+
+    def __init__(self, rate: ByteRate, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
+        self.rate = rate
+        self.clock = clock
+        self._pool = pool
+        self.order: list[str] = []
+
+    def come(self, name: str, amount: int, is_cancelled: Callable[[], bool] = lambda: False) -> "Future[float]":
+        before = self.rate.waiting_count
+        future = self._pool.submit(self._acquire, name, amount, is_cancelled)
+        while self.rate.waiting_count == before:
+            assert not future.done(), "it did not have to wait"
+        return future
+
+    def _acquire(self, name: str, amount: int, is_cancelled: Callable[[], bool]) -> float:
+        waited_ms = self.rate.acquire(amount, is_cancelled)
+        self.order.append(name)
+        return waited_ms
+
+    def advance_ms(self, milliseconds: int) -> None:
+        self.clock.advance_ms(milliseconds)
+        self.rate.wake()
+
+
+@pytest.fixture
+def waiters() -> Iterator[Waiters]:
+    clock = ManualClock()
+    with ThreadPoolExecutor(4) as pool:
+        rate = ByteRate(1_000, 1_000, clock.monotonic_ms)
+        rate.charge(1_001_000)
+        yield Waiters(rate, clock, pool)
+
+
+def test_waiters_pass_in_the_order_in_which_they_came(waiters: Waiters) -> None:
+    first, second = waiters.come("first", 500_000), waiters.come("second", 1)
+    waiters.advance_ms(999_999)
+    assert waiters.order == []
+    waiters.advance_ms(2)
+    assert first.result(10) == 1_000_001
+    assert waiters.rate.waiting_count == 1
+    waiters.advance_ms(500_000)
+    assert second.result(10) == 1_500_001
+    assert waiters.order == ["first", "second"]
+
+
+def test_a_higher_rate_wakes_who_waits(waiters: Waiters) -> None:
+    future = waiters.come("only", 10)
+    waiters.rate.change(10_000_000)
+    waiters.advance_ms(1_000)
+    assert future.result(10) == 1_000
+
+
+def test_who_is_cancelled_leaves_and_the_next_one_moves_up(waiters: Waiters) -> None:
+    cancelled = threading.Event()
+    first = waiters.come("first", 10, cancelled.is_set)
+    second = waiters.come("second", 10)
+    cancelled.set()
+    waiters.rate.wake()
+    with pytest.raises(WaitCancelled):
+        first.result(10)
+    waiters.advance_ms(1_000_001)
+    second.result(10)
+    assert waiters.order == ["second"]
+
+
+def test_a_cancelled_wait_costs_nothing() -> None:
+    clock = ManualClock()
+    rate = ByteRate(1_000, 1_000, clock.monotonic_ms)
+    with pytest.raises(WaitCancelled):
+        rate.acquire(10**9, lambda: True)
+    assert rate.delay_ms() == 0
+    assert rate.waiting_count == 0
+
+
+def test_who_does_not_wait_is_told_how_long_it_would() -> None:
+    clock = ManualClock()
+    rate = ByteRate(1_000, 1_000, clock.monotonic_ms)
+    assert rate.acquire(3_000) == 0
+    assert rate.delay_ms() == 2_001
+    rate.charge(1_000)
+    assert rate.delay_ms() == 3_001
+    rate.change(2_000)
+    assert rate.bytes_per_second == 2_000
+    assert rate.delay_ms() == 1_500.5
+
+
+def test_real_time_passes_too() -> None:
+    """A waiter whom nobody wakes goes on when the tokens are there."""
+    clock = ManualClock()
+
+    def later() -> float:
+        clock.advance_ms(1)
+        return clock.monotonic_ms()
+
+    rate = ByteRate(1_000_000, 1, later)
+    rate.charge(10_000)
+    assert rate.acquire(1) > 0

@@ -1,0 +1,67 @@
+"""Uploads in parts that came to no end: which of them nobody will complete, and where there are none."""
+
+from collections.abc import Iterator
+
+from protocol.primitives import Uuid
+from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
+from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
+from storage.tiered.stores.unfinished_uploads import UnfinishedUpload, abandoned_uploads, abort
+from tests.support.memory_object_store import MemoryObjectStore
+
+KEYS = ObjectKeys("tier/")
+
+
+class StoreOfParts(MemoryObjectStore):
+    """With uploads that a test puts there."""
+
+    def __init__(self, *uploads: UnfinishedUpload) -> None:
+        super().__init__()
+        self.uploads = list(uploads)
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        return iter([upload for upload in self.uploads if upload.key.startswith(prefix)])
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self.uploads.remove(upload)
+
+
+def key(topic: str) -> str:
+    partition = TopicIdPartition(Uuid(bytes(15) + b"\x01"), topic, 0)
+    segment = RemoteSegment(
+        id=RemoteSegmentId(partition, Uuid(bytes(15) + b"\x02")),
+        start_offset=0,
+        end_offset=9,
+        max_timestamp_ms=0,
+        broker_id=1,
+        event_timestamp_ms=0,
+        size_bytes=100,
+        leader_epochs=(SegmentEpoch(0, 0),),
+    )
+    return KEYS.key(segment, ObjectSuffix.LOG)
+
+
+def test_only_old_ones_of_the_layout_are_found() -> None:
+    old = UnfinishedUpload(key("t"), "1", 10)
+    young = UnfinishedUpload(key("t"), "2", 20)
+    stranger = UnfinishedUpload("tier/somebody/else", "3", 10)
+    store = StoreOfParts(old, young, stranger)
+    assert list(abandoned_uploads(store, KEYS, None, 20)) == [old]
+    assert list(abandoned_uploads(store, KEYS, None, 21)) == [old, young]
+
+
+def test_a_topic_has_those_under_its_name_alone() -> None:
+    mine, longer = UnfinishedUpload(key("t"), "1", 0), UnfinishedUpload(key("t-2"), "2", 0)
+    store = StoreOfParts(mine, longer)
+    assert list(abandoned_uploads(store, KEYS, "t", 1)) == [mine]
+    assert list(abandoned_uploads(store, KEYS, "t-2", 1)) == [longer]
+
+
+def test_what_is_aborted_is_gone() -> None:
+    upload = UnfinishedUpload(key("t"), "1", 0)
+    store = StoreOfParts(upload)
+    abort(store, upload)
+    assert store.uploads == []
+
+
+def test_a_store_without_parts_has_none() -> None:
+    assert list(abandoned_uploads(MemoryObjectStore(), KEYS, None, 1)) == []

@@ -1,0 +1,169 @@
+"""Which segment is copied next, and what is said of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.primitives import Uuid
+from protocol.records.builder import Record, build_batch
+from protocol.records.control import ControlType, end_transaction_marker
+from storage.config import LogConfig
+from storage.log import Log
+from storage.producer_state import Origin
+from storage.tiered.segment_metadata import RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
+from storage.tiered.upkeep.copying import (
+    ClosedSegment,
+    CopyLag,
+    backlog_of,
+    closed,
+    describe,
+    files_of,
+    may_be_copied,
+)
+from tests.support.memory_files import MemoryFileSystem
+
+NOW_MS = 1_700_000_000_000
+AT_ONCE = CopyLag(0, -1)
+PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
+ID = RemoteSegmentId(PARTITION, Uuid(bytes(15) + b"\x07"))
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    return MemoryFileSystem()
+
+
+@pytest.fixture
+def log(fs: MemoryFileSystem) -> Log:
+    """Closed segments 0-4, 5-9 and 10-14 of epochs 0 and 2, and three records in the active one."""
+    log = Log.open(fs, "t-0", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
+    for number in range(3):
+        log.append_as_leader(batch(5, NOW_MS + number), 0 if number == 0 else 2, now_ms=NOW_MS)
+        log.roll(NOW_MS)
+    log.append_as_leader(batch(3, NOW_MS), 2, now_ms=NOW_MS)
+    log.advance_high_watermark(18)
+    return log
+
+
+def batch(records: int, timestamp: int) -> bytearray:
+    return bytearray(build_batch([Record(timestamp, b"k", b"v")] * records))
+
+
+def bases(log: Log, copied: int) -> list[int]:
+    return [segment.base_offset for segment in backlog_of(log, copied).segments]
+
+
+def test_the_backlog_begins_with_the_segment_that_holds_the_next_offset(log: Log) -> None:
+    assert bases(log, -1) == [0, 5, 10]
+    assert bases(log, 6) == [5, 10]
+    assert bases(log, 9) == [10]
+    assert bases(log, 14) == []
+    assert bases(log, 17) == []
+
+
+def test_what_is_below_the_log_start_is_not_copied(log: Log) -> None:
+    log.maybe_increment_log_start_offset(7)
+    assert bases(log, -1) == [5, 10]
+    log.maybe_increment_log_start_offset(10)
+    assert bases(log, -1) == [10]
+
+
+def facts(log: Log, number: int = 0) -> ClosedSegment:
+    backlog = backlog_of(log, 5 * number - 1)
+    return closed(log, backlog.segments[0], backlog)
+
+
+@pytest.mark.parametrize(("last_stable_offset", "expected"), [(4, False), (5, True), (6, True)])
+def test_a_segment_waits_until_all_of_it_is_stable(log: Log, last_stable_offset: int, expected: bool) -> None:
+    assert may_be_copied(facts(log), last_stable_offset, AT_ONCE, NOW_MS) is expected
+
+
+class TestLag:
+    """KIP-1241."""
+
+    SEGMENT = ClosedSegment(0, 9, 100, NOW_MS - 1000, following_bytes=500)
+
+    @pytest.mark.parametrize(
+        ("lag", "expected"),
+        [
+            (CopyLag(0, -1), True),
+            (CopyLag(-1, 0), True),
+            (CopyLag(1000, -1), True),
+            (CopyLag(1001, -1), False),
+            (CopyLag(1001, 500), True),
+            (CopyLag(1001, 501), False),
+            (CopyLag(-1, 500), True),
+            (CopyLag(-1, -1), False),
+        ],
+    )
+    def test_age_or_what_follows_is_enough(self, lag: CopyLag, expected: bool) -> None:
+        assert may_be_copied(self.SEGMENT, 10, lag, NOW_MS) is expected
+
+    def test_records_from_the_future_do_not_hold_a_segment_back(self) -> None:
+        segment = self.SEGMENT._replace(largest_timestamp_ms=NOW_MS + 1)
+        assert may_be_copied(segment, 10, CopyLag(60_000, -1), NOW_MS)
+
+    def test_minus_one_is_local_retention(self) -> None:
+        config = LogConfig(local_retention_ms=5000, retention_bytes=900)
+        assert CopyLag.of(config) == CopyLag(0, 900)
+        assert CopyLag.of(replace(config, remote_copy_lag_ms=-1)) == CopyLag(5000, 900)
+        assert CopyLag.of(replace(config, remote_copy_lag_bytes=7)) == CopyLag(0, 7)
+
+
+def test_a_segment_is_described_up_to_the_next_one(log: Log) -> None:
+    log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
+    backlog = backlog_of(log, 2)
+    said = describe(log, backlog.segments[0], facts(log), ID, broker_id=3, now_ms=NOW_MS + 5)
+    assert (said.start_offset, said.end_offset, said.state) == (0, 4, SegmentState.COPY_STARTED)
+    assert said.leader_epochs == (SegmentEpoch(0, 0),)
+    assert said.max_timestamp_ms == NOW_MS
+    assert (said.broker_id, said.event_timestamp_ms) == (3, NOW_MS + 5)
+    assert said.size_bytes == backlog.segments[0].size
+    assert said.txn_index_empty
+
+
+def test_its_files_are_those_of_its_end(log: Log, fs: MemoryFileSystem) -> None:
+    log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
+    segment = backlog_of(log, 6).segments[0]
+    files = files_of(fs, log, segment, facts(log, 1))
+    assert files.log == "t-0/00000000000000000005.log"
+    assert files.transaction_index is None
+    assert files.producer_snapshot == "t-0/00000000000000000010.snapshot"
+    assert files.leader_epochs == b"0\n2\n0 0\n2 5\n"
+    for path in (files.log, files.offset_index, files.time_index, files.producer_snapshot):
+        assert fs.exists(path), path
+
+
+def test_a_log_without_a_snapshot_there_says_so(log: Log, fs: MemoryFileSystem) -> None:
+    """KIP-952: topics older than 2.8 lack them."""
+    log.snapshots.remove(10)
+    assert files_of(fs, log, backlog_of(log, 6).segments[0], facts(log, 1)).producer_snapshot is None
+
+
+def test_aborted_transactions_go_with_it_and_open_ones_hold_it_back(fs: MemoryFileSystem) -> None:
+    log = Log.open(fs, "t-1", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
+    for producer in (1, 2):
+        records = [Record(NOW_MS, b"k", b"v")]
+        data = build_batch(records, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+        log.append_as_leader(bytearray(data), 0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    for producer in (1, 2):
+        marker = end_transaction_marker(ControlType.ABORT, producer, 0, 0, NOW_MS)
+        log.append_as_leader(bytearray(marker), 0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        log.advance_high_watermark(log.log_end_offset)
+        backlog = backlog_of(log, -1)
+        first = closed(log, backlog.segments[0], backlog)
+        assert may_be_copied(first, log.last_stable_offset, AT_ONCE, NOW_MS) is (producer == 2)
+    log.roll(NOW_MS)
+    second = backlog_of(log, 1).segments[0]
+    said = describe(log, second, facts_of(log, second), ID, broker_id=1, now_ms=NOW_MS)
+    assert not said.txn_index_empty
+    path = files_of(fs, log, second, facts_of(log, second)).transaction_index
+    assert path is not None
+    assert fs.exists(path)
+
+
+def facts_of(log: Log, segment: object) -> ClosedSegment:
+    backlog = backlog_of(log, 1)
+    assert backlog.segments[0] is segment
+    return closed(log, backlog.segments[0], backlog)

@@ -1,0 +1,151 @@
+"""Where a leader begins whose disk is empty while remote storage is not."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.directories.checkpoints import EpochStart
+from storage.producer_state import ProducerEntry, ProducerState
+from storage.tier_start import TierStart
+from storage.tiered.bucket.inventory import LatestHistory, inventory_of
+from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.errors import RemoteStorageError
+from storage.tiered.format.log_start_object import LogStart
+from storage.tiered.remote_storage import IndexKind
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+from storage.tiered.upkeep.leader_start import EmptyStart, LeaderStart, first_offset, history_of, is_ahead, leader_start
+from tests.storage.tiered.bucket.test_inventory import FOO, Bucket
+from tests.storage.tiered.catalog.test_live_chain import PARTITION, History
+from tests.support.scanned_expiry import learn
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+def start(bucket: Bucket, *segments: RemoteSegment, log_start: int | None = None) -> LeaderStart:
+    said = None
+    if log_start is not None:
+        said = LogStart(log_start_offset=log_start, leader_epoch=1, cluster_id="c", broker_id=1, timestamp_ms=0)
+    cache = MetadataCache(FOO)
+    for segment in segments:
+        learn(cache, segment)
+    return leader_start(cache, history_of(FOO, cache.newest(), bucket), said)
+
+
+def test_a_new_log_begins_at_zero(bucket: Bucket) -> None:
+    assert start(bucket) is None
+
+
+def test_a_log_goes_on_behind_what_is_remote(bucket: Bucket) -> None:
+    first = bucket.copy(0, 9, [(0, 0)])
+    second = bucket.copy(10, 19, [(0, 10), (3, 12)], [(0, 0), (3, 12)])
+    producers = ProducerState()
+    producers.entries[7] = ProducerEntry(7, 0)
+    bucket.indexes[second.id, IndexKind.PRODUCER_SNAPSHOT] = producers.encode()
+    found = start(bucket, second, first)
+    assert isinstance(found, TierStart)
+    assert (found.next_offset, found.log_start_offset) == (20, 0)
+    assert found.epochs == (EpochStart(0, 0), EpochStart(3, 12))
+    assert list(found.producers.entries) == [7]
+
+
+def test_records_that_were_deleted_stay_deleted(bucket: Bucket) -> None:
+    segment = bucket.copy(0, 9, [(0, 0)])
+    found = start(bucket, segment, log_start=4)
+    assert isinstance(found, TierStart)
+    assert found.log_start_offset == 4
+    assert start(bucket, segment, log_start=10) == EmptyStart(10)
+    assert start(bucket, segment, log_start=25) == EmptyStart(25)
+
+
+def test_only_finished_segments_count(bucket: Bucket) -> None:
+    one = bucket.copy(0, 9, [(0, 0)])
+    begun = replace(bucket.copy(10, 19, [(0, 10)], [(0, 0)]), state=SegmentState.COPY_STARTED)
+    found = start(bucket, one, begun)
+    assert isinstance(found, TierStart)
+    assert found.next_offset == 10
+
+
+def test_what_lies_below_a_hole_is_kept(bucket: Bucket) -> None:
+    found = start(bucket, bucket.copy(0, 9, [(0, 0)]), bucket.copy(20, 29, [(0, 20)], [(0, 0)]))
+    assert isinstance(found, TierStart)
+    assert (found.log_start_offset, found.next_offset) == (0, 30)
+
+
+def test_an_empty_log_that_lost_nothing_stays_as_it_is(bucket: Bucket) -> None:
+    found = start(bucket, bucket.copy(0, 9, [(2, 0)]))
+    assert found is not None
+    assert is_ahead(found, 0, -1)
+    assert is_ahead(found, 4, 2)
+    assert not is_ahead(found, 10, 2)
+    assert not is_ahead(found, 4, 3), "a later leader made void what is remote"
+    assert is_ahead(EmptyStart(5), 4, 3)
+    assert not is_ahead(EmptyStart(5), 5, 3)
+
+
+def test_a_log_start_without_segments_is_honoured(bucket: Bucket) -> None:
+    assert start(bucket, log_start=12) == EmptyStart(12)
+
+
+def test_nobody_writes_where_the_history_cannot_be_told(bucket: Bucket) -> None:
+    segments = [bucket.copy(0, 9, [(0, 0)]), bucket.copy(10, 19, [(0, 10)], [(0, 0)])]
+    bucket.indexes[segments[1].id, IndexKind.LEADER_EPOCH] = b"?"
+    with pytest.raises(RemoteStorageError):
+        start(bucket, *segments)
+
+
+def test_producers_that_cannot_be_told_cost_no_records(bucket: Bucket) -> None:
+    segment = bucket.copy(0, 9, [(0, 0)])
+    bucket.indexes[segment.id, IndexKind.PRODUCER_SNAPSHOT] = b"?"
+    found = start(bucket, segment)
+    assert isinstance(found, TierStart)
+    assert (found.next_offset, found.producers.entries) == (10, {})
+
+
+def test_of_segments_that_end_alike_one_that_can_be_read_tells(bucket: Bucket) -> None:
+    bucket.copy(0, 9, [(0, 0)])
+    damaged = bucket.copy(5, 19, [(0, 5), (1, 10)], [(0, 0), (1, 10)])
+    whole = bucket.copy(10, 19, [(1, 10)], [(0, 0), (1, 10)])
+    bucket.indexes[damaged.id, IndexKind.LEADER_EPOCH] = b"?"
+    found = start(bucket, damaged, whole)
+    assert isinstance(found, TierStart)
+    assert found.epochs == (EpochStart(0, 0), EpochStart(1, 10))
+
+
+def test_another_leaders_segment_that_ends_alike_tells_nothing(bucket: Bucket) -> None:
+    deposed, latest = bucket.copy(0, 9, [(0, 0)]), bucket.copy(0, 9, [(0, 0), (2, 5)])
+    bucket.indexes[latest.id, IndexKind.LEADER_EPOCH] = b"?"
+    with pytest.raises(RemoteStorageError):
+        start(bucket, deposed, latest)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_log_begins_where_a_look_at_every_segment_says(data: st.DataObject) -> None:
+    history = History(data)
+    for _ in range(12):
+        history.step()
+    finished = [one for one in history.cache.segments() if one.state is SegmentState.COPY_FINISHED]
+    last = {(one.leader_epochs[-1].epoch, one.end_offset): one for one in finished}
+    newest = history.cache.newest()
+    assert bool(newest) == bool(finished)
+    assert all((one.leader_epochs[-1].epoch, one.end_offset) == max(last) for one in newest)
+    lineage = history.lineage()
+    producers = ProducerState()
+    producers.end_offset = lineage.end_offset
+    latest = LatestHistory(lineage, producers, ())
+    known_from = lineage.start_offset or 0
+    agreeing = [max(one.start_offset, known_from) for one in finished if lineage.agreed_end(one) >= 0]
+    first = first_offset(history.cache, lineage)
+    assert (None if first is None else max(first, known_from)) == min(agreeing, default=None)
+    found = leader_start(history.cache, latest, None)
+    inventory = inventory_of(PARTITION, finished, latest, None)
+    if isinstance(found, TierStart):
+        assert max(found.log_start_offset, known_from) == max(inventory.log_start_offset, known_from)
+        assert found.next_offset == inventory.next_offset
+    else:
+        assert found == (None if inventory.next_offset == 0 else EmptyStart(inventory.next_offset))
