@@ -14,14 +14,14 @@ from collections.abc import Mapping
 
 from protocol.layout import FORMATS, Layout, width
 from protocol.schema import FieldSpec, MessageSpec, StructSpec
-from protocol.source import Source
+from protocol.source import FunctionSource
 
 FEW_ROWS = 4
 """Below so many rows, setting up `iter_unpack` costs more than it saves."""
 
 
 def decoder_source(spec: MessageSpec, version: int, names: Mapping[str, str]) -> str:
-    """Source that defines `decode(buf, pos) -> (message, position after it)`. `names` maps structs to their classes."""
+    """Return source text of `decode(buf, pos) -> (message, end position)`; `names` maps structs to their classes."""
     return _Decoder(Layout(spec, version), names).source()
 
 
@@ -29,7 +29,7 @@ class _Decoder:
     def __init__(self, layout: Layout, names: Mapping[str, str]) -> None:
         self._layout = layout
         self._names = names
-        self._out = Source("unpack_from")
+        self._out = FunctionSource("unpack_from")
         self._run: list[tuple[str, str]] = []
         """Fixed-width reads not yet written: (struct code, what the value is assigned to)."""
 

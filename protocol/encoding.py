@@ -15,14 +15,14 @@ from collections.abc import Mapping
 
 from protocol.layout import FORMATS, Layout
 from protocol.schema import FieldSpec, MessageSpec, StructSpec
-from protocol.source import Source
+from protocol.source import FunctionSource
 
 CHUNK_BYTES = 4096
 """A buffer longer than this is handed on as it is; copying less costs less than another entry in a writev."""
 
 
 def encoder_source(spec: MessageSpec, version: int, names: Mapping[str, str]) -> str:
-    """Source that defines `encode(m, out, chunks)`, which completes `chunks`. `names` maps structs to their classes."""
+    """Return source text of `encode(m, out, chunks)`, which extends `chunks`; `names` maps structs to their classes."""
     return _Encoder(Layout(spec, version), names).source()
 
 
@@ -30,7 +30,7 @@ class _Encoder:
     def __init__(self, layout: Layout, names: Mapping[str, str]) -> None:
         self._layout = layout
         self._names = names
-        self._out = Source("pack")
+        self._out = FunctionSource("pack")
         self._run: list[tuple[str, str]] = []
         """Fixed-width writes not yet written: (struct code, expression)."""
         self._tag_depth = 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Source:
+class FunctionSource:
     """Lines of one function body. Names made by `fresh` never repeat, so that nested loops do not share variables."""
 
     def __init__(self, struct_method: str) -> None:

@@ -9,25 +9,25 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from storage.directories.checkpoints import EpochStart, read_epochs, write_epochs
+from storage.directories.checkpoints import EpochEntry, read_epochs, write_epochs
 from storage.files import FileSystem
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
 
-class EpochEnd(NamedTuple):
+class EpochAndOffset(NamedTuple):
     """The last offset + 1 of an epoch; (-1, -1) where nothing is known."""
 
     epoch: int
     end_offset: int
 
 
-def _epoch(entry: EpochStart) -> int:
+def _epoch(entry: EpochEntry) -> int:
     return entry.epoch
 
 
-def _start(entry: EpochStart) -> int:
+def _start(entry: EpochEntry) -> int:
     return entry.start_offset
 
 
@@ -36,7 +36,7 @@ class LeaderEpochs:
     sees one or the other.
     """
 
-    def __init__(self, fs: FileSystem, path: str, entries: list[EpochStart]) -> None:
+    def __init__(self, fs: FileSystem, path: str, entries: list[EpochEntry]) -> None:
         self._fs = fs
         self._path = path
         self.entries = entries
@@ -61,9 +61,9 @@ class LeaderEpochs:
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"leader epoch {epoch} at offset {start_offset}")
         kept = min(bisect_left(self.entries, epoch, key=_epoch), bisect_left(self.entries, start_offset, key=_start))
-        self.entries = [*self.entries[:kept], EpochStart(epoch, start_offset)]
+        self.entries = [*self.entries[:kept], EpochEntry(epoch, start_offset)]
 
-    def restore_below(self, history: Iterable[EpochStart]) -> bool:
+    def restore_below(self, history: Iterable[EpochEntry]) -> bool:
         """Notes what was before the first epoch that is known, by the `history` of a copy that agrees with this log
         there; whether that is anything.
         """
@@ -76,16 +76,16 @@ class LeaderEpochs:
         self.entries = [*below, *(one for one in self.entries if one.epoch > below[-1].epoch)]
         return True
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochAndOffset:
         """Where `epoch`, or the greatest epoch below it, ended; undefined for epochs that are not yet known."""
         if epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:
-            return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+            return EpochAndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
         if epoch == self.latest_epoch:
-            return EpochEnd(epoch, log_end_offset)
+            return EpochAndOffset(epoch, log_end_offset)
         following = bisect_right(self.entries, epoch, key=_epoch)
         if following == 0:
-            return EpochEnd(epoch, self.entries[0].start_offset)
-        return EpochEnd(self.entries[following - 1].epoch, self.entries[following].start_offset)
+            return EpochAndOffset(epoch, self.entries[0].start_offset)
+        return EpochAndOffset(self.entries[following - 1].epoch, self.entries[following].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch that wrote `offset`; None if it lies before the first known."""
@@ -102,13 +102,13 @@ class LeaderEpochs:
         """Drops what lies below `offset`; the epoch that spans it begins there from now on."""
         gone = bisect_right(self.entries, offset, key=_start)
         if gone:
-            spanning = EpochStart(self.entries[gone - 1].epoch, offset)
+            spanning = EpochEntry(self.entries[gone - 1].epoch, offset)
             self.entries = [spanning, *self.entries[gone:]]
 
     def clear(self) -> None:
         self.entries = []
 
-    def replace(self, entries: Iterable[EpochStart]) -> None:
+    def replace(self, entries: Iterable[EpochEntry]) -> None:
         """Puts another history, which ascends in both fields, in the place of this one."""
         self.entries = list(entries)
 

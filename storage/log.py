@@ -33,9 +33,9 @@ from protocol.records.batch import (
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from storage.compaction.replacement import replace_segments
 from storage.config import LogConfig
-from storage.directories.checkpoints import EpochStart, read_topic_id, write_topic_id
+from storage.directories.checkpoints import EpochEntry, read_topic_id, write_topic_id
 from storage.directories.directory_names import parse_directory_name
-from storage.epochs import EpochEnd
+from storage.epochs import EpochAndOffset
 from storage.errors import (
     CorruptBatch,
     InconsistentTopicId,
@@ -50,7 +50,7 @@ from storage.files import FileSystem, base_name, parent
 from storage.index.transaction import AbortedTxn
 from storage.lookups import aborted_between, first_at_or_after, first_of_the_latest
 from storage.open_segments import OpenSegments
-from storage.producer_state import CachedBatch, Marker, Origin, ProducerState
+from storage.producer_state import CachedBatch, EndTransactionMarker, Origin, ProducerState
 from storage.recovery import LogLoader
 from storage.replay import apply_to_producers, marker_of, replay_segment
 from storage.segment import (
@@ -58,7 +58,7 @@ from storage.segment import (
     MMAP_FROM_BYTES,
     FoundTimestamp,
     LogSegment,
-    Slice,
+    SegmentSlice,
 )
 from storage.tier_start import TierStart
 from storage.validation import Admitted, admit, verify_replicated
@@ -325,7 +325,7 @@ class Log:
         self, admitted: Admitted, leader_epoch: int, now_ms: int, origin: Origin, guard: Guard | None
     ) -> AppendInfo:
         header, batch = admitted
-        marker: Marker | None = None
+        marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
             known = self._check_producer(admitted, origin, guard)
             if isinstance(known, CachedBatch):
@@ -351,7 +351,9 @@ class Log:
         append_time = header.max_timestamp if self.config.is_log_append_time else NO_APPEND_TIME
         return AppendInfo(first, last, append_time, self.log_start_offset, False, self.flush_due)
 
-    def _check_producer(self, admitted: Admitted, origin: Origin, guard: Guard | None) -> CachedBatch | Marker | None:
+    def _check_producer(
+        self, admitted: Admitted, origin: Origin, guard: Guard | None
+    ) -> CachedBatch | EndTransactionMarker | None:
         """The batch that this one repeats, or the marker that it is. Raises InvalidRecords."""
         header = admitted.header
         if header.producer_id < 0:
@@ -401,7 +403,7 @@ class Log:
             raise self.fail(error) from error
         self.log_end_offset = last_offset + 1
 
-    def _apply(self, header: BatchHeader, marker: Marker | None) -> None:
+    def _apply(self, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
         if header.attributes & TRANSACTIONAL_FLAG:
             self._verifications.end(header.producer_id)
         aborted = apply_to_producers(self.producers, header, marker)
@@ -433,7 +435,7 @@ class Log:
     def _append_assigned(self, admitted: Sequence[Admitted], now_ms: int) -> AppendInfo:
         """One write per segment; what a batch means is noted before the next segment is begun."""
         marked = [(batch, marker_of(*batch)) for batch in admitted]
-        run: list[tuple[Admitted, Marker | None]] = []
+        run: list[tuple[Admitted, EndTransactionMarker | None]] = []
         size = 0
         for (header, batch), marker in marked:
             pending = size + len(batch)
@@ -453,7 +455,7 @@ class Log:
             self.flush_due,
         )
 
-    def _write_run(self, run: Sequence[tuple[Admitted, Marker | None]], size: int) -> None:
+    def _write_run(self, run: Sequence[tuple[Admitted, EndTransactionMarker | None]], size: int) -> None:
         if not run:
             return
         if self.failure is not None:
@@ -467,7 +469,7 @@ class Log:
             self._active.discard_unnoted()
             raise self.fail(error) from error
 
-    def _on_noted(self, header: BatchHeader, marker: Marker | None) -> None:
+    def _on_noted(self, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
         self.log_end_offset = header.next_offset
         if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -534,7 +536,7 @@ class Log:
     def _nothing(self, offset: int) -> LogSlice:
         return LogSlice(b"", offset, False, self._active.base_offset, self._active.size)
 
-    def _load(self, segment: LogSegment, found: Slice) -> LogSlice:
+    def _load(self, segment: LogSegment, found: SegmentSlice) -> LogSlice:
         if segment is not self._active:
             self._open_segments.use(segment)
         start, end, next_offset = found
@@ -586,7 +588,7 @@ class Log:
         except (MalformedBatch, MalformedRecords) as error:
             raise CorruptBatch(f"{self.name}: {error}") from error
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+    def end_offset_for_epoch(self, epoch: int) -> EpochAndOffset:
         """Where a leader epoch ended in this log (OffsetForLeaderEpoch)."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
@@ -709,7 +711,7 @@ class Log:
         """
         self._start_anew(offset, now_ms, offset if log_start_offset is None else log_start_offset, ())
 
-    def _start_anew(self, offset: int, now_ms: int, log_start_offset: int, history: Iterable[EpochStart]) -> None:
+    def _start_anew(self, offset: int, now_ms: int, log_start_offset: int, history: Iterable[EpochEntry]) -> None:
         """`history` are the leader epochs, of which those before `offset` stay."""
         with self._flushing:
             self._lower_recovery_point(offset)

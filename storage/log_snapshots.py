@@ -92,9 +92,9 @@ class SnapshotFiles:
         """Raises FileNotFoundError."""
         return self._fs.size(self._path(id))
 
-    def open(self, id: CheckpointId) -> "SnapshotReader":
+    def open(self, id: CheckpointId) -> "RawSnapshotReader":
         """Raises FileNotFoundError. A reader goes on although the snapshot is removed."""
-        return SnapshotReader(self._fs.open_existing(self._path(id)), id)
+        return RawSnapshotReader(self._fs.open_existing(self._path(id)), id)
 
     def read(self, id: CheckpointId, position: int, max_bytes: int) -> bytes:
         """Bytes from `position` on, fewer at the end. Raises FileNotFoundError."""
@@ -120,13 +120,13 @@ class SnapshotFiles:
 
     # Making one
 
-    def begin(self, id: CheckpointId) -> "SnapshotWriter":
+    def begin(self, id: CheckpointId) -> "RawSnapshotWriter":
         """A snapshot to be written here; nothing is seen of it before its commit."""
-        return SnapshotWriter(self._fs, self._directory, id)
+        return RawSnapshotWriter(self._fs, self._directory, id)
 
-    def begin_import(self, id: CheckpointId) -> "SnapshotWriter":
+    def begin_import(self, id: CheckpointId) -> "RawSnapshotWriter":
         """A snapshot that comes from elsewhere than another replica, to be written here and left as a part."""
-        return SnapshotWriter(self._fs, self._directory, id, _IMPORT_MARK)
+        return RawSnapshotWriter(self._fs, self._directory, id, _IMPORT_MARK)
 
     def check_import(self, id: CheckpointId, on_control: OnControl) -> None:
         """Reads what the writer of an import has left. Raises DamagedSnapshot."""
@@ -195,7 +195,7 @@ class SnapshotFiles:
             file.close()
 
 
-class SnapshotWriter:
+class RawSnapshotWriter:
     """Writes a snapshot aside, in memory that is bounded by what `append` is given. For one thread at a time."""
 
     def __init__(self, fs: FileSystem, directory: str, id: CheckpointId, mark: str = _OWN_MARK) -> None:
@@ -232,7 +232,7 @@ class SnapshotWriter:
         self._fs.remove(self._aside)
 
 
-class SnapshotReader:
+class RawSnapshotReader:
     """Hands out a snapshot in pieces of whole batches. `size` in bytes; `close` when done."""
 
     def __init__(self, file: File, id: CheckpointId) -> None:

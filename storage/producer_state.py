@@ -62,7 +62,7 @@ class CachedBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class Marker(NamedTuple):
+class EndTransactionMarker(NamedTuple):
     """The content of a transaction marker."""
 
     type: ControlType
@@ -149,7 +149,7 @@ class ProducerState:
             )
         return None
 
-    def check_marker(self, header: BatchHeader, marker: Marker) -> None:
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
         """Whether a transaction marker may be appended. Raises InvalidRecords."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -176,7 +176,7 @@ class ProducerState:
             entry.transaction_start = header.base_offset
             self._open[header.base_offset] = header.producer_id
 
-    def apply_marker(self, header: BatchHeader, marker: Marker) -> CompletedTxn | None:
+    def apply_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTxn | None:
         """Takes note of an appended marker; the transaction it ends, or None if none was open."""
         entry = self._entry(header)
         entry.adopt_epoch(header.producer_epoch)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from protocol.records.batch import MAGIC, BatchHeader, crc_is_valid
 from protocol.records.errors import MalformedBatch
 from storage.config import LogConfig
-from storage.directories.checkpoints import LEADER_EPOCH_FILE, EpochStart
+from storage.directories.checkpoints import LEADER_EPOCH_FILE, EpochEntry
 from storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from storage.errors import CorruptBatch, CorruptCheckpoint
 from storage.files import FileSystem, join
@@ -57,11 +57,11 @@ class LoadedLog(NamedTuple):
     epochs: LeaderEpochs
     producers: ProducerState
     snapshots: ProducerSnapshots
-    recovery: "Recovery"
+    recovery: "RecoveryReport"
 
 
 @dataclass(slots=True)
-class Recovery:
+class RecoveryReport:
     """What was done, for the operator."""
 
     scanned_bytes: int = 0
@@ -99,7 +99,7 @@ class LogLoader:
         self._may_start_below = may_start_below
         self._now_ms = now_ms
         self._draw_jitter = draw_jitter
-        self._recovery = Recovery()
+        self._recovery = RecoveryReport()
         self._epochs_are_lost = False
 
     def load(self) -> LoadedLog:
@@ -326,7 +326,7 @@ class _Scan:
         self._producers = producers
         self._expected = segment.base_offset
 
-    def run(self, recovery: Recovery) -> bool:
+    def run(self, recovery: RecoveryReport) -> bool:
         """Whether every byte of the segment was good; the rest is cut off."""
         recovery.scanned_bytes += self._segment.size
         cut = self._segment.relearn(self._accept)
@@ -367,10 +367,10 @@ def _learn_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], lo
     that, and they would keep what they have there.
     """
     known_from = epochs.entries[0].start_offset if epochs.entries else end
-    learnt: list[EpochStart] = []
+    learnt: list[EpochEntry] = []
     for header in _headers_between(segments, log_start, known_from):
         if header.leader_epoch > (learnt[-1].epoch if learnt else UNDEFINED_EPOCH):
-            learnt.append(EpochStart(header.leader_epoch, header.base_offset))
+            learnt.append(EpochEntry(header.leader_epoch, header.base_offset))
     if epochs.entries:
         epochs.restore_below(learnt)
     else:

@@ -10,11 +10,11 @@ from protocol.records.control import read_marker
 from protocol.records.errors import MalformedRecords
 from storage.errors import CorruptBatch
 from storage.index.transaction import AbortedTxn
-from storage.producer_state import Marker, ProducerState
+from storage.producer_state import EndTransactionMarker, ProducerState
 from storage.segment import LogSegment
 
 
-def marker_of(header: BatchHeader, batch: Buffer) -> Marker | None:
+def marker_of(header: BatchHeader, batch: Buffer) -> EndTransactionMarker | None:
     """The transaction marker that a batch is, or None. Raises CorruptBatch for a control batch that does not parse."""
     if not header.attributes & CONTROL_FLAG or header.producer_id < 0:
         return None
@@ -22,10 +22,12 @@ def marker_of(header: BatchHeader, batch: Buffer) -> Marker | None:
         found = read_marker(batch)
     except MalformedRecords as error:
         raise CorruptBatch(f"control batch at offset {header.base_offset}: {error}") from error
-    return None if found is None else Marker(*found)
+    return None if found is None else EndTransactionMarker(*found)
 
 
-def apply_to_producers(producers: ProducerState, header: BatchHeader, marker: Marker | None) -> AbortedTxn | None:
+def apply_to_producers(
+    producers: ProducerState, header: BatchHeader, marker: EndTransactionMarker | None
+) -> AbortedTxn | None:
     """Applies one batch; returns what the transaction index must hold if it ended a transaction by aborting it."""
     producers.end_offset = header.next_offset
     if header.producer_id < 0:

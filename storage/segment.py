@@ -52,7 +52,7 @@ _OFFSETS = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta."""
 
 
-class Slice(NamedTuple):
+class SegmentSlice(NamedTuple):
     """Where in the segment a read ended up: whole batches in [start, end), and the offset that follows them."""
 
     start: int
@@ -303,7 +303,7 @@ class LogSegment:
                 return position
         return None
 
-    def slice(self, offset: int, max_bytes: int, upper: int, *, min_one: bool) -> Slice | None:
+    def slice(self, offset: int, max_bytes: int, upper: int, *, min_one: bool) -> SegmentSlice | None:
         """Whole batches from the one with `offset` on: below `upper`, and within `max_bytes` unless `min_one` and the
         first alone is larger. An empty slice where limits leave nothing; None where the segment has nothing at or after
         `offset`.
@@ -319,9 +319,9 @@ class LogSegment:
         if start + max_bytes < end:
             end, next_offset = self._cut_to_whole_batches(offset, start, start + max_bytes, end, min_one)
         if end <= start:
-            return Slice(start, start, offset)
+            return SegmentSlice(start, start, offset)
         self._remember(next_offset, end)
-        return Slice(start, end, next_offset)
+        return SegmentSlice(start, end, next_offset)
 
     def _cut_to_whole_batches(self, offset: int, start: int, limit: int, end: int, min_one: bool) -> tuple[int, int]:
         """(end, next offset) of the batches in [start, end) that end by `limit`."""

@@ -19,7 +19,7 @@ So the log takes it over in an order in which a crash leaves either the old log,
 
 from dataclasses import dataclass
 
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.producer_state import ProducerState
 
 
@@ -33,7 +33,7 @@ class TierStart:
 
     next_offset: int
     log_start_offset: int
-    epochs: tuple[EpochStart, ...]
+    epochs: tuple[EpochEntry, ...]
     producers: ProducerState
 
     def __post_init__(self) -> None:

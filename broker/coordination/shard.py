@@ -26,7 +26,7 @@ Other = TypeVar("Other")
 Cause = TypeVar("Cause")
 
 
-class Record(NamedTuple, Generic[Event]):
+class CoordinatorRecord(NamedTuple, Generic[Event]):
     """A record on its way to the log: its bytes, and the event that replaying those bytes amounts to.
 
     `value` None is a tombstone. Carrying the event spares decoding what was encoded a moment ago.
@@ -48,7 +48,7 @@ class Result(Generic[Event, Response]):
     """
 
     response: Response
-    records: Sequence[Record[Event]] = ()
+    records: Sequence[CoordinatorRecord[Event]] = ()
     replayed: bool = True
     atomic: bool = True
     on_outcome: "Callable[[ErrorCode], Result[Event, None]] | None" = None

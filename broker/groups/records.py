@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker.coordination.shard import Record
+from broker.coordination.shard import CoordinatorRecord
 from broker.groups.classic import ClassicGroup
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import DecodeError
@@ -73,7 +73,7 @@ class GroupRemoved(NamedTuple):
 
 
 GroupEvent = OffsetCommitted | OffsetRemoved | GroupWritten | GroupRemoved
-GroupRecord = Record[GroupEvent]
+GroupRecord = CoordinatorRecord[GroupEvent]
 
 
 def offset_committed(key: OffsetKey, value: CommittedOffset) -> GroupRecord:
@@ -87,12 +87,14 @@ def offset_committed(key: OffsetKey, value: CommittedOffset) -> GroupRecord:
         expire_timestamp=value.expire_ms,
         topic_id=value.topic_id,
     )
-    return Record(_offset_key(key), _versioned(version, encode_bytes(message, version)), OffsetCommitted(key, value))
+    return CoordinatorRecord(
+        _offset_key(key), _versioned(version, encode_bytes(message, version)), OffsetCommitted(key, value)
+    )
 
 
 def offset_removed(key: OffsetKey) -> GroupRecord:
     """The tombstone of a commit."""
-    return Record(_offset_key(key), None, OffsetRemoved(key))
+    return CoordinatorRecord(_offset_key(key), None, OffsetRemoved(key))
 
 
 def group_written(group: ClassicGroup, assignments: Mapping[str, bytes]) -> GroupRecord:
@@ -129,7 +131,7 @@ def group_created(group: ClassicGroup) -> GroupRecord:
 
 def group_removed(group_id: str) -> GroupRecord:
     """The tombstone of a group."""
-    return Record(_group_key(group_id), None, GroupRemoved(group_id))
+    return CoordinatorRecord(_group_key(group_id), None, GroupRemoved(group_id))
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupEvent | None:
@@ -168,7 +170,9 @@ def _decode_group(key: bytes, value: bytes | None) -> GroupEvent:
 
 def _group_record(group_id: str, value: GroupMetadataValue) -> GroupRecord:
     encoded = encode_bytes(value, _GROUP_VALUE_VERSION)
-    return Record(_group_key(group_id), _versioned(_GROUP_VALUE_VERSION, encoded), GroupWritten(group_id, value))
+    return CoordinatorRecord(
+        _group_key(group_id), _versioned(_GROUP_VALUE_VERSION, encoded), GroupWritten(group_id, value)
+    )
 
 
 def _group_key(group_id: str) -> bytes:

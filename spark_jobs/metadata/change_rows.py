@@ -66,7 +66,7 @@ def nothing(count: int) -> dict[str, Ints]:
 
 
 @dataclass(slots=True)
-class Places:
+class LogPositions:
     """Offset, epoch and time of rows of the log."""
 
     offsets: Ints
@@ -75,7 +75,7 @@ class Places:
 
 
 def changes_table(
-    rows: ChangeRows, values: StateColumns, lives: Lives, places: Places, *, is_summarized: bool = False
+    rows: ChangeRows, values: StateColumns, lives: Lives, places: LogPositions, *, is_summarized: bool = False
 ) -> pa.Table:
     """Rows of SECTION_CHANGES, in their order."""
     ranks, offsets = lives.ranks(), places.offsets[rows.places]

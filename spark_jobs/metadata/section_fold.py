@@ -10,7 +10,7 @@ from broker.metadata.image.records import InvalidMetadata, MetadataRecord, decod
 from protocol.errors import DecodeError
 from protocol.messages.metadata_records import ClearElrRecord, RemoveTopicRecord, TopicRecord
 from spark_jobs.metadata.byte_columns import Bools, Ints, Strings, binary_array, int_array, numbers, strings_of
-from spark_jobs.metadata.change_rows import CHANGED, CREATED, REMOVED, ChangeRows, Places, nothing
+from spark_jobs.metadata.change_rows import CHANGED, CREATED, REMOVED, ChangeRows, LogPositions, nothing
 from spark_jobs.metadata.frame_heads import FrameHeads, MalformedLog, frame_heads, require_known
 from spark_jobs.metadata.log_rows import frames_of
 from spark_jobs.metadata.partition_columns import CHANGE, PARTITION, PartitionColumns, no_columns, partition_columns
@@ -28,7 +28,7 @@ _IN_SNAPSHOTS: Final = (TopicRecord.API_KEY, PARTITION)
 class SectionRows(NamedTuple):
     """Rows of one section, in order of offsets."""
 
-    places: Places
+    places: LogPositions
     origins: Ints
     frames: Strings
     heads: FrameHeads
@@ -41,14 +41,14 @@ class SectionRows(NamedTuple):
         frames = frames_of(rows)
         heads = frame_heads(frames, offsets)
         require_known(heads.keys, heads.versions, offsets)
-        all_rows = cls(Places(offsets, epochs, times), origins, frames, heads)
+        all_rows = cls(LogPositions(offsets, epochs, times), origins, frames, heads)
         return all_rows if (offsets[1:] >= offsets[:-1]).all() else all_rows.take(offsets.argsort(kind="stable"))
 
     def __len__(self) -> int:
         return len(self.origins)
 
     def take(self, rows: Ints | Bools) -> "SectionRows":
-        places = Places(self.places.offsets[rows], self.places.epochs[rows], self.places.times[rows])
+        places = LogPositions(self.places.offsets[rows], self.places.epochs[rows], self.places.times[rows])
         keys, versions, bodies = self.heads
         heads = FrameHeads(keys[rows], versions[rows], bodies[rows])
         return SectionRows(places, self.origins[rows], self.frames.take(rows), heads)

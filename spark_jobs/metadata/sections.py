@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.metadata.change_rows import Places, changes_table, difference
+from spark_jobs.metadata.change_rows import LogPositions, changes_table, difference
 from spark_jobs.metadata.fold_context import FoldContext, context_of, rows_to_fold
 from spark_jobs.metadata.log_rows import FROM_SNAPSHOT, section_rows
 from spark_jobs.metadata.registry import Registry, RegistryChange, RegistryResult, fold_registry
@@ -65,10 +65,10 @@ def fold_section(section: int, state: pa.Table | None, rows: pa.Table, context: 
     return SectionResult(fold.state(), _joined(changes), count, obsolete + fold.obsolete)
 
 
-def _place(context: FoldContext) -> Places:
+def _place(context: FoldContext) -> LogPositions:
     """Where changes stand that a snapshot summarizes."""
     offset, epoch, timestamp_ms = (np.array([each]) for each in context.snapshot_place)
-    return Places(offset, epoch, timestamp_ms)
+    return LogPositions(offset, epoch, timestamp_ms)
 
 
 def _joined(changes: list[pa.Table]) -> pa.Table:

@@ -15,7 +15,7 @@ from protocol.records.quorum_control import ControlState, control_records, read_
 from spark_jobs.metadata.byte_columns import Bools, Ints, booleans, numbers, strings_of
 from spark_jobs.metadata.frame_heads import require_known
 from spark_jobs.metadata.log_rows import ALL_SECTIONS, FROM_LOG, FROM_SNAPSHOT, NO_SECTION, REGISTRY, TOPIC_SECTIONS
-from spark_jobs.metadata.transactions import MARKERS, Marker
+from spark_jobs.metadata.transactions import MARKERS, TransactionMarker
 
 
 class ControlRow(NamedTuple):
@@ -44,7 +44,7 @@ class Summary:
     frame_bytes: int = 0
     sections: tuple[int, ...] = ()
     control: tuple[ControlRow, ...] = ()
-    markers: tuple[Marker, ...] = ()
+    markers: tuple[TransactionMarker, ...] = ()
     snapshot_end: int = -1
     snapshot_epoch: int = -1
     snapshot_timestamp_ms: int = -1
@@ -66,7 +66,7 @@ class Summary:
                     ControlRow(offset, type, base64.b64decode(value), origin)
                     for offset, type, value, origin in fields["control"]
                 ),
-                "markers": tuple(Marker(*each) for each in fields["markers"]),
+                "markers": tuple(TransactionMarker(*each) for each in fields["markers"]),
             }
         )
 
@@ -94,7 +94,7 @@ def summarize(rows: pa.Table | pa.RecordBatch) -> Summary:
             ControlRow(int(columns.offsets[row]), int(columns.keys[row]), frames.value(row), int(columns.origins[row]))
             for row in np.flatnonzero(columns.control).tolist()
         ),
-        markers=tuple(Marker(int(columns.offsets[row]), int(columns.keys[row])) for row in markers),
+        markers=tuple(TransactionMarker(int(columns.offsets[row]), int(columns.keys[row])) for row in markers),
         snapshot_end=snapshot_end,
         snapshot_epoch=snapshot_epoch,
         snapshot_timestamp_ms=snapshot_timestamp_ms,

@@ -18,7 +18,7 @@ ABORT: Final = AbortTransactionRecord.API_KEY
 MARKERS: Final = (BEGIN, END, ABORT)
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """A record that begins, ends or aborts a transaction: its offset and record key."""
 
     offset: int
@@ -42,7 +42,7 @@ class TransactionPlan:
         return self.open_since >= 0
 
 
-def plan(markers: Sequence[Marker], *, start: int, end: int) -> TransactionPlan:
+def plan(markers: Sequence[TransactionMarker], *, start: int, end: int) -> TransactionPlan:
     """The plan for rows from `start` to `end` with these markers, in any order; none is open at `start`, where a state
     ends or for which a snapshot stands, and markers below it mean nothing any more.
 

@@ -13,7 +13,7 @@ from spark_jobs.metadata.registry import RegistryChange
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FoldedRange:
     """The offsets that a step folded: from `start` to before `end`, the last of them in `epoch`."""
 
     start: int
@@ -32,14 +32,14 @@ class ChangeSink(Protocol):
         """
         ...
 
-    def section(self, span: Span, section: int, changes: pa.Table) -> None:
+    def section(self, span: FoldedRange, section: int, changes: pa.Table) -> None:
         """In an executor: the changes of topics and partitions in a section, as SECTION_CHANGES; perhaps none."""
         ...
 
-    def registry(self, span: Span, changes: Sequence[RegistryChange]) -> None:
+    def registry(self, span: FoldedRange, changes: Sequence[RegistryChange]) -> None:
         """In an executor: the changes of everything else."""
         ...
 
-    def finish(self, span: Span) -> None:
+    def finish(self, span: FoldedRange) -> None:
         """In the driver: all executors have given theirs; the commit of the step follows, and may fail."""
         ...

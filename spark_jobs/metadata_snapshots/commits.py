@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.metadata.image.metadata_version import MINIMUM_METADATA_VERSION
-from spark_jobs.metadata_source.position import NO_EPOCH, Position
+from spark_jobs.metadata_source.position import NO_EPOCH, MetadataPosition
 
 VERSION: Final = 1
 COMMITS: Final = "commits/"
@@ -62,9 +62,9 @@ class Commit:
         return self.open_since >= 0
 
     @property
-    def position(self) -> Position:
+    def position(self) -> MetadataPosition:
         """Where to read on."""
-        return Position(self.end, NO_EPOCH if self.is_open or not self.end else self.epoch, self.cluster_id)
+        return MetadataPosition(self.end, NO_EPOCH if self.is_open or not self.end else self.epoch, self.cluster_id)
 
     def to_json(self) -> bytes:
         fields: dict[str, object] = {

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_jobs.metadata.log_rows import REGISTRY
 from spark_jobs.metadata.sections import FoldContext, fold_registry, fold_section
-from spark_jobs.metadata_snapshots.changes import ChangeSink, Span
+from spark_jobs.metadata_snapshots.changes import ChangeSink, FoldedRange
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from spark_jobs.metadata_source.packed import unpacked
 
@@ -45,7 +45,7 @@ class Fold:
     store: StateStore
     files: Mapping[int, str]
     context: FoldContext
-    span: Span
+    span: FoldedRange
     sink: ChangeSink | None = None
 
     def one(self, section: int, rows: pa.Table) -> Folded:

@@ -37,12 +37,12 @@ from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.micro_batch import MicroBatches
 from spark_jobs.metadata_snapshots.out_check import check_out
 from spark_jobs.metadata_snapshots.ownership import Ownership
-from spark_jobs.metadata_snapshots.report import Report
+from spark_jobs.metadata_snapshots.report import JobReport
 from spark_jobs.metadata_snapshots.retrying import Retrying
-from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
+from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.metadata_snapshots.state_store import BRANCHES, STATE, StateStore
 from spark_jobs.metadata_snapshots.stop_sign import StopSign
-from spark_jobs.metadata_source.metadata_log import LogTrimmed, MetadataLog, SourceRefused
+from spark_jobs.metadata_source.metadata_log import LogTrimmed, MetadataLogClient, SourceRefused
 from spark_jobs.metadata_source.packed import NAME, PACKS, PackedMetadata, packs
 from spark_jobs.metadata_source.reading import snapshot_rows
 from spark_jobs.metadata_source.settings import CLIENT_PREFIX, ENDING_OFFSET, MAX_ROWS, STARTING_OFFSET
@@ -82,9 +82,9 @@ class JobSettings:
             options[MAX_ROWS] = str(self.max_rows)
         return options | {f"{CLIENT_PREFIX}bootstrap.servers": self.bootstrap}
 
-    def open_log(self) -> MetadataLog:
+    def open_log(self) -> MetadataLogClient:
         """The log as the driver asks about it: at once or not at all. Raises what its questions raise."""
-        return MetadataLog(Client(ClientConfig.parse(self.bootstrap, self.client)), is_patient=False)
+        return MetadataLogClient(Client(ClientConfig.parse(self.bootstrap, self.client)), is_patient=False)
 
 
 class Due(Protocol):
@@ -100,12 +100,12 @@ class Stopping(Exception):
 class Job:
     """Raises what `failures.failure_of` knows."""
 
-    def __init__(self, spark: SparkSession, settings: JobSettings, log: MetadataLog, report: Report) -> None:
+    def __init__(self, spark: SparkSession, settings: JobSettings, log: MetadataLogClient, report: JobReport) -> None:
         """`log` is the caller's to close."""
         self._spark = spark
         self._settings = settings
         self._report = report
-        self._snapshots = SnapshotStore(settings.out)
+        self._snapshots = ObjectSnapshotStore(settings.out)
         self._trunk = StateStore(settings.out)
         self._owner = Ownership(self._trunk, uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}")
         self._log = log
@@ -360,6 +360,6 @@ class Job:
 
 
 def _snapshot_packs(
-    snapshots: SnapshotStore, manifest: SnapshotManifest, _batches: Iterator[pa.RecordBatch]
+    snapshots: ObjectSnapshotStore, manifest: SnapshotManifest, _batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     return packs(snapshot_rows(snapshots.pieces(manifest), manifest.end_offset))

@@ -23,7 +23,7 @@ from spark_jobs.metadata.summary import (
     control_to_bytes,
     merge,
 )
-from spark_jobs.metadata_snapshots.changes import ChangeSink, Span
+from spark_jobs.metadata_snapshots.changes import ChangeSink, FoldedRange
 from spark_jobs.metadata_snapshots.commits import Commit, Since
 from spark_jobs.metadata_snapshots.folding import FOLDED, Fold, Folded
 from spark_jobs.metadata_snapshots.state_store import KEPT_COMMITS, StateStore
@@ -83,7 +83,7 @@ class MicroBatches:
         context, transactions = context_of(summary, start=before.end, with_changes=self._sink is not None)
         if context.end <= before.end:
             return  # all of it belongs to a transaction that is still open
-        span = Span(before.end, context.end, summary.epoch)
+        span = FoldedRange(before.end, context.end, summary.epoch)
         fold = Fold(self._store, dict(before.files), context, span, self._sink)
         folded = self._folded(packs, summary, fold)
         if self._sink is not None:

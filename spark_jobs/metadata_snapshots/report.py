@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from broker.metadata.snapshot.manifest import SnapshotManifest
 
 
-class Report:
+class JobReport:
     """A context manager: the bar goes when it is left."""
 
     def __init__(self, *, as_json: bool = False, is_shown: bool | None = None) -> None:
@@ -22,7 +22,7 @@ class Report:
         self._bar = Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True)
         self._task: TaskID | None = None
 
-    def __enter__(self) -> "Report":
+    def __enter__(self) -> "JobReport":
         self._bar.start()
         return self
 

@@ -14,7 +14,7 @@ from protocol.errors import KafkaError
 from spark_jobs.metadata_snapshots.failures import failure_of, in_short
 from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.out_check import check_out
-from spark_jobs.metadata_snapshots.report import Report
+from spark_jobs.metadata_snapshots.report import JobReport
 from spark_jobs.metadata_snapshots.schedule import Schedule
 from spark_jobs.metadata_snapshots.shared_places import check_shared
 from spark_jobs.metadata_snapshots.signals import stopped_by_signals
@@ -49,7 +49,7 @@ def run_job(settings: JobSettings, mode: Mode, tables: StoreUri | None = None, *
         SourceSettings.of(settings.options())
         log.bounds()
         check_out(settings.out, log.cluster_id)
-        with _session() as spark, Report(as_json=as_json) as report:
+        with _session() as spark, JobReport(as_json=as_json) as report:
             check_shared(spark, settings.out)
             if tables is not None:
                 check_shared(spark, tables)

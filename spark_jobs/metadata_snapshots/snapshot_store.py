@@ -27,7 +27,7 @@ class WrongSnapshot(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotStore:
+class ObjectSnapshotStore:
     """The snapshots at a place. Raises as `ObjectStore` does."""
 
     uri: StoreUri

@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 
 from broker.client import Client
 from spark_jobs.metadata.log_rows import LOG_ROWS
-from spark_jobs.metadata_source.metadata_log import MetadataLog, SourceRefused
+from spark_jobs.metadata_source.metadata_log import MetadataLogClient, SourceRefused
 from spark_jobs.metadata_source.plan import Part, plan
-from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, Position
+from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, MetadataPosition
 from spark_jobs.metadata_source.reach import Reach, next_end
 from spark_jobs.metadata_source.reading import read_part
 from spark_jobs.metadata_source.settings import LATEST, SourceSettings
@@ -36,7 +36,7 @@ NAME = "ottla_metadata"
 
 
 @dataclass
-class Task(InputPartition):
+class MetadataInputPartition(InputPartition):
     """What one executor reads, and of which cluster."""
 
     part: Part
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         self._ending = settings.ending_offset
-        self._log: MetadataLog | None = None
+        self._log: MetadataLogClient | None = None
         self._checked = 0
 
     def initialOffset(self) -> dict[str, object]:
@@ -101,16 +101,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._log is not None:
             self._log.close()
 
-    def _open(self, cluster_id: str | None = None) -> MetadataLog:
+    def _open(self, cluster_id: str | None = None) -> MetadataLogClient:
         if self._log is None:
-            self._log = MetadataLog(Client(self._settings.client), cluster_id)
+            self._log = MetadataLogClient(Client(self._settings.client), cluster_id)
         elif cluster_id is not None and self._log.cluster_id != cluster_id:
             raise SourceRefused(
                 f"the checkpoint is of cluster {cluster_id}, and the brokers are of {self._log.cluster_id}."
             )
         return self._log
 
-    def _check(self, log: MetadataLog, position: Position) -> None:
+    def _check(self, log: MetadataLogClient, position: MetadataPosition) -> None:
         if log.contacts == 0 or log.contacts != self._checked:
             log.check(position)
             self._checked = log.contacts
@@ -123,32 +123,32 @@ class BatchReader(DataSourceReader):
         self._settings = settings
 
     def partitions(self) -> Sequence[InputPartition]:
-        with closing(MetadataLog(Client(self._settings.client))) as log:
+        with closing(MetadataLogClient(Client(self._settings.client))) as log:
             start = _starting(log, self._settings)
             if start.cluster_id != log.cluster_id:
                 raise SourceRefused(f"{start} is a position in the log of another cluster than {log.cluster_id}.")
             log.check(start)
-            end = Position(self._settings.ending_offset or log.bounds().end, NO_EPOCH, start.cluster_id)
+            end = MetadataPosition(self._settings.ending_offset or log.bounds().end, NO_EPOCH, start.cluster_id)
             return _tasks(log, start, end, self._settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._settings, partition)
 
 
-def _starting(log: MetadataLog, settings: SourceSettings) -> Position:
-    if isinstance(settings.starting, Position):
+def _starting(log: MetadataLogClient, settings: SourceSettings) -> MetadataPosition:
+    if isinstance(settings.starting, MetadataPosition):
         return settings.starting
     if settings.starting == LATEST:
         end = log.bounds().end
         last = log.batch_at(end - 1)
         if last is not None:
-            return Position(last.next_offset, last.leader_epoch, log.cluster_id)
-    return Position(0, NO_EPOCH, log.cluster_id)
+            return MetadataPosition(last.next_offset, last.leader_epoch, log.cluster_id)
+    return MetadataPosition(0, NO_EPOCH, log.cluster_id)
 
 
-def _position(offset: dict[str, object]) -> Position:
+def _position(offset: dict[str, object]) -> MetadataPosition:
     try:
-        return Position.from_json(offset)
+        return MetadataPosition.from_json(offset)
     except InvalidPosition as error:
         raise SourceRefused(f"the checkpoint is not of this source: {error}.") from error
 
@@ -159,11 +159,13 @@ def _reach(limit: ReadLimit, ending: int | None) -> Reach:
     return Reach(rows, size, ending)
 
 
-def _tasks(log: MetadataLog, start: Position, end: Position, settings: SourceSettings) -> list[InputPartition]:
-    return [Task(part, start.cluster_id) for part in plan(log, start, end, settings.max_partitions)]
+def _tasks(
+    log: MetadataLogClient, start: MetadataPosition, end: MetadataPosition, settings: SourceSettings
+) -> list[InputPartition]:
+    return [MetadataInputPartition(part, start.cluster_id) for part in plan(log, start, end, settings.max_partitions)]
 
 
 def _read(settings: SourceSettings, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    assert isinstance(partition, Task)
-    with closing(MetadataLog(Client(settings.client), partition.cluster_id)) as log:
+    assert isinstance(partition, MetadataInputPartition)
+    with closing(MetadataLogClient(Client(settings.client), partition.cluster_id)) as log:
         yield from read_part(log, partition.part)

@@ -35,7 +35,7 @@ from protocol.messages.offset_for_leader_epoch import (
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.errors import MalformedBatch
-from spark_jobs.metadata_source.position import Position
+from spark_jobs.metadata_source.position import MetadataPosition
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class SnapshotName(NamedTuple):
     epoch: int
 
 
-class Fetched(NamedTuple):
+class FetchedMetadata(NamedTuple):
     """Batches from the one that has the offset asked for, the last perhaps cut short; none if nothing is there yet."""
 
     data: memoryview
@@ -87,14 +87,14 @@ class Fetched(NamedTuple):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{TOPIC}: {error}.") from error
 
 
-class Bounds(NamedTuple):
+class LogBounds(NamedTuple):
     """Offsets: of the first record that is still there, and of the one that will be committed next."""
 
     start: int
     end: int
 
 
-class MetadataLog:
+class MetadataLogClient:
     """Reads the log through whichever broker serves it. Blocks; for one thread.
 
     `cluster_id` is the cluster that is expected; None takes any, and `cluster_id` tells which it is afterwards.
@@ -130,11 +130,11 @@ class MetadataLog:
         assert self._cluster_id is not None
         return self._cluster_id
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogBounds:
         """From where to where the log can be read now."""
-        return self._asking(lambda broker: Bounds(_list_offset(broker, EARLIEST), _list_offset(broker, LATEST)))
+        return self._asking(lambda broker: LogBounds(_list_offset(broker, EARLIEST), _list_offset(broker, LATEST)))
 
-    def fetch(self, offset: int, max_bytes: int = FETCH_BYTES, *, max_wait_ms: int = 0) -> Fetched:
+    def fetch(self, offset: int, max_bytes: int = FETCH_BYTES, *, max_wait_ms: int = 0) -> FetchedMetadata:
         """What is committed from `offset` on: at least one batch, and no more than `max_bytes` beyond that.
 
         With nothing to read it waits for something, up to `max_wait_ms`. Raises LogTrimmed.
@@ -145,7 +145,7 @@ class MetadataLog:
         """The header of the batch that has `offset`; None if it is not committed. Raises LogTrimmed."""
         return next(iter(self.fetch(offset, 1).headers()), None)
 
-    def check(self, position: Position) -> None:
+    def check(self, position: MetadataPosition) -> None:
         """That the log has the record before `position`, in its epoch. Raises SourceRefused if it is another's."""
         if position.offset == 0 or position.epoch < 0:
             return
@@ -228,7 +228,7 @@ def _list_offset(broker: Connection, timestamp: int) -> int:
     return found.offset
 
 
-def _fetch(broker: Connection, offset: int, max_bytes: int, max_wait_ms: int) -> Fetched:
+def _fetch(broker: Connection, offset: int, max_bytes: int, max_wait_ms: int) -> FetchedMetadata:
     partition = FetchPartition(PARTITION, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
         max_wait_ms=max_wait_ms,
@@ -242,7 +242,7 @@ def _fetch(broker: Connection, offset: int, max_bytes: int, max_wait_ms: int) ->
     found = answer.responses[0].partitions[0]
     _raise_if_trimmed(found, offset)
     raise_for(found.error_code, TOPIC)
-    return Fetched(memoryview(found.records or b""), found.high_watermark)
+    return FetchedMetadata(memoryview(found.records or b""), found.high_watermark)
 
 
 def _raise_if_trimmed(found: PartitionData, offset: int) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, SnapshotName
-from spark_jobs.metadata_source.position import Position
-from spark_jobs.metadata_source.reach import Log
+from spark_jobs.metadata_source.position import MetadataPosition
+from spark_jobs.metadata_source.reach import FetchableLog
 
 ROWS_PER_RANGE: Final = 100_000
 """A range is not made smaller than this: starting another worker would cost more than it saves."""
@@ -30,7 +30,7 @@ class WholeSnapshot:
 Part: TypeAlias = LogRange | WholeSnapshot
 
 
-def plan(log: Log, start: Position, end: Position, most: int) -> list[Part]:
+def plan(log: FetchableLog, start: MetadataPosition, end: MetadataPosition, most: int) -> list[Part]:
     """At most `most` ranges from `start` to `end`, and a snapshot before them if the log begins after `start`.
 
     The snapshot may even end after `end`, when the log was trimmed since that was found.

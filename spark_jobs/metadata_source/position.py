@@ -13,7 +13,7 @@ class InvalidPosition(ValueError):
     """One sentence about what is no position."""
 
 
-class Position(NamedTuple):
+class MetadataPosition(NamedTuple):
     """`offset` is that of the next record, `epoch` the leader epoch of the record before it (-1 at offset 0)."""
 
     offset: int
@@ -25,7 +25,7 @@ class Position(NamedTuple):
         return {"offset": self.offset, "epoch": self.epoch, "clusterId": self.cluster_id}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, object]) -> "Position":
+    def from_json(cls, fields: Mapping[str, object]) -> "MetadataPosition":
         """Raises InvalidPosition."""
         offset, epoch, cluster_id = fields.get("offset"), fields.get("epoch"), fields.get("clusterId")
         if not isinstance(offset, int) or not isinstance(epoch, int) or not isinstance(cluster_id, str):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from protocol.records.batch import BatchHeader
-from spark_jobs.metadata_source.metadata_log import Fetched, LogTrimmed
-from spark_jobs.metadata_source.position import Position
+from spark_jobs.metadata_source.metadata_log import FetchedMetadata, LogTrimmed
+from spark_jobs.metadata_source.position import MetadataPosition
 
 PROBE_BYTES: Final = 64 * 1024
 """Enough for all that is new in most tails, and to see how dense a log is that is read from afar."""
@@ -25,15 +25,15 @@ class Reach(NamedTuple):
     before: int | None = None
 
 
-class Log(Protocol):
+class FetchableLog(Protocol):
     """`MetadataLog` has it."""
 
-    def fetch(self, offset: int, max_bytes: int = ..., *, max_wait_ms: int = ...) -> Fetched: ...
+    def fetch(self, offset: int, max_bytes: int = ..., *, max_wait_ms: int = ...) -> FetchedMetadata: ...
 
     def batch_at(self, offset: int) -> BatchHeader | None: ...
 
 
-def next_end(log: Log, start: Position, reach: Reach, max_wait_ms: int = 0) -> Position:
+def next_end(log: FetchableLog, start: MetadataPosition, reach: Reach, max_wait_ms: int = 0) -> MetadataPosition:
     """Where the micro-batch that begins at `start` ends; `start` itself if nothing came within `max_wait_ms`.
 
     Where the log begins later, it ends with the snapshot that stands for the rest.

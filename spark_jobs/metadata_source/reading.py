@@ -11,7 +11,7 @@ from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.errors import MalformedBatch
 from spark_jobs.metadata.log_rows import FROM_SNAPSHOT, MalformedLog, rows_of
-from spark_jobs.metadata_source.metadata_log import MetadataLog
+from spark_jobs.metadata_source.metadata_log import MetadataLogClient
 from spark_jobs.metadata_source.plan import LogRange, Part, WholeSnapshot
 
 MAX_WAIT_MS: Final = 500
@@ -20,7 +20,7 @@ PATIENCE_S: Final = 60
 
 
 def read_part(
-    log: MetadataLog, part: Part, monotonic: Callable[[], float] = time.monotonic
+    log: MetadataLogClient, part: Part, monotonic: Callable[[], float] = time.monotonic
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a part, in order. Raises LogTrimmed, MalformedLog, and what the log raises."""
     match part:
@@ -30,7 +30,7 @@ def read_part(
             yield from snapshot_rows(log.snapshot(part.name), part.name.end)
 
 
-def _read_range(log: MetadataLog, part: LogRange, monotonic: Callable[[], float]) -> Iterator[pa.RecordBatch]:
+def _read_range(log: MetadataLogClient, part: LogRange, monotonic: Callable[[], float]) -> Iterator[pa.RecordBatch]:
     offset, deadline = part.start, monotonic() + PATIENCE_S
     while offset < part.end:
         found = log.fetch(offset, max_wait_ms=MAX_WAIT_MS)

@@ -14,7 +14,7 @@ from typing import Final
 from broker.client import CLIENT_PROPERTIES as HONOURED
 from broker.client import ClientConfig, ClientError
 from spark_jobs.metadata_source.metadata_log import SourceRefused
-from spark_jobs.metadata_source.position import InvalidPosition, Position
+from spark_jobs.metadata_source.position import InvalidPosition, MetadataPosition
 
 CLIENT_PREFIX: Final = "kafka."
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
@@ -43,7 +43,7 @@ class SourceSettings:
     """May be pickled. `starting` is None for the beginning of the log."""
 
     client: ClientConfig
-    starting: Position | str
+    starting: MetadataPosition | str
     ending_offset: int | None
     max_rows: int | None
     max_bytes: int | None
@@ -72,11 +72,11 @@ class SourceSettings:
         )
 
 
-def _starting(text: str) -> Position | str:
+def _starting(text: str) -> MetadataPosition | str:
     if text in (EARLIEST, LATEST):
         return text
     try:
-        return Position.from_json(json.loads(text))
+        return MetadataPosition.from_json(json.loads(text))
     except (InvalidPosition, ValueError, AttributeError) as error:
         raise SourceRefused(f"{STARTING_OFFSET} is neither {EARLIEST} nor {LATEST} nor a position: {error}.") from error
 

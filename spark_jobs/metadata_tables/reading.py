@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.metadata_tables.schemas import TABLES
 from spark_jobs.metadata_tables.sink import SMALL_BYTES
-from spark_jobs.metadata_tables.spans import Span, TableFile, by_span, covered, is_small
+from spark_jobs.metadata_tables.spans import FileSpan, TableFile, by_span, covered, is_small
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.errors import ObjectNotFound
 from storage.tiered.loading.store_uri import parse_store_uri
@@ -24,7 +24,7 @@ ATTEMPTS: Final = 20
 class Share(NamedTuple):
     """Files of a span that are read together: all if they are small and may be merged, else one."""
 
-    span: Span
+    span: FileSpan
     names: tuple[str, ...]
     size: int
 
@@ -83,6 +83,6 @@ def _tables(store: TableStore, table: str, share: Share) -> Sequence[pa.Table]:
         raise
 
 
-def _within(span: Span, rows: pa.Table) -> pa.Table:
+def _within(span: FileSpan, rows: pa.Table) -> pa.Table:
     offset = pc.field(rows.schema.names[0])
     return rows.filter((offset >= span.start) & (offset < span.end))

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.metadata.registry import RegistryChange
-from spark_jobs.metadata_snapshots.changes import Span as Step
+from spark_jobs.metadata_snapshots.changes import FoldedRange as Step
 from spark_jobs.metadata_tables.registry_tables import tables_of_registry
 from spark_jobs.metadata_tables.schemas import TABLES
 from spark_jobs.metadata_tables.section_tables import tables_of_section
-from spark_jobs.metadata_tables.spans import MERGED, SMALL, Span, covered, file_name, to_be_merged
+from spark_jobs.metadata_tables.spans import MERGED, SMALL, FileSpan, covered, file_name, to_be_merged
 from spark_jobs.metadata_tables.table_store import STAGED, TableStore
 
 STAGED_ROWS: Final = 20_000
@@ -107,9 +107,9 @@ class TablesSink:
         for table in by_table:
             self._merge(table)
 
-    def _news(self, span: Step) -> Span:
+    def _news(self, span: Step) -> FileSpan:
         """What a step adds to the tables."""
-        return Span(max(span.start, self.reached), span.end)
+        return FileSpan(max(span.start, self.reached), span.end)
 
     def _put(self, span: Step, part: str, tables: Mapping[str, pa.Table]) -> None:
         here = self._news(span)
@@ -119,14 +119,14 @@ class TablesSink:
             else:
                 self.store.write(f"{STAGED}{here}/{table}/{part}.parquet", rows)
 
-    def _remove_other_attempts(self, span: Span) -> None:
+    def _remove_other_attempts(self, span: FileSpan) -> None:
         """A step that failed may have reached further, or less far."""
         for table in TABLES:
             self.store.delete(file.name for file in self.store.files(table, span.start) if file.span != span)
 
     def _merge(self, table: str) -> None:
         for run in to_be_merged(self.store.files(table), SMALL_BYTES, MERGE_SPANS):
-            whole = Span(run[0].span.start, max(file.span.end for file in run))
+            whole = FileSpan(run[0].span.start, max(file.span.end for file in run))
             name = file_name(table, whole, f"{MERGED}{max(file.level for file in run) + 1}")
             self.store.write(name, self._joined(table, [file.name for file in run]))
             self.store.delete(file.name for file in run)

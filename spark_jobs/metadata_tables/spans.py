@@ -16,7 +16,7 @@ _LEVEL: Final = re.compile(rf"/part-{MERGED}(\d+)\.parquet$")
 _NAME: Final = re.compile(r"(?P<table>[a-z]+)/(?P<start>\d{20})-(?P<end>\d{20})/part-(?P<part>[a-z0-9]+)\.parquet")
 
 
-class Span(NamedTuple):
+class FileSpan(NamedTuple):
     """From `start` to before `end`."""
 
     start: int
@@ -25,14 +25,14 @@ class Span(NamedTuple):
     def __str__(self) -> str:
         return f"{self.start:020d}-{self.end:020d}"
 
-    def covers(self, other: "Span") -> bool:
+    def covers(self, other: "FileSpan") -> bool:
         return self != other and self.start <= other.start and other.end <= self.end
 
 
 class TableFile(NamedTuple):
     name: str
     table: str
-    span: Span
+    span: FileSpan
     size: int = 0
 
     @property
@@ -42,21 +42,23 @@ class TableFile(NamedTuple):
 
 
 def file_name(table: str, span: tuple[int, int], part: str) -> str:
-    return f"{table}/{Span(*span)}/part-{part}.parquet"
+    return f"{table}/{FileSpan(*span)}/part-{part}.parquet"
 
 
 def parse_file(name: str, size: int = 0) -> TableFile | None:
     """None for a name of another kind."""
     match = _NAME.fullmatch(name)
     return (
-        None if match is None else TableFile(name, match["table"], Span(int(match["start"]), int(match["end"])), size)
+        None
+        if match is None
+        else TableFile(name, match["table"], FileSpan(int(match["start"]), int(match["end"])), size)
     )
 
 
 def covered(files: Iterable[TableFile]) -> list[TableFile]:
     """Those of one table that were merged into others of them, and are still there."""
     found: list[TableFile] = []
-    widest = Span(0, 0)
+    widest = FileSpan(0, 0)
     for file in sorted(files, key=lambda each: (each.span.start, -each.span.end)):
         if widest.covers(file.span):
             found.append(file)
@@ -104,7 +106,7 @@ def _level(of_span: Iterable[TableFile]) -> int:
 
 def by_span(files: Iterable[TableFile]) -> list[list[TableFile]]:
     """Files of one table, those of a span together, in order."""
-    found: dict[Span, list[TableFile]] = {}
+    found: dict[FileSpan, list[TableFile]] = {}
     for file in files:
         found.setdefault(file.span, []).append(file)
     return [found[span] for span in sorted(found)]

@@ -48,7 +48,7 @@ def _now(table: str, keys: Sequence[str]) -> str:
 
 
 @dataclass
-class Shares(InputPartition):
+class TableInputPartition(InputPartition):
     shares: tuple[Share, ...]
 
 
@@ -62,9 +62,9 @@ class MetadataTable(DataSource):
     def schema(self) -> StructType:
         return from_arrow_schema(TABLES[self._table()])
 
-    def reader(self, schema: StructType) -> "Reader":
+    def reader(self, schema: StructType) -> "MetadataTableReader":
         store = TableStore(parse_store_uri(self.options["uri"]))
-        return Reader(store, self._table(), int(self.options.get("maxPartitions", DEFAULT_PARTITIONS)))
+        return MetadataTableReader(store, self._table(), int(self.options.get("maxPartitions", DEFAULT_PARTITIONS)))
 
     def _table(self) -> str:
         table = self.options.get("table", "")
@@ -76,7 +76,7 @@ class MetadataTable(DataSource):
 DEFAULT_PARTITIONS: Final = 8
 
 
-class Reader(DataSourceReader):
+class MetadataTableReader(DataSourceReader):
     def __init__(self, store: TableStore, table: str, partitions: int) -> None:
         self._store = store
         self._table = table
@@ -90,9 +90,9 @@ class Reader(DataSourceReader):
             lightest = sizes.index(min(sizes))
             dealt[lightest].append(share)
             sizes[lightest] += share.size
-        return [Shares(tuple(each)) for each in dealt if each] or [Shares(())]
+        return [TableInputPartition(tuple(each)) for each in dealt if each] or [TableInputPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Shares)
+        assert isinstance(partition, TableInputPartition)
         for share in partition.shares:
             yield from read_share(self._store, self._table, share)

@@ -1,6 +1,6 @@
 """Which part of a topic is wanted: by topic, partition, offset and time, from options and from filters of a query.
 
-Bounds only ever leave out what cannot be wanted; a row that they let through may still fail the query's filter.
+ReadBounds only ever leave out what cannot be wanted; a row that they let through may still fail the query's filter.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ ANY_TOPIC: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReadBounds:
     """`topics` and `partitions` are None for all. Offsets from `first` to before `end`; where they are told by topic
     and partition, these take the place of those told by partition alone, ANY_TOPIC, and these of the common one.
     Records with `from_ms` <= timestamp < `to_ms`.
@@ -42,19 +42,19 @@ class Bounds:
         end = _told(self.ends, topic, partition, EVERYTHING)
         return max(first, self.first), min(end, self.end)
 
-    def among_topics(self, topics: Iterable[str]) -> "Bounds":
+    def among_topics(self, topics: Iterable[str]) -> "ReadBounds":
         wanted = frozenset(topics)
         return replace(self, topics=wanted if self.topics is None else self.topics & wanted)
 
-    def among(self, partitions: Iterable[int]) -> "Bounds":
+    def among(self, partitions: Iterable[int]) -> "ReadBounds":
         wanted = frozenset(partitions)
         return replace(self, partitions=wanted if self.partitions is None else self.partitions & wanted)
 
-    def between(self, first: int, end: int) -> "Bounds":
+    def between(self, first: int, end: int) -> "ReadBounds":
         """Also within these offsets."""
         return replace(self, first=max(self.first, first), end=min(self.end, end))
 
-    def during(self, from_ms: int, to_ms: int) -> "Bounds":
+    def during(self, from_ms: int, to_ms: int) -> "ReadBounds":
         """Also within this time."""
         return replace(self, from_ms=max(self.from_ms, from_ms), to_ms=min(self.to_ms, to_ms))
 

@@ -11,7 +11,7 @@ from spark_jobs.tiered_records.bounds import EVERYTHING
 from spark_jobs.tiered_records.options import InvalidOption, Options
 from spark_jobs.tiered_records.planning import (
     RecordsMissing,
-    Slice,
+    SegmentRange,
     Transactions,
     chain_in,
     deciding,
@@ -40,7 +40,7 @@ READERS: Final = 16
 _NOBODY: Final = -1
 
 
-class Bucket(NamedTuple):
+class TieredBucket(NamedTuple):
     """The store, how objects are named there, and what knows how to read them."""
 
     store: ObjectStore
@@ -48,7 +48,7 @@ class Bucket(NamedTuple):
     storage: RemoteStorageManager
 
 
-def bucket_of(options: Options) -> Bucket:
+def bucket_of(options: Options) -> TieredBucket:
     """Raises InvalidOption for settings that name no storage."""
     if options.directory and not OsFileSystem().is_directory(options.directory):
         raise InvalidOption(f"uri: there is no directory {options.directory}.")
@@ -59,19 +59,19 @@ def bucket_of(options: Options) -> Bucket:
 
 
 @lru_cache(maxsize=4)
-def opened(name: str, settings: tuple[tuple[str, str], ...]) -> Bucket:
+def opened(name: str, settings: tuple[tuple[str, str], ...]) -> TieredBucket:
     """One for all tasks of a process: connections to S3 are dear, and safe to share. Raises ValueError."""
     context = RemoteStorageContext(fs=OsFileSystem(), cache_directory="", broker_id=_NOBODY, cluster_id="")
     store, keys, _ = open_object_store(name, dict(settings), context, local_root="")
-    return Bucket(store, keys, load_remote_storage(name, dict(settings), context, local_root="").manager)
+    return TieredBucket(store, keys, load_remote_storage(name, dict(settings), context, local_root="").manager)
 
 
-def plan(options: Options) -> list[Slice]:
+def plan(options: Options) -> list[SegmentRange]:
     """All that is to be read, in order. Raises InvalidOption, RecordsMissing, ObjectStoreError, RemoteStorageError."""
     return plan_in(bucket_of(options), options)
 
 
-def plan_in(bucket: Bucket, options: Options) -> list[Slice]:
+def plan_in(bucket: TieredBucket, options: Options) -> list[SegmentRange]:
     """As `plan`, of a bucket that is open. The manifests of the partitions that are wanted are read, the indexes of
     the last segment of each, and more of them where there were transactions, or where segments are cut.
     """
@@ -81,7 +81,7 @@ def plan_in(bucket: Bucket, options: Options) -> list[Slice]:
         return _plan_in(bucket, options)
 
 
-def _plan_in(bucket: Bucket, options: Options) -> list[Slice]:
+def _plan_in(bucket: TieredBucket, options: Options) -> list[SegmentRange]:
     with ThreadPoolExecutor(READERS) as threads:
         reader = BucketReader(bucket.store, bucket.keys, bucket.storage, threads.map)
         planning = _Planning(options, bucket.storage, threads)
@@ -93,7 +93,7 @@ def _plan_in(bucket: Bucket, options: Options) -> list[Slice]:
         ]
 
 
-def _stored(bucket: Bucket, options: Options) -> Iterator[StoredPartition]:
+def _stored(bucket: TieredBucket, options: Options) -> Iterator[StoredPartition]:
     """Of the topics that may be meant."""
     for name in options.topics or [None]:
         for each in walk(bucket.store, bucket.keys, name):
@@ -107,7 +107,7 @@ class _Planning:
         self._storage = storage
         self._threads = threads
 
-    def slices(self, inventory: PartitionInventory) -> list[Slice]:
+    def slices(self, inventory: PartitionInventory) -> list[SegmentRange]:
         options = self._options
         chain = chain_in(inventory)
         links = links_of(inventory, chain, options.bounds, may_miss=options.may_miss)

@@ -19,7 +19,7 @@ _MOST_MS: Final = (2**63 - 1) // _US
 """A time that a producer made up may be later than there are microseconds for."""
 
 
-class Found(NamedTuple):
+class SelectedRecords(NamedTuple):
     """Records that are wanted, by column: the batch of each, where its key begins to be told of and where it ends."""
 
     batches: Ints
@@ -30,9 +30,9 @@ class Found(NamedTuple):
     keys_at: Ints
     stops: Ints
 
-    def where(self, rows: Bools) -> "Found":
+    def where(self, rows: Bools) -> "SelectedRecords":
         """Some of them."""
-        return Found(
+        return SelectedRecords(
             self.batches[rows],
             self.offsets[rows],
             self.times_ms[rows],
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 class _Source(NamedTuple):
     partition: TopicIdPartition
     pool: Bytes
-    found: Found
+    found: SelectedRecords
     fields: Fields
 
 
@@ -57,7 +57,7 @@ class Columns:
         self._partition = partition
         self._schema = schema
 
-    def batch(self, pool: Bytes, found: Found, fields: Fields) -> pa.RecordBatch:
+    def batch(self, pool: Bytes, found: SelectedRecords, fields: Fields) -> pa.RecordBatch:
         """The records, whose fields lie in `pool`."""
         source = _Source(self._partition, pool, found, fields)
         arrays = [_COLUMNS[name](source) for name in self._schema.names]

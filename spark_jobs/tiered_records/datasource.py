@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.filters import narrowed
 from spark_jobs.tiered_records.options import InvalidOption, Options
-from spark_jobs.tiered_records.planning import Slice
+from spark_jobs.tiered_records.planning import SegmentRange
 from spark_jobs.tiered_records.reading import read
 from spark_jobs.tiered_records.schema import RECORDS
 
@@ -35,8 +35,8 @@ def register(spark: SparkSession) -> None:
 
 
 @dataclass
-class Task(InputPartition):
-    part: Slice
+class TieredInputPartition(InputPartition):
+    part: SegmentRange
 
 
 class OttlaTiered(DataSource):
@@ -49,15 +49,15 @@ class OttlaTiered(DataSource):
     def schema(self) -> StructType:
         return from_arrow_schema(RECORDS)
 
-    def reader(self, schema: StructType) -> "Reader":
-        return Reader(Options.of(self.options), columns_of(schema))
+    def reader(self, schema: StructType) -> "TieredReader":
+        return TieredReader(Options.of(self.options), columns_of(schema))
 
 
 class FilteredTiered(OttlaTiered):
     """As OttlaTiered, without the segments that a query's filters leave out."""
 
-    def reader(self, schema: StructType) -> "FilteredReader":
-        return FilteredReader(Options.of(self.options), columns_of(schema))
+    def reader(self, schema: StructType) -> "FilteredTieredReader":
+        return FilteredTieredReader(Options.of(self.options), columns_of(schema))
 
 
 def columns_of(schema: StructType) -> pa.Schema:
@@ -71,22 +71,22 @@ def columns_of(schema: StructType) -> pa.Schema:
     return wanted
 
 
-class Reader(DataSourceReader):
+class TieredReader(DataSourceReader):
     def __init__(self, options: Options, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Task(part) for part in plan(self._options)]
+        return [TieredInputPartition(part) for part in plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Where nothing is to be read, Spark asks for a partition all the same, which is none of ours."""
-        if isinstance(partition, Task):
+        if isinstance(partition, TieredInputPartition):
             storage = bucket_of(self._options).storage
             yield from read(storage, partition.part, schema=self._columns, may_miss=self._options.may_miss)
 
 
-class FilteredReader(Reader):
+class FilteredTieredReader(TieredReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """All of them are Spark's to apply, too."""
         self._options = replace(self._options, bounds=narrowed(self._options.bounds, filters))

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from spark_jobs.tiered_records.bounds import EVER, EVERYTHING, Bounds
+from spark_jobs.tiered_records.bounds import EVER, EVERYTHING, ReadBounds
 
 T = TypeVar("T")
 
@@ -14,8 +14,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 
 
-def narrowed(bounds: Bounds, filters: Iterable[Filter]) -> Bounds:
-    """Bounds that let through whatever all the filters let through; what means nothing here is not looked at."""
+def narrowed(bounds: ReadBounds, filters: Iterable[Filter]) -> ReadBounds:
+    """ReadBounds that let through whatever all the filters let through; what means nothing here is not looked at."""
     for each in filters:
         match getattr(each, "attribute", None):
             case ("topic",):

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol.primitives import Uuid, uuid_from_text
-from spark_jobs.tiered_records.bounds import ANY_TOPIC, EVER, EVERYTHING, Bounds
+from spark_jobs.tiered_records.bounds import ANY_TOPIC, EVER, EVERYTHING, ReadBounds
 from storage.tiered.loading.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 DEFAULT_MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
@@ -66,7 +66,7 @@ class Options:
     topics: tuple[str, ...]
     pattern: str
     topic_ids: frozenset[Uuid]
-    bounds: Bounds
+    bounds: ReadBounds
     is_committed_only: bool
     may_miss: bool
     max_partition_bytes: int
@@ -80,7 +80,7 @@ class Options:
         name, settings = _storage_settings(place)
         firsts, first = reader.offsets("startingOffsets", 0)
         ends, end = reader.offsets("endingOffsets", EVERYTHING)
-        bounds = Bounds(
+        bounds = ReadBounds(
             partitions=reader.partitions(),
             first=first,
             end=end,

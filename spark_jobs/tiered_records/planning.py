@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spark_jobs.tiered_records.bounds import EVERYTHING, Bounds
+from spark_jobs.tiered_records.bounds import EVERYTHING, ReadBounds
 from storage.index.transaction import AbortedTxn
 from storage.tiered.bucket.inventory import OffsetRange, PartitionInventory
 from storage.tiered.catalog.lineage import Lineage
@@ -19,10 +19,10 @@ class RecordsMissing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SegmentRange:
     """Of one segment, the records with offsets from `first` to `last`, both included, but for those of `aborted`.
 
-    May be pickled. Timestamps as in `Bounds`.
+    May be pickled. Timestamps as in `ReadBounds`.
     """
 
     segment: RemoteSegment
@@ -49,7 +49,7 @@ def chain_in(inventory: PartitionInventory) -> list[Link]:
 
 
 def links_of(
-    inventory: PartitionInventory, chain: Iterable[Link], bounds: Bounds, *, may_miss: bool = False
+    inventory: PartitionInventory, chain: Iterable[Link], bounds: ReadBounds, *, may_miss: bool = False
 ) -> list[Link]:
     """The segments to be read, and which offsets of each. Raises RecordsMissing for a hole in what is wanted,
     and for objects that cannot be read.
@@ -75,8 +75,8 @@ def told_of(link: Link, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
 
 
 def slices_of(
-    links: Iterable[Link], bounds: Bounds, transactions: Transactions, splits: Iterable[Sequence[int]] = ()
-) -> Iterator[Slice]:
+    links: Iterable[Link], bounds: ReadBounds, transactions: Transactions, splits: Iterable[Sequence[int]] = ()
+) -> Iterator[SegmentRange]:
     """`splits` gives for each link the offsets at which it may be cut, ascending."""
     cuts = iter(splits)
     for link in links:
@@ -85,7 +85,7 @@ def slices_of(
         for first, following in zip(starts, [*starts[1:], last + 1], strict=True):
             if first < following:
                 aborted = tuple(_overlapping(transactions.aborted, first, following - 1))
-                yield Slice(link.segment, first, following - 1, bounds.from_ms, bounds.to_ms, aborted)
+                yield SegmentRange(link.segment, first, following - 1, bounds.from_ms, bounds.to_ms, aborted)
 
 
 def _overlapping(aborted: Iterable[AbortedTxn], first: int, last: int) -> Iterator[AbortedTxn]:

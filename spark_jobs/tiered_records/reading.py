@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.tiered_records.planning import RecordsMissing, Slice
+from spark_jobs.tiered_records.planning import RecordsMissing, SegmentRange
 from spark_jobs.tiered_records.rows import Rows, rows_of
 from spark_jobs.tiered_records.schema import RECORDS
 from spark_jobs.tiered_records.segment_indexes import offset_before, offset_entries
@@ -27,7 +27,7 @@ class Stretch(NamedTuple):
 
 
 def read(
-    storage: RemoteStorageManager, part: Slice, *, schema: pa.Schema = RECORDS, may_miss: bool = False
+    storage: RemoteStorageManager, part: SegmentRange, *, schema: pa.Schema = RECORDS, may_miss: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """The columns of `schema`, which are among RECORDS. What is damaged is asked for once more, for it may have been
     damaged on its way. With `may_miss`, a segment that is gone has no more rows.
@@ -44,7 +44,7 @@ def read(
             ) from error
 
 
-def _read(storage: RemoteStorageManager, part: Slice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(storage: RemoteStorageManager, part: SegmentRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         for rows in _rows(storage, part, schema):
             part = replace(part, first=rows.next_offset)
@@ -59,7 +59,7 @@ def _read(storage: RemoteStorageManager, part: Slice, schema: pa.Schema) -> Iter
         raise CorruptRemoteData(f"{storage.location(part.segment)} is damaged: {error}") from error
 
 
-def _rows(storage: RemoteStorageManager, part: Slice, schema: pa.Schema) -> Iterator[Rows]:
+def _rows(storage: RemoteStorageManager, part: SegmentRange, schema: pa.Schema) -> Iterator[Rows]:
     if part.first > part.last:
         return
     begin, end = stretch_of(storage, part)
@@ -72,7 +72,7 @@ def _rows(storage: RemoteStorageManager, part: Slice, schema: pa.Schema) -> Iter
             close()
 
 
-def stretch_of(storage: RemoteStorageManager, part: Slice) -> Stretch:
+def stretch_of(storage: RemoteStorageManager, part: SegmentRange) -> Stretch:
     """Where a slice lies in its segment, as far as indexes tell; they are not asked for a slice that is all of it."""
     segment, first, last = part.segment, part.first, part.last
     if part.from_ms > 0:

@@ -30,7 +30,7 @@ class Spans(NamedTuple):
         return self.starts + np.maximum(self.lengths, 0)
 
 
-class Places(NamedTuple):
+class FieldPositions(NamedTuple):
     """Of each record its offset and its time, both less those of its batch, and where its key begins to be told of."""
 
     offset_deltas: Ints
@@ -52,12 +52,12 @@ class Fields(NamedTuple):
     sound: Bools
 
 
-def places_of(pool: Bytes, contents: Ints) -> Places:
+def places_of(pool: Bytes, contents: Ints) -> FieldPositions:
     """Of records whose contents begin at these places."""
     times, size, sound = varints(pool, contents + 1, VARLONG_BYTES)
     at = contents + 1 + size
     offsets, size, is_whole = varints(pool, at, VARINT_BYTES)
-    return Places(offsets, times, at + size, sound & is_whole)
+    return FieldPositions(offsets, times, at + size, sound & is_whole)
 
 
 def fields_of(pool: Bytes, keys_at: Ints, stops: Ints) -> Fields:

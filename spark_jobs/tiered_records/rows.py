@@ -15,8 +15,8 @@ from protocol.records.errors import MalformedRecords
 from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints
 from spark_jobs.metadata.record_frames import LEAST_RECORD, LEAST_TOGETHER, VARINT_BYTES, frames_of
 from spark_jobs.tiered_records.bounds import EVERYTHING
-from spark_jobs.tiered_records.columns import Columns, Found
-from spark_jobs.tiered_records.planning import Slice
+from spark_jobs.tiered_records.columns import Columns, SelectedRecords
+from spark_jobs.tiered_records.planning import SegmentRange
 from spark_jobs.tiered_records.record_fields import fields_of, places_of
 from spark_jobs.tiered_records.schema import RECORDS
 from spark_jobs.tiered_records.windows import Window, windows
@@ -26,7 +26,7 @@ _MIB: Final = 1024 * 1024
 _LEAST_LENGTH: Final = 1
 
 
-class Limits(NamedTuple):
+class ReadLimits(NamedTuple):
     """What is held at a time: `window_bytes` of a segment, or one batch of it that is larger; of these, `opened_bytes`
     decompressed, and the rest of a batch; of these, rows in Arrow batches of `rows` and `bytes`, or one record.
     """
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     next_offset: int
 
 
-_LIMITS: Final = Limits()
+_LIMITS: Final = ReadLimits()
 
 
 class _Opened(NamedTuple):
@@ -57,12 +57,12 @@ class _Opened(NamedTuple):
 
 
 def rows_of(
-    part: Slice,
+    part: SegmentRange,
     pieces: Iterator[memoryview],
     position: int,
     end: int,
     schema: pa.Schema = RECORDS,
-    limits: Limits = _LIMITS,
+    limits: ReadLimits = _LIMITS,
 ) -> Iterator[Rows]:
     """The columns of `schema`, which are among RECORDS, of a slice. `pieces` are the segment's bytes from `position` to
     before `end`, where batches begin or the segment ends.
@@ -78,7 +78,7 @@ def rows_of(
             return
 
 
-def _wanted(window: Window, part: Slice, aborted: "_Aborted") -> Ints:
+def _wanted(window: Window, part: SegmentRange, aborted: "_Aborted") -> Ints:
     """The batches that may hold what is wanted."""
     bases, attributes = window.column("base_offset"), window.column("attributes")
     wanted = (bases <= part.last) & (bases + window.column("last_offset_delta") >= part.first)
@@ -147,7 +147,7 @@ def _joined(batches: Ints, parts: list[bytes | memoryview]) -> _Opened:
     return _Opened(pool, batches, np.append(0, ends[:-1]), ends)
 
 
-def _rows(part: Slice, columns: Columns, window: Window, opened: _Opened, limits: Limits) -> Iterator[Rows]:
+def _rows(part: SegmentRange, columns: Columns, window: Window, opened: _Opened, limits: ReadLimits) -> Iterator[Rows]:
     pool = opened.pool
     counts = window.column("record_count")[opened.batches]
     _refuse(window, opened.batches[counts * (LEAST_RECORD + _LEAST_LENGTH) > opened.ends - opened.bodies])
@@ -163,7 +163,7 @@ def _rows(part: Slice, columns: Columns, window: Window, opened: _Opened, limits
             yield Rows(_batch(columns, window, pool, found), next_offset)
 
 
-def _cuts(contents: Ints, stops: Ints, limits: Limits) -> Iterator[slice]:
+def _cuts(contents: Ints, stops: Ints, limits: ReadLimits) -> Iterator[slice]:
     """Records by as many as one Arrow batch may have."""
     first = 0
     while first < len(stops):
@@ -173,7 +173,9 @@ def _cuts(contents: Ints, stops: Ints, limits: Limits) -> Iterator[slice]:
         first = end
 
 
-def _found(part: Slice, window: Window, pool: Bytes, batches: Ints, contents: Ints, stops: Ints) -> tuple[Found, int]:
+def _found(
+    part: SegmentRange, window: Window, pool: Bytes, batches: Ints, contents: Ints, stops: Ints
+) -> tuple[SelectedRecords, int]:
     """(those of some records that are wanted, the offset after all of them)."""
     places = places_of(pool, contents)
     _refuse(window, batches[~places.sound])
@@ -182,14 +184,16 @@ def _found(part: Slice, window: Window, pool: Bytes, batches: Ints, contents: In
     times = window.column("base_timestamp")[batches] + places.timestamp_deltas
     if is_appended.any():
         times = np.where(is_appended, window.column("max_timestamp")[batches], times)
-    found = Found(batches, offsets, times, is_appended, window.column("leader_epoch")[batches], places.keys_at, stops)
+    found = SelectedRecords(
+        batches, offsets, times, is_appended, window.column("leader_epoch")[batches], places.keys_at, stops
+    )
     wanted = (offsets >= part.first) & (offsets <= part.last) & (times >= part.from_ms)
     wanted &= (times < part.to_ms) | (part.to_ms == EVERYTHING)
     next_offset = int(offsets[-1]) + 1
     return (found if wanted.all() else found.where(wanted)), next_offset
 
 
-def _batch(columns: Columns, window: Window, pool: Bytes, found: Found) -> pa.RecordBatch:
+def _batch(columns: Columns, window: Window, pool: Bytes, found: SelectedRecords) -> pa.RecordBatch:
     fields = fields_of(pool, found.keys_at, found.stops)
     _refuse(window, found.batches[~fields.sound])
     return columns.batch(pool, found, fields)

@@ -18,7 +18,7 @@ from storage.segment import LogSegment
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LogToClean:
     """A log with something to compact. `ratio` is dirty cleanable bytes over clean and dirty cleanable ones."""
 
     log: Log
@@ -42,7 +42,7 @@ class Cleaning:
 
     def __init__(
         self,
-        candidate: Candidate,
+        candidate: LogToClean,
         fs: FileSystem,
         offsets: OffsetMap,
         now_ms: int,
@@ -119,7 +119,7 @@ class LogCleaner:
             except CorruptCheckpoint:
                 self._checkpoints[directory] = {}
 
-    def next_candidate(self, logs: Iterable[Log], now_ms: int) -> Candidate | None:
+    def next_candidate(self, logs: Iterable[Log], now_ms: int) -> LogToClean | None:
         """The eligible log with the highest ratio; None if there is none."""
         candidates = (self._candidate(log, now_ms) for log in logs if self._may_clean(log))
         eligible = [candidate for candidate in candidates if candidate is not None and candidate.is_eligible]
@@ -134,15 +134,15 @@ class LogCleaner:
             and key not in self._uncleanable
         )
 
-    def _candidate(self, log: Log, now_ms: int) -> Candidate | None:
+    def _candidate(self, log: Log, now_ms: int) -> LogToClean | None:
         cleanable = cleanable_range(log, self._checkpoint(log), now_ms)
         clean_bytes, dirty_bytes = _split_bytes(log, cleanable)
         if dirty_bytes == 0:
             return None
         ratio = dirty_bytes / (clean_bytes + dirty_bytes)
-        return Candidate(log, cleanable, ratio, _is_overdue(log, cleanable.first_dirty, now_ms))
+        return LogToClean(log, cleanable, ratio, _is_overdue(log, cleanable.first_dirty, now_ms))
 
-    def begin(self, candidate: Candidate, now_ms: int) -> Cleaning:
+    def begin(self, candidate: LogToClean, now_ms: int) -> Cleaning:
         """A pass over the candidate; end it with `finish`, `fail` or `abort`."""
         offsets = OffsetMap.within(self._dedupe_buffer_bytes, self._load_factor)
         cleaning = Cleaning(candidate, self._fs, offsets, now_ms, self._make_durable)

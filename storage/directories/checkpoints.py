@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class EpochStart(NamedTuple):
+class EpochEntry(NamedTuple):
     """The first offset that a leader epoch wrote, or was to write."""
 
     epoch: int
@@ -46,13 +46,13 @@ def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, in
     _write_entries(fs, path, [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
-def read_epochs(fs: FileSystem, path: str) -> list[EpochStart]:
+def read_epochs(fs: FileSystem, path: str) -> list[EpochEntry]:
     """A leader-epoch checkpoint; [] if the file is absent. Raises CorruptCheckpoint."""
     entries = (_fields(path, line, 2) for line in _read_entries(fs, path))
-    return [EpochStart(_integer(path, epoch), _integer(path, offset)) for epoch, offset in entries]
+    return [EpochEntry(_integer(path, epoch), _integer(path, offset)) for epoch, offset in entries]
 
 
-def write_epochs(fs: FileSystem, path: str, epochs: Iterable[EpochStart]) -> None:
+def write_epochs(fs: FileSystem, path: str, epochs: Iterable[EpochEntry]) -> None:
     _write_entries(fs, path, [f"{epoch} {offset}" for epoch, offset in epochs])
 
 

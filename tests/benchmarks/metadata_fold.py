@@ -18,9 +18,9 @@ from broker.client import Client, ClientConfig
 from broker.metadata.snapshot.manifest import SnapshotManifest
 from spark_jobs.metadata.log_rows import rows_of
 from spark_jobs.metadata.single_process import SingleProcess
-from spark_jobs.metadata_snapshots.changes import Span
-from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
-from spark_jobs.metadata_source.metadata_log import MetadataLog
+from spark_jobs.metadata_snapshots.changes import FoldedRange
+from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
+from spark_jobs.metadata_source.metadata_log import MetadataLogClient
 from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.loading.store_uri import StoreUri
@@ -33,7 +33,7 @@ _ALL_IN_ONE: Final = 0
 class Folding:
     """The state of a log and its tables, if there are any."""
 
-    def __init__(self, log: MetadataLog, tables: Path | None) -> None:
+    def __init__(self, log: MetadataLogClient, tables: Path | None) -> None:
         self.end = 0
         self._log = log
         self._fold = SingleProcess(with_changes=tables is not None)
@@ -60,7 +60,7 @@ class Folding:
 
     def snapshot(self, out: Path) -> SnapshotManifest:
         """Written, read back and put, as the job does it."""
-        store = SnapshotStore(StoreUri(directory=str(out)))
+        store = ObjectSnapshotStore(StoreUri(directory=str(out)))
         return store.write(self._log.cluster_id, self.end, self._fold.epoch, self._fold.snapshot())
 
     def _rows(self, offset: int, end: int) -> pa.RecordBatch:
@@ -71,13 +71,13 @@ class Folding:
         fold.take(pa.Table.from_batches(batches))
         self.end = fold.end
         if self._sink is not None:
-            span = Span(start, fold.end, fold.epoch)
+            span = FoldedRange(start, fold.end, fold.epoch)
             self._sink.section(span, _ALL_IN_ONE, fold.changes)
             self._sink.registry(span, fold.registry_changes)
             self._sink.finish(span)
 
 
-def snapshots(folding: Folding, log: MetadataLog, out: Path) -> None:
+def snapshots(folding: Folding, log: MetadataLogClient, out: Path) -> None:
     """One at the end of the log, and another one for each line on stdin."""
     while True:
         folding.fold_up_to(log.bounds().end)
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--tables", type=Path)
     options = parser.parse_args()
-    with closing(MetadataLog(Client(ClientConfig.parse(options.bootstrap)))) as log:
+    with closing(MetadataLogClient(Client(ClientConfig.parse(options.bootstrap)))) as log:
         folding = Folding(log, options.tables)
         if options.out is None:
             tail(folding)

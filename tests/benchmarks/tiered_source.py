@@ -25,9 +25,9 @@ from protocol.records.compression import Codec
 from protocol.records.reader import iter_records
 from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.options import Options
-from spark_jobs.tiered_records.planning import Slice
+from spark_jobs.tiered_records.planning import SegmentRange
 from spark_jobs.tiered_records.reading import read
-from spark_jobs.tiered_records.rows import Limits
+from spark_jobs.tiered_records.rows import ReadLimits
 from spark_jobs.tiered_records.schema import RECORDS
 from spark_jobs.tiered_records.windows import windows
 from storage.tiered.remote_storage import RemoteStorageManager
@@ -95,12 +95,12 @@ def stage(directory: Path, shape: Shape) -> int:
     return staged.end
 
 
-def by_column(storage: RemoteStorageManager, part: Slice) -> Iterator[int]:
+def by_column(storage: RemoteStorageManager, part: SegmentRange) -> Iterator[int]:
     """The reader of the data source: rows of each Arrow batch."""
     return (batch.num_rows for batch in read(storage, part))
 
 
-def one_by_one(storage: RemoteStorageManager, part: Slice) -> Iterator[int]:
+def one_by_one(storage: RemoteStorageManager, part: SegmentRange) -> Iterator[int]:
     """The plain way to the same: the node's compiled reader, lists, and Arrow."""
     partition = part.segment.id.partition
     rows: list[tuple[object, ...]] = []
@@ -123,15 +123,15 @@ def _arrow(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
 
 
-def bytes_alone(storage: RemoteStorageManager, part: Slice) -> Iterator[int]:
+def bytes_alone(storage: RemoteStorageManager, part: SegmentRange) -> Iterator[int]:
     """Every batch is read and its checksum compared; nothing is made of it."""
     size = part.segment.size_bytes
-    for window in windows(part.segment, storage.read_segment(part.segment, 0), 0, size, Limits().window_bytes):
+    for window in windows(part.segment, storage.read_segment(part.segment, 0), 0, size, ReadLimits().window_bytes):
         window.check(np.arange(len(window)))
         yield int(window.column("record_count").sum())
 
 
-SIDES: Final[dict[str, Callable[[RemoteStorageManager, Slice], Iterator[int]]]] = {
+SIDES: Final[dict[str, Callable[[RemoteStorageManager, SegmentRange], Iterator[int]]]] = {
     "columns": by_column,
     "records": one_by_one,
     "bytes": bytes_alone,

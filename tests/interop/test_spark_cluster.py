@@ -24,7 +24,7 @@ from broker.metadata.snapshot.manifest import SnapshotManifest
 from protocol.messages.metadata_records import TopicRecord
 from spark_jobs import store_directory
 from spark_jobs.metadata_snapshots import __main__ as command
-from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
+from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.store_directory import StoreDirectory
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
@@ -119,7 +119,7 @@ def test_a_cluster_writes_what_one_machine_writes(bucket: S3Server, cluster: Spa
     assert manifest == SnapshotManifest.from_json(on_one.stdout.encode())
     image = log.images[-1]
     assert image is not None
-    written = SnapshotStore(parse_store_uri(out)).pieces(manifest)
+    written = ObjectSnapshotStore(parse_store_uri(out)).pieces(manifest)
     assert b"".join(written) == b"".join(image_batches(image, log.controls[-1]))
     parts = content(tables)
     assert parts == content(alone[1])

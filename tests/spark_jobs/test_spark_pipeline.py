@@ -25,8 +25,8 @@ from spark_jobs.metadata_snapshots import micro_batch
 from spark_jobs.metadata_snapshots.commits import Commit
 from spark_jobs.metadata_snapshots.failures import Failure, failure_of
 from spark_jobs.metadata_snapshots.job import Job, JobSettings
-from spark_jobs.metadata_snapshots.report import Report
-from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
+from spark_jobs.metadata_snapshots.report import JobReport
+from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from spark_jobs.metadata_source.metadata_log import SourceRefused
 from spark_jobs.metadata_tables.reading import live_files
@@ -62,7 +62,7 @@ def settings(served: ServedMetadataLog, tmp_path: Path) -> JobSettings:
 @contextlib.contextmanager
 def opened(spark: SparkSession, settings: JobSettings) -> Iterator[Job]:
     with contextlib.closing(settings.open_log()) as log:
-        yield Job(spark, settings, log, Report(is_shown=False))
+        yield Job(spark, settings, log, JobReport(is_shown=False))
 
 
 def once(spark: SparkSession, settings: JobSettings) -> str:
@@ -121,7 +121,7 @@ def test_any_division_gives_the_bytes_of_a_node(
     number = log.aligned()[len(log.aligned()) // 2]
     with opened(spark, settings) as job:
         assert job.at(log.batches[number].last_offset + 1).sha256 == digest(by_a_node(log, number))
-        latest = SnapshotStore(settings.out).latest()
+        latest = ObjectSnapshotStore(settings.out).latest()
     assert latest is not None
     assert latest.sha256 == expected, "an older snapshot is not the latest"
     assert not list(Path(out, "_state", "at").rglob("*.arrow")), "what --at folded is of no use to anybody else"
@@ -149,7 +149,7 @@ def test_it_may_fail_at_every_stage_and_goes_on(spark: SparkSession, log: Log, s
     ):
         with _in_the_way(out / obstacle), pytest.raises(Exception, match=r"\[Errno "):
             once(spark, settings)
-        manifest = SnapshotStore(settings.out).manifest(end, epoch)
+        manifest = ObjectSnapshotStore(settings.out).manifest(end, epoch)
         assert (manifest is not None) == (obstacle == "latest.json"), obstacle
     assert once(spark, settings) == digest(by_a_node(log, -1))
     left = {path.relative_to(out).parts[1] for path in (out / "_state").rglob("*") if path.is_file()}
@@ -218,7 +218,7 @@ def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log:
             expected = digest(by_a_node(log, end))
             with opened(spark, settings) as job:
                 job.tail(_StoppedAt(job, log.batches[end].last_offset + 1))
-            latest = SnapshotStore(settings.out).latest()
+            latest = ObjectSnapshotStore(settings.out).latest()
             assert latest is not None
             assert (latest.sha256, number) == (expected, number)
 

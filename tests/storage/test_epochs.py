@@ -4,33 +4,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.directories.checkpoints import EpochStart
-from storage.epochs import EpochEnd, LeaderEpochs
+from storage.directories.checkpoints import EpochEntry
+from storage.epochs import EpochAndOffset, LeaderEpochs
 from storage.files import read_file
 from tests.protocol.profile import more_examples
 from tests.support.memory_files import MemoryFileSystem
 
 
 def cache(*entries: tuple[int, int]) -> LeaderEpochs:
-    return LeaderEpochs(MemoryFileSystem(), "epochs", [EpochStart(*entry) for entry in entries])
+    return LeaderEpochs(MemoryFileSystem(), "epochs", [EpochEntry(*entry) for entry in entries])
 
 
 def test_epochs_end_where_the_next_begins() -> None:
     epochs = cache((1, 0), (3, 10), (5, 25))
-    assert epochs.end_offset_for(1, 40) == EpochEnd(1, 10)
-    assert epochs.end_offset_for(2, 40) == EpochEnd(1, 10)
-    assert epochs.end_offset_for(3, 40) == EpochEnd(3, 25)
-    assert epochs.end_offset_for(5, 40) == EpochEnd(5, 40)
+    assert epochs.end_offset_for(1, 40) == EpochAndOffset(1, 10)
+    assert epochs.end_offset_for(2, 40) == EpochAndOffset(1, 10)
+    assert epochs.end_offset_for(3, 40) == EpochAndOffset(3, 25)
+    assert epochs.end_offset_for(5, 40) == EpochAndOffset(5, 40)
 
 
 def test_epochs_that_are_not_known_have_no_end() -> None:
-    assert cache((1, 0)).end_offset_for(2, 40) == EpochEnd(-1, -1)
-    assert cache((1, 0)).end_offset_for(-1, 40) == EpochEnd(-1, -1)
-    assert cache().end_offset_for(0, 40) == EpochEnd(-1, -1)
+    assert cache((1, 0)).end_offset_for(2, 40) == EpochAndOffset(-1, -1)
+    assert cache((1, 0)).end_offset_for(-1, 40) == EpochAndOffset(-1, -1)
+    assert cache().end_offset_for(0, 40) == EpochAndOffset(-1, -1)
 
 
 def test_an_epoch_before_the_first_known_ends_where_that_begins() -> None:
-    assert cache((4, 7), (5, 9)).end_offset_for(2, 40) == EpochEnd(2, 7)
+    assert cache((4, 7), (5, 9)).end_offset_for(2, 40) == EpochAndOffset(2, 7)
 
 
 def test_offsets_know_their_epoch() -> None:
@@ -105,11 +105,11 @@ def test_the_cache_agrees_with_a_list_of_every_offsets_epoch(
     assert [epochs.epoch_for_offset(offset) for offset in range(start, end)] == twin[start:end]
     for asked in set(twin[start:end]):
         last = max(offset for offset in range(start, end) if twin[offset] == asked)
-        assert epochs.end_offset_for(asked, end) == EpochEnd(asked, last + 1)
+        assert epochs.end_offset_for(asked, end) == EpochAndOffset(asked, last + 1)
 
 
 def test_what_another_copy_knows_of_before_is_put_in_front() -> None:
-    history = [EpochStart(1, 0), EpochStart(3, 10), EpochStart(5, 25)]
+    history = [EpochEntry(1, 0), EpochEntry(3, 10), EpochEntry(5, 25)]
     lost = cache((3, 18), (5, 25), (6, 30))
     assert lost.restore_below(history)
     assert lost.entries == [(1, 0), (3, 10), (5, 25), (6, 30)]
@@ -117,5 +117,5 @@ def test_what_another_copy_knows_of_before_is_put_in_front() -> None:
     assert begun.restore_below(history)
     assert begun.entries == [(1, 0), (3, 10), (6, 30)]
     assert not begun.restore_below(history), "nothing more"
-    assert not cache((1, 5)).restore_below([EpochStart(2, 0)]), "it cannot have been before"
+    assert not cache((1, 5)).restore_below([EpochEntry(2, 0)]), "it cannot have been before"
     assert not cache().restore_below(history), "nothing is known to agree"

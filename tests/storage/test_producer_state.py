@@ -10,7 +10,7 @@ from protocol.records.builder import Record, build_batch
 from protocol.records.compiled import crc32c
 from protocol.records.control import ControlType, end_transaction_marker
 from storage.errors import CorruptCheckpoint, InvalidRecords, Rejection
-from storage.producer_state import CompletedTxn, Marker, Origin, ProducerState
+from storage.producer_state import CompletedTxn, EndTransactionMarker, Origin, ProducerState
 
 
 def data(
@@ -37,9 +37,9 @@ def data(
 
 def marker(
     type: ControlType, *, at: int, producer_id: int = 7, epoch: int = 0, coordinator: int = 0
-) -> tuple[BatchHeader, Marker]:
+) -> tuple[BatchHeader, EndTransactionMarker]:
     header = parse_header(end_transaction_marker(type, producer_id, epoch, coordinator, 1000))
-    return header._replace(base_offset=at), Marker(type, coordinator)
+    return header._replace(base_offset=at), EndTransactionMarker(type, coordinator)
 
 
 def state_after(*headers: BatchHeader) -> ProducerState:

@@ -9,7 +9,7 @@ import pytest
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
-from storage.directories.checkpoints import EpochStart, TopicPartition, read_offsets, write_offsets
+from storage.directories.checkpoints import EpochEntry, TopicPartition, read_offsets, write_offsets
 from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.producer_state import ProducerState
@@ -26,7 +26,7 @@ SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, remote_storage_en
 """Five records to a segment."""
 
 OLD_PRODUCER, NEW_PRODUCER = 1, 2
-EPOCHS = (EpochStart(2, 3), EpochStart(5, 20), EpochStart(7, 30))
+EPOCHS = (EpochEntry(2, 3), EpochEntry(5, 20), EpochEntry(7, 30))
 
 
 def checkpoint_start(log: Log) -> None:
@@ -149,7 +149,7 @@ def test_what_was_appended_since_is_found_again_after_a_crash(fs: FailingPower) 
     fs.crash(Random(1))
     found = opened(fs)
     assert found.log_end_offset == 42
-    assert tuple(found.epochs.entries) == (*EPOCHS, EpochStart(9, 41))
+    assert tuple(found.epochs.entries) == (*EPOCHS, EpochEntry(9, 41))
     assert set(found.producers.entries) == {OLD_PRODUCER, NEW_PRODUCER}
 
 
@@ -197,7 +197,7 @@ def test_a_disk_that_fails_on_the_way_ends_the_log(fs: FailingPower) -> None:
     [
         ({"log_start_offset": 40}, "nothing is remote"),
         ({"epochs": ()}, "leader epochs"),
-        ({"epochs": (EpochStart(1, 0), EpochStart(2, 40))}, "leader epochs"),
+        ({"epochs": (EpochEntry(1, 0), EpochEntry(2, 40))}, "leader epochs"),
         ({"producers": ProducerState()}, "producers at 0"),
     ],
 )

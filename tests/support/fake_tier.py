@@ -9,7 +9,7 @@ from broker.replication.followed import Replica
 from broker.replication.tier_state import Load, history
 from broker.runtime.replication.tier_builds import TierUnavailable
 from protocol.primitives import Uuid
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.producer_state import ProducerState
 from storage.tier_start import TierStart
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
@@ -72,7 +72,7 @@ class FakeTier:
             return TierStart(
                 next_offset=load.next_offset,
                 log_start_offset=load.log_start_offset,
-                epochs=tuple(EpochStart(*each) for each in history(epochs, load)),
+                epochs=tuple(EpochEntry(*each) for each in history(epochs, load)),
                 producers=producers,
             )
 

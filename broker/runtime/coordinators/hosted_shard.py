@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from broker.coordination.shard import Record, Result, Shard
+from broker.coordination.shard import CoordinatorRecord, Result, Shard
 from broker.coordination.timers import Clock
 from broker.logs import EventLog
 from broker.runtime.coordinators.shard_log import Cancellable, ShardLog
@@ -310,12 +310,12 @@ class HostedShard(Generic[S]):
         self._watch_timers()
 
 
-def _size_of(record: Record[Any]) -> int:
+def _size_of(record: CoordinatorRecord[Any]) -> int:
     return len(record.key) + len(record.value or b"") + _RECORD_OVERHEAD_BYTES
 
 
-def _parts(records: Iterable[Record[Any]], max_bytes: int) -> Iterator[list[Record[Any]]]:
-    part: list[Record[Any]] = []
+def _parts(records: Iterable[CoordinatorRecord[Any]], max_bytes: int) -> Iterator[list[CoordinatorRecord[Any]]]:
+    part: list[CoordinatorRecord[Any]] = []
     size = _BATCH_OVERHEAD_BYTES
     for record in records:
         record_size = _size_of(record)

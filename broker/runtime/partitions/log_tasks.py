@@ -22,7 +22,7 @@ from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from protocol.records.errors import MalformedRecords
-from storage.compaction.cleaner import Candidate, Cleaning, LogCleaner
+from storage.compaction.cleaner import Cleaning, LogCleaner, LogToClean
 from storage.compaction.compaction import SegmentSwap
 from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
@@ -192,7 +192,7 @@ class LogTasks:
             if self._may_change(candidate.log):
                 await self._compact_log(candidate)
 
-    async def _next_candidate(self) -> Candidate | None:
+    async def _next_candidate(self) -> LogToClean | None:
         compacted = (partition for partition in self._partitions.all() if partition.log.config.is_compacted)
         logs = [partition.log for partition in compacted if not partition.is_being_cut]
         if not logs:
@@ -206,7 +206,7 @@ class LogTasks:
         partition = None if topic is None else topic.partitions.get(log.partition)
         return partition is not None and partition.log is log and not partition.is_being_cut
 
-    async def _compact_log(self, candidate: Candidate) -> None:
+    async def _compact_log(self, candidate: LogToClean) -> None:
         cleaning = self._cleaner.begin(candidate, self._clock.now_ms())
         try:
             await self._run_pass(cleaning)

@@ -26,8 +26,8 @@ from storage.config import LogConfig
 from storage.errors import DamagedSnapshot, LogDirFailure, UnexpectedOffset
 from storage.files import FileSystem
 from storage.log import Log, LogSlice
-from storage.log_snapshots import CheckpointId, SnapshotFiles, SnapshotReader
-from storage.log_snapshots import SnapshotWriter as SnapshotFileWriter
+from storage.log_snapshots import CheckpointId, RawSnapshotReader, SnapshotFiles
+from storage.log_snapshots import RawSnapshotWriter as SnapshotFileWriter
 
 
 class FetchedSnapshot(NamedTuple):
@@ -208,7 +208,7 @@ class MetadataLog:
             except FileNotFoundError as error:
                 raise SnapshotNotFound(str(snapshot_id)) from error
 
-    def open_snapshot(self, snapshot_id: SnapshotId) -> SnapshotReader:
+    def open_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotReader:
         """For loading it in pieces of whole batches; to be closed. Raises SnapshotNotFound, LogDirFailure."""
         with self._failing():
             try:

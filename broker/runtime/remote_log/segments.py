@@ -12,7 +12,7 @@ from typing import TypeVar
 from broker.clock import Clock
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.tiered.catalog.lineage import decode_epochs
 from storage.tiered.errors import (
     InvalidSegmentTransition,
@@ -117,7 +117,7 @@ class RemoteSegments:
         """Deletes the objects and tells nobody."""
         await self._do(partial(self._storage.delete_segment, segment))
 
-    async def leader_epochs(self, segment: RemoteSegment) -> list[EpochStart]:
+    async def leader_epochs(self, segment: RemoteSegment) -> list[EpochEntry]:
         """The history of the log up to the segment's end, as it was copied with it. Raises RemoteStorageError."""
         return await self._do(lambda: decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)))
 

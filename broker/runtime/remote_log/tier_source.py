@@ -12,7 +12,7 @@ from broker.replication.tier_state import Load, history
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.replication.tier_builds import TierUnavailable
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.tier_start import TierStart
 from storage.tiered.catalog.lineage import Lineage, decode_epochs
@@ -82,7 +82,7 @@ class RemoteTierSource:
             return TierStart(
                 next_offset=offset,
                 log_start_offset=load.log_start_offset,
-                epochs=tuple(EpochStart(*entry) for entry in epochs),
+                epochs=tuple(EpochEntry(*entry) for entry in epochs),
                 producers=producers,
             )
         except (RemoteStorageError, CorruptCheckpoint, ValueError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.producer_state import ProducerState
 from storage.tiered.bucket.listing import StoredPartition, StoredSegment, newest_log_start
@@ -65,7 +65,7 @@ class PartitionInventory:
     partition: TopicIdPartition
     segments: tuple[RemoteSegment, ...]
     needed: tuple[RemoteSegment, ...]
-    history: tuple[EpochStart, ...]
+    history: tuple[EpochEntry, ...]
     log_start_offset: int
     next_offset: int
     holes: tuple[OffsetRange, ...]

@@ -9,7 +9,7 @@ scenarios 3 to 5; Kafka's RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch
 
@@ -58,15 +58,15 @@ class Lineage:
         return self.agreed_end(segment) == segment.end_offset
 
 
-def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) -> tuple[EpochStart, ...]:
+def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) -> tuple[EpochEntry, ...]:
     """The epochs that wrote something below `end_offset`: of several that begin at one offset, the last."""
-    kept: list[EpochStart] = []
+    kept: list[EpochEntry] = []
     for epoch, start_offset in entries:
         if start_offset >= end_offset:
             break
         if kept and kept[-1].start_offset == start_offset:
             kept.pop()
-        kept.append(EpochStart(epoch, start_offset))
+        kept.append(EpochEntry(epoch, start_offset))
     return tuple(kept)
 
 
@@ -128,11 +128,11 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
 
 
-def decode_epochs(text: bytes) -> list[EpochStart]:
+def decode_epochs(text: bytes) -> list[EpochEntry]:
     """What `encode_epochs` wrote, here or in Apache Kafka. Raises CorruptCheckpoint."""
     try:
         version, count, *lines = text.decode().splitlines()
-        entries = [EpochStart(*(int(field) for field in line.split())) for line in lines if line.strip()]
+        entries = [EpochEntry(*(int(field) for field in line.split())) for line in lines if line.strip()]
         is_whole = int(version) == 0 and int(count) == len(entries)
     except (ValueError, TypeError) as error:
         raise CorruptCheckpoint("the leader epochs of a segment", str(error)) from error

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.tiered.catalog.epoch_intervals import EpochIntervals
 from storage.tiered.catalog.lineage import NO_OFFSET, Lineage
 from storage.tiered.catalog.segment_chain import Link, preference, share
@@ -315,8 +315,8 @@ def _floor(lineage: Lineage, log_start_offset: int) -> int:
     return max(log_start_offset, lineage.start_offset or 0)
 
 
-def _clipped(entries: Sequence[EpochStart], first: int) -> list[EpochStart]:
+def _clipped(entries: Sequence[EpochEntry], first: int) -> list[EpochEntry]:
     """A history from an offset on, as a log has it that begins there."""
     kept = [entry for entry in entries if entry.start_offset > first]
     present = next((entry for entry in reversed(entries) if entry.start_offset <= first), None)
-    return kept if present is None else [EpochStart(present.epoch, first), *kept]
+    return kept if present is None else [EpochEntry(present.epoch, first), *kept]

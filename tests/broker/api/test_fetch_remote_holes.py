@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import ErrorCode
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.support.tiered_plane import TieredPlane, at, offsets, only
 
@@ -76,5 +76,5 @@ def test_nothing_is_skipped_where_leader_epochs_are_not_known(
     plane: TieredPlane, segments: list[RemoteSegment]
 ) -> None:
     """The segments may all be there: it is this log that does not know which are its own."""
-    plane.log().epochs.replace([EpochStart(0, plane.log().local_log_start_offset)])
+    plane.log().epochs.replace([EpochEntry(0, plane.log().local_log_start_offset)])
     wait_for(plane, 2, 2 * PATIENCE_MS)

@@ -21,7 +21,7 @@ from spark_jobs.metadata.summary import (
     merge,
     summarize,
 )
-from spark_jobs.metadata.transactions import ABORT, BEGIN, END, Marker, TransactionPlan, plan
+from spark_jobs.metadata.transactions import ABORT, BEGIN, END, TransactionMarker, TransactionPlan, plan
 from tests.spark_jobs.metadata.logs import FOREVER, EveryHistory, Log
 
 
@@ -38,7 +38,7 @@ from tests.spark_jobs.metadata.logs import FOREVER, EveryHistory, Log
 )
 def test_plans(markers: list[tuple[int, int]], expected: TransactionPlan) -> None:
     """From offset 3 up to 100; what lies outside means nothing."""
-    found = plan([Marker(*each) for each in markers], start=3, end=100)
+    found = plan([TransactionMarker(*each) for each in markers], start=3, end=100)
     assert found == expected
     assert found.is_open == (expected.open_since >= 0)
 
@@ -46,7 +46,7 @@ def test_plans(markers: list[tuple[int, int]], expected: TransactionPlan) -> Non
 @pytest.mark.parametrize("markers", [[(5, END)], [(5, ABORT)], [(5, BEGIN), (6, BEGIN)]])
 def test_markers_out_of_order(markers: list[tuple[int, int]]) -> None:
     with pytest.raises(InvalidMetadata):
-        plan([Marker(*each) for each in markers], start=0, end=100)
+        plan([TransactionMarker(*each) for each in markers], start=0, end=100)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -17,14 +17,14 @@ from spark_jobs.metadata.log_rows import ALL_SECTIONS, LOG_ROWS, REGISTRY, rows_
 from spark_jobs.metadata.registry import RegistryChange
 from spark_jobs.metadata.snapshot_file import EncodeContext
 from spark_jobs.metadata.summary import control_after, control_to_bytes, summarize
-from spark_jobs.metadata_snapshots.changes import Span
+from spark_jobs.metadata_snapshots.changes import FoldedRange
 from spark_jobs.metadata_snapshots.commits import Commit, InvalidCommit, Since, commit_end, empty
 from spark_jobs.metadata_snapshots.encoding import ENCODED, Encoding
 from spark_jobs.metadata_snapshots.folding import FOLDED, Fold, Folded
-from spark_jobs.metadata_snapshots.snapshot_store import ASIDE, SnapshotStore, WrongSnapshot
+from spark_jobs.metadata_snapshots.snapshot_store import ASIDE, ObjectSnapshotStore, WrongSnapshot
 from spark_jobs.metadata_snapshots.state_store import LEFT_MS, StateStore
 from spark_jobs.metadata_source.packed import packs
-from spark_jobs.metadata_source.position import NO_EPOCH, Position
+from spark_jobs.metadata_source.position import NO_EPOCH, MetadataPosition
 from storage.tiered.errors import ObjectNotFound
 from storage.tiered.loading.store_uri import StoreUri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
@@ -52,17 +52,17 @@ class Told:
     """A sink that remembers, by span and section, how many changes it was told."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Span, int, int]] = []
+        self.calls: list[tuple[FoldedRange, int, int]] = []
 
     def begin(self, end: int, cluster_id: str) -> None: ...
 
-    def section(self, span: Span, section: int, changes: pa.Table) -> None:
+    def section(self, span: FoldedRange, section: int, changes: pa.Table) -> None:
         self.calls.append((span, section, len(changes)))
 
-    def registry(self, span: Span, changes: Sequence[RegistryChange]) -> None:
+    def registry(self, span: FoldedRange, changes: Sequence[RegistryChange]) -> None:
         self.calls.append((span, REGISTRY, len(changes)))
 
-    def finish(self, span: Span) -> None: ...
+    def finish(self, span: FoldedRange) -> None: ...
 
 
 def fold(store: StateStore, rows: pa.Table, sink: Told | None = None) -> tuple[Encoding, list[Folded]]:
@@ -70,7 +70,7 @@ def fold(store: StateStore, rows: pa.Table, sink: Told | None = None) -> tuple[E
     summary = summarize(rows)
     context, plan = context_of(summary, start=0, with_changes=sink is not None)
     assert not plan.is_open
-    step = Fold(store, {}, context, Span(0, context.end, summary.epoch), sink)
+    step = Fold(store, {}, context, FoldedRange(0, context.end, summary.epoch), sink)
     folded = [step.one(section, rows) for section in ALL_SECTIONS]
     files = {each.section: each.file for each in folded if each.file is not None}
     version = next(each.metadata_version for each in folded if each.metadata_version is not None)
@@ -98,7 +98,7 @@ def test_sections_through_files_are_the_snapshot_of_a_node(log: Log, store: Stat
 def test_a_group_and_a_small_step_report_the_same(log: Log, store: StateStore) -> None:
     rows = log.rows(0, len(log.data))
     context, _ = context_of(summarize(rows), start=0, with_changes=False)
-    step = Fold(store, {}, context, Span(0, context.end, 1))
+    step = Fold(store, {}, context, FoldedRange(0, context.end, 1))
     mine = [batch.filter(pc.field("section") == REGISTRY) for batch in packs(rows.to_batches())]
     grouped = step.group(pa.Table.from_batches(mine))
     (at_once,) = step.several(iter(mine))
@@ -116,7 +116,7 @@ def test_a_sink_is_told_of_every_section(log: Log, store: StateStore) -> None:
     sink = Told()
     encoding, _ = fold(store, log.rows(0, len(log.data)), sink)
     assert [section for _, section, _ in sink.calls] == list(ALL_SECTIONS)
-    assert {span for span, _, _ in sink.calls} == {Span(0, encoding.end, encoding.context.epoch)}
+    assert {span for span, _, _ in sink.calls} == {FoldedRange(0, encoding.end, encoding.context.epoch)}
     assert sum(count for _, _, count in sink.calls) > 0
 
 
@@ -142,9 +142,9 @@ def test_a_commit_survives_as_json() -> None:
 
 
 def test_where_to_read_on_has_an_epoch_if_it_is_certain() -> None:
-    assert commit(9).position == Position(9, 2, "x")
-    assert commit(9, open_since=9).position == Position(9, NO_EPOCH, "x")
-    assert empty("x").position == Position(0, NO_EPOCH, "x")
+    assert commit(9).position == MetadataPosition(9, 2, "x")
+    assert commit(9, open_since=9).position == MetadataPosition(9, NO_EPOCH, "x")
+    assert empty("x").position == MetadataPosition(0, NO_EPOCH, "x")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"version": 2}', b'{"version": 1}'])
@@ -211,11 +211,11 @@ def test_branches_of_the_dead_go_after_a_day(store: StateStore) -> None:
 def written(uri: StoreUri, log: Log, end: int | None = None) -> SnapshotManifest:
     image = log.images[-1]
     assert image is not None
-    return SnapshotStore(uri).write("x", image.offset + 1 if end is None else end, image.epoch, [by_a_node(log)])
+    return ObjectSnapshotStore(uri).write("x", image.offset + 1 if end is None else end, image.epoch, [by_a_node(log)])
 
 
 def test_a_snapshot_is_followed_by_its_manifest_and_the_latest(uri: StoreUri, log: Log, tmp_path: Path) -> None:
-    manifest, snapshots = written(uri, log), SnapshotStore(uri)
+    manifest, snapshots = written(uri, log), ObjectSnapshotStore(uri)
     content = (tmp_path / manifest.file).read_bytes()
     assert content == by_a_node(log)
     assert (manifest.sha256, manifest.size) == (hashlib.sha256(content).hexdigest(), len(content))
@@ -231,7 +231,7 @@ def test_a_snapshot_is_followed_by_its_manifest_and_the_latest(uri: StoreUri, lo
 
 def test_an_older_snapshot_is_not_the_latest(uri: StoreUri, log: Log) -> None:
     newest, older = written(uri, log), written(uri, log, 3)
-    snapshots = SnapshotStore(uri)
+    snapshots = ObjectSnapshotStore(uri)
     assert snapshots.latest() == newest
     assert [snapshots.newest_at_most(end) for end in (2, 3, newest.end_offset)] == [None, older, newest]
     snapshots.remove_old(1)
@@ -244,13 +244,13 @@ def test_with_the_old_ones_go_files_whose_manifests_are_gone(uri: StoreUri, log:
     ahead = older.file.replace("3-", "9" * 9 + "-")
     for file in (older.file.replace("3-", "2-"), ahead, "0-notes.checkpoint"):
         (tmp_path / file).write_bytes(b"x")
-    SnapshotStore(uri).remove_old(1)
+    ObjectSnapshotStore(uri).remove_old(1)
     left = {newest.file, newest.name, ahead, "0-notes.checkpoint", "latest.json"}
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == left
 
 
 def test_what_dead_writers_left_goes_after_a_day(uri: StoreUri, log: Log, tmp_path: Path) -> None:
-    manifest, snapshots, files = written(uri, log), SnapshotStore(uri), StateStore(uri, "")
+    manifest, snapshots, files = written(uri, log), ObjectSnapshotStore(uri), StateStore(uri, "")
     unfinished = manifest.file.replace(manifest.file[:20], f"{3:020d}")
     for name in (unfinished, ASIDE + unfinished, ASIDE + manifest.file):
         files.put(name, [b"x"])
@@ -265,9 +265,9 @@ def test_what_dead_writers_left_goes_after_a_day(uri: StoreUri, log: Log, tmp_pa
 
 def test_what_is_no_snapshot_never_gets_its_name(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     with pytest.raises(InvalidSnapshot):
-        SnapshotStore(uri).write("x", 5, 1, [by_a_node(log)[:-1]])
+        ObjectSnapshotStore(uri).write("x", 5, 1, [by_a_node(log)[:-1]])
     with pytest.raises(WrongSnapshot):
-        SnapshotStore(uri).write("x", 5, 99, [by_a_node(log)])
+        ObjectSnapshotStore(uri).write("x", 5, 99, [by_a_node(log)])
     assert not list(tmp_path.glob("*.checkpoint"))
     assert not list(tmp_path.glob("*.json"))
 
@@ -276,4 +276,4 @@ def test_a_snapshot_that_changed_is_not_read_on(uri: StoreUri, log: Log, tmp_pat
     manifest = written(uri, log)
     (tmp_path / manifest.file).write_bytes(by_a_node(log)[:-1])
     with pytest.raises(WrongSnapshot):
-        list(SnapshotStore(uri).pieces(manifest))
+        list(ObjectSnapshotStore(uri).pieces(manifest))

@@ -7,7 +7,7 @@ import pytest
 
 from broker.metadata.snapshot.manifest import LATEST
 from spark_jobs import store_directory
-from spark_jobs.metadata_snapshots.snapshot_store import SnapshotStore
+from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from storage.tiered.loading.store_uri import StoreUri, parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
@@ -32,7 +32,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreUri]:
 
 def test_a_snapshot_goes_through_a_bucket(uri: StoreUri) -> None:
     log = Log.of(EveryHistory(3, 40).batches, 3)
-    store, snapshots = StateStore(uri), SnapshotStore(uri)
+    store, snapshots = StateStore(uri), ObjectSnapshotStore(uri)
     encoding, _ = fold(store, log.rows(0, len(log.data)))
     for section in encoding.sections:
         encoding.encode(section)

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from broker.client import Client, ClientConfig
-from spark_jobs.metadata_source.metadata_log import MetadataLog
+from spark_jobs.metadata_source.metadata_log import MetadataLogClient
 from tests.support.served_metadata_log import ServedMetadataLog
 
-Ask: TypeAlias = Callable[..., MetadataLog]
+Ask: TypeAlias = Callable[..., MetadataLogClient]
 
 QUICK = {"retry.backoff.ms": "1", "default.api.timeout.ms": "2000"}
 
@@ -20,9 +20,9 @@ def ask() -> Iterator[Ask]:
     """A reader of a log, through its client; by default one that naps no longer than it must."""
     with contextlib.ExitStack() as opened:
 
-        def asked(served: ServedMetadataLog, cluster_id: str | None = None, **options: Any) -> MetadataLog:
+        def asked(served: ServedMetadataLog, cluster_id: str | None = None, **options: Any) -> MetadataLogClient:
             nap = options.pop("sleep", lambda _: None)
             client = Client(ClientConfig.parse(served.address, QUICK), sleep=nap)
-            return opened.enter_context(contextlib.closing(MetadataLog(client, cluster_id, sleep=nap, **options)))
+            return opened.enter_context(contextlib.closing(MetadataLogClient(client, cluster_id, sleep=nap, **options)))
 
         yield asked

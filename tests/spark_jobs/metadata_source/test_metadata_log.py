@@ -9,7 +9,7 @@ from broker.client import ConnectionLost
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, SnapshotName, SourceRefused
-from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, Position
+from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, MetadataPosition
 from tests.spark_jobs.metadata_source.batches import batches
 from tests.spark_jobs.metadata_source.conftest import Ask
 from tests.support.fake_broker import NODE_ID
@@ -90,13 +90,17 @@ def test_brokers_that_do_not_show_the_log_are_told_so(served: ServedMetadataLog,
         ask(served).bounds()
 
 
-@pytest.mark.parametrize("position", [Position(0, NO_EPOCH, "fake"), Position(3, 1, "fake"), Position(9, 3, "fake")])
-def test_a_position_of_this_log_holds(served: ServedMetadataLog, ask: Ask, position: Position) -> None:
+@pytest.mark.parametrize(
+    "position", [MetadataPosition(0, NO_EPOCH, "fake"), MetadataPosition(3, 1, "fake"), MetadataPosition(9, 3, "fake")]
+)
+def test_a_position_of_this_log_holds(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
     ask(served).check(position)
 
 
-@pytest.mark.parametrize("position", [Position(6, 1, "fake"), Position(9, 2, "fake"), Position(12, 3, "fake")])
-def test_a_log_made_anew_is_refused(served: ServedMetadataLog, ask: Ask, position: Position) -> None:
+@pytest.mark.parametrize(
+    "position", [MetadataPosition(6, 1, "fake"), MetadataPosition(9, 2, "fake"), MetadataPosition(12, 3, "fake")]
+)
+def test_a_log_made_anew_is_refused(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
     """By an epoch that ended before, by one that never was, by an end before what was read."""
     with pytest.raises(SourceRefused, match="was made anew or cut since"):
         ask(served).check(position)
@@ -104,7 +108,7 @@ def test_a_log_made_anew_is_refused(served: ServedMetadataLog, ask: Ask, positio
 
 def test_a_position_before_the_start_is_for_a_snapshot_to_judge(served: ServedMetadataLog, ask: Ask) -> None:
     served.trim(2, b"")
-    ask(served).check(Position(4, 1, "fake"))
+    ask(served).check(MetadataPosition(4, 1, "fake"))
 
 
 def test_an_election_is_sat_out(served: ServedMetadataLog, ask: Ask) -> None:
@@ -134,7 +138,7 @@ def test_who_was_never_there_is_not_waited_for_in_a_first_contact(ask: Ask) -> N
 
 
 def test_a_position_is_what_spark_keeps() -> None:
-    position = Position(5, 2, "x")
-    assert Position.from_json(position.to_json()) == position
+    position = MetadataPosition(5, 2, "x")
+    assert MetadataPosition.from_json(position.to_json()) == position
     with pytest.raises(InvalidPosition):
-        Position.from_json({"offset": "5"})
+        MetadataPosition.from_json({"offset": "5"})

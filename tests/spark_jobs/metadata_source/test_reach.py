@@ -6,15 +6,15 @@ import pytest
 
 from protocol.messages.fetch import FetchRequest
 from spark_jobs.metadata_source import plan as planning
-from spark_jobs.metadata_source.metadata_log import MetadataLog, SnapshotName
+from spark_jobs.metadata_source.metadata_log import MetadataLogClient, SnapshotName
 from spark_jobs.metadata_source.plan import LogRange, WholeSnapshot, plan, ranges
-from spark_jobs.metadata_source.position import NO_EPOCH, Position
+from spark_jobs.metadata_source.position import NO_EPOCH, MetadataPosition
 from spark_jobs.metadata_source.reach import Reach, next_end
 from tests.spark_jobs.metadata_source.batches import batches
 from tests.spark_jobs.metadata_source.conftest import Ask
 from tests.support.served_metadata_log import ServedMetadataLog
 
-START = Position(0, NO_EPOCH, "fake")
+START = MetadataPosition(0, NO_EPOCH, "fake")
 
 
 @pytest.fixture
@@ -25,27 +25,27 @@ def served() -> Iterator[ServedMetadataLog]:
 
 
 @pytest.fixture
-def log(served: ServedMetadataLog, ask: Ask) -> MetadataLog:
+def log(served: ServedMetadataLog, ask: Ask) -> MetadataLogClient:
     return ask(served)
 
 
-def test_without_a_limit_it_is_all_that_is_committed(served: ServedMetadataLog, log: MetadataLog) -> None:
-    assert next_end(log, START, Reach()) == Position(30, 4, "fake")
+def test_without_a_limit_it_is_all_that_is_committed(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+    assert next_end(log, START, Reach()) == MetadataPosition(30, 4, "fake")
     served.grow(3)
-    assert next_end(log, START, Reach()) == Position(9, 3, "fake")
+    assert next_end(log, START, Reach()) == MetadataPosition(9, 3, "fake")
 
 
 @pytest.mark.parametrize(("rows", "end"), [(1, 3), (3, 3), (4, 5), (5, 5), (6, 9), (10, 10), (11, 30), (99, 30)])
 @pytest.mark.parametrize("seen", [1, 100])
 def test_a_number_of_rows_is_rounded_up_to_whole_batches(
-    served: ServedMetadataLog, log: MetadataLog, rows: int, end: int, seen: int
+    served: ServedMetadataLog, log: MetadataLogClient, rows: int, end: int, seen: int
 ) -> None:
     """Whether the probe sees the last of them or another fetch has to."""
     served.most = seen
     assert next_end(log, START, Reach(rows=rows)).offset == end
 
 
-def test_bytes_are_reckoned_by_what_the_probe_weighs(served: ServedMetadataLog, log: MetadataLog) -> None:
+def test_bytes_are_reckoned_by_what_the_probe_weighs(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     whole = sum(map(len, served.batches))
     assert next_end(log, START, Reach(bytes=whole)).offset == 30
     assert next_end(log, START, Reach(bytes=whole // 3)).offset == 9
@@ -53,33 +53,35 @@ def test_bytes_are_reckoned_by_what_the_probe_weighs(served: ServedMetadataLog, 
 
 
 @pytest.mark.parametrize("before", [5, 10])
-def test_what_comes_after_an_ending_does_not_exist(log: MetadataLog, before: int) -> None:
+def test_what_comes_after_an_ending_does_not_exist(log: MetadataLogClient, before: int) -> None:
     end = next_end(log, START, Reach(before=before))
     assert end.offset == before
     assert next_end(log, end, Reach(before=before)) == end
 
 
-def test_nothing_new_is_where_it_was(log: MetadataLog) -> None:
-    there = Position(30, 4, "fake")
+def test_nothing_new_is_where_it_was(log: MetadataLogClient) -> None:
+    there = MetadataPosition(30, 4, "fake")
     assert next_end(log, there, Reach(), 1) == there
 
 
-def test_one_fetch_is_enough_for_a_tail(served: ServedMetadataLog, log: MetadataLog) -> None:
+def test_one_fetch_is_enough_for_a_tail(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     log.bounds()
     served.broker.requests.clear()
-    assert next_end(log, Position(10, 3, "fake"), Reach()).offset == 30
+    assert next_end(log, MetadataPosition(10, 3, "fake"), Reach()).offset == 30
     assert len(served.broker.received(FetchRequest)) == 1
 
 
-def test_a_broker_that_knows_less_gives_no_end_beyond_that(served: ServedMetadataLog, log: MetadataLog) -> None:
-    there = Position(30, 4, "fake")
+def test_a_broker_that_knows_less_gives_no_end_beyond_that(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+    there = MetadataPosition(30, 4, "fake")
     served.grow(3)
     assert next_end(log, there, Reach()) == there
 
 
-def test_where_the_log_was_trimmed_the_snapshot_is_the_next_batch(served: ServedMetadataLog, log: MetadataLog) -> None:
+def test_where_the_log_was_trimmed_the_snapshot_is_the_next_batch(
+    served: ServedMetadataLog, log: MetadataLogClient
+) -> None:
     served.trim(3, b"")
-    assert next_end(log, START, Reach()) == Position(9, 3, "fake")
+    assert next_end(log, START, Reach()) == MetadataPosition(9, 3, "fake")
 
 
 @pytest.mark.parametrize(
@@ -92,14 +94,16 @@ def test_ranges_follow_on_and_are_not_too_small(end: int, most: int, count: int)
     assert not found or found[-1].end == end
 
 
-def test_a_plan_is_ranges(log: MetadataLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_ranges(log: MetadataLogClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "ROWS_PER_RANGE", 10)
-    assert plan(log, START, Position(30, 4, "fake"), 3) == [LogRange(0, 10), LogRange(10, 20), LogRange(20, 30)]
+    assert plan(log, START, MetadataPosition(30, 4, "fake"), 3) == [LogRange(0, 10), LogRange(10, 20), LogRange(20, 30)]
     assert plan(log, START, START, 3) == []
 
 
-def test_a_plan_over_what_was_trimmed_begins_with_the_snapshot(served: ServedMetadataLog, log: MetadataLog) -> None:
+def test_a_plan_over_what_was_trimmed_begins_with_the_snapshot(
+    served: ServedMetadataLog, log: MetadataLogClient
+) -> None:
     served.trim(3, b"")
     snapshot = WholeSnapshot(SnapshotName(9, 3))
-    assert plan(log, START, Position(30, 4, "fake"), 3) == [snapshot, LogRange(9, 30)]
-    assert plan(log, START, Position(5, 1, "fake"), 3) == [snapshot]
+    assert plan(log, START, MetadataPosition(30, 4, "fake"), 3) == [snapshot, LogRange(9, 30)]
+    assert plan(log, START, MetadataPosition(5, 1, "fake"), 3) == [snapshot]

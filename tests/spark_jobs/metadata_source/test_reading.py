@@ -9,9 +9,9 @@ from broker.client import ClientConfig, ConnectionLost
 from broker.metadata.image.metadata_image import EMPTY_IMAGE
 from broker.metadata.snapshot.codec import image_batches
 from spark_jobs.metadata.log_rows import LOG_ROWS, MalformedLog
-from spark_jobs.metadata_source.metadata_log import MetadataLog, SnapshotName, SourceRefused
+from spark_jobs.metadata_source.metadata_log import MetadataLogClient, SnapshotName, SourceRefused
 from spark_jobs.metadata_source.plan import LogRange, Part, WholeSnapshot
-from spark_jobs.metadata_source.position import Position
+from spark_jobs.metadata_source.position import MetadataPosition
 from spark_jobs.metadata_source.reading import read_part, snapshot_rows
 from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES, MAX_WAIT, SourceSettings
 from tests.spark_jobs.metadata_source.batches import batches
@@ -22,7 +22,7 @@ SNAPSHOT = b"".join(image_batches(EMPTY_IMAGE, None))
 
 
 @pytest.fixture
-def log(served: ServedMetadataLog, ask: Ask) -> MetadataLog:
+def log(served: ServedMetadataLog, ask: Ask) -> MetadataLogClient:
     return ask(served)
 
 
@@ -32,19 +32,19 @@ def served() -> Iterator[ServedMetadataLog]:
         yield log
 
 
-def rows(log: MetadataLog, part: Part) -> list[dict[str, object]]:
+def rows(log: MetadataLogClient, part: Part) -> list[dict[str, object]]:
     found: list[dict[str, object]] = pa.Table.from_batches(read_part(log, part), LOG_ROWS).to_pylist()
     return found
 
 
-def test_a_range_begins_and_ends_within_batches(log: MetadataLog) -> None:
+def test_a_range_begins_and_ends_within_batches(log: MetadataLogClient) -> None:
     found = rows(log, LogRange(2, 7))
     assert [row["offset"] for row in found] == [2, 3, 4, 5, 6]
     assert [row["epoch"] for row in found] == [1, 1, 1, 3, 3]
     assert [row["batch_end"] for row in found] == [3, 5, 5, 9, 9]
 
 
-def test_a_snapshot_is_rows_at_its_last_offset(served: ServedMetadataLog, log: MetadataLog) -> None:
+def test_a_snapshot_is_rows_at_its_last_offset(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.trim(2, SNAPSHOT)
     served.page_bytes = 50
     found = rows(log, WholeSnapshot(SnapshotName(5, 1)))
@@ -52,7 +52,7 @@ def test_a_snapshot_is_rows_at_its_last_offset(served: ServedMetadataLog, log: M
     assert all(row["is_control"] for row in found)
 
 
-def test_what_is_committed_and_missing_for_long_is_an_error(served: ServedMetadataLog, log: MetadataLog) -> None:
+def test_what_is_committed_and_missing_for_long_is_an_error(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.grow(1)
     clock = iter(range(0, 1000, 40))
     with pytest.raises(ConnectionLost, match="no broker has offset 3"):
@@ -76,7 +76,7 @@ def test_options_are_read_in_any_case() -> None:
     settings = SourceSettings.of(options)
     assert (settings.client.client_id, settings.max_rows, settings.starting) == ("me", 7, "earliest")
     options["startingOffset"] = '{"offset": 5, "epoch": 1, "clusterId": "x"}'
-    assert SourceSettings.of(options).starting == Position(5, 1, "x")
+    assert SourceSettings.of(options).starting == MetadataPosition(5, 1, "x")
 
 
 class Asked(dict[str, str]):

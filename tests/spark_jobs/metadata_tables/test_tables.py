@@ -15,13 +15,13 @@ from protocol.primitives import uuid_to_text
 from spark_jobs.metadata.log_rows import TOPIC_SECTIONS
 from spark_jobs.metadata.registry import Entity, RegistryChange
 from spark_jobs.metadata.single_process import SingleProcess
-from spark_jobs.metadata_snapshots.changes import Span as Step
+from spark_jobs.metadata_snapshots.changes import FoldedRange as Step
 from spark_jobs.metadata_tables import sink as sink_module
 from spark_jobs.metadata_tables.reading import live_files, load_table, read_share, shares
 from spark_jobs.metadata_tables.registry_tables import HIDDEN, tables_of_registry
 from spark_jobs.metadata_tables.schemas import KEYS, TABLES
 from spark_jobs.metadata_tables.sink import SMALL_BYTES, TablesRefused, TablesSink
-from spark_jobs.metadata_tables.spans import Span, TableFile, covered, file_name, parse_file, to_be_merged
+from spark_jobs.metadata_tables.spans import FileSpan, TableFile, covered, file_name, parse_file, to_be_merged
 from spark_jobs.metadata_tables.table_store import TableStore
 from spark_jobs.metadata_tables.words import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, word
 from storage.tiered.loading.store_uri import parse_store_uri
@@ -269,7 +269,7 @@ def test_small_spans_are_merged_and_covered_ones_not_seen(store: TableStore) -> 
     store.write(file_name("configs", (0, 1), "small"), left_over.slice(0, 1))
     assert offsets_of(store) == list(range(3 * MERGE_SPANS + 1))
     sink.begin(3 * MERGE_SPANS + 1, CLUSTER)
-    assert [file for file in store.files("configs") if file.span == Span(0, 1)] == []
+    assert [file for file in store.files("configs") if file.span == FileSpan(0, 1)] == []
 
 
 def test_what_was_merged_since_it_was_listed_is_read_from_where_it_is_now(store: TableStore) -> None:
@@ -356,14 +356,14 @@ def test_endpoints_are_told_in_words() -> None:
 
 def test_names_are_read_from_behind_the_table() -> None:
     assert parse_file(file_name("changes", (3, 9), "small"), 7) == TableFile(
-        "changes/00000000000000000003-00000000000000000009/part-small.parquet", "changes", Span(3, 9), 7
+        "changes/00000000000000000003-00000000000000000009/part-small.parquet", "changes", FileSpan(3, 9), 7
     )
     assert parse_file("changes/3-9/part-small.parquet") is None
 
 
 def test_spans_within_others_are_covered() -> None:
     spans = [(0, 5), (0, 2), (2, 5), (5, 6), (6, 8), (6, 7)]
-    files = [TableFile(str(span), "t", Span(*span)) for span in spans]
+    files = [TableFile(str(span), "t", FileSpan(*span)) for span in spans]
     assert {file.name for file in covered(files)} == {"(0, 2)", "(2, 5)", "(6, 7)"}
 
 
@@ -389,7 +389,7 @@ def test_small_spans_are_merged_like_digits_of_a_counter(spans: str, runs: list[
     files = []
     for at, (size, _, level) in enumerate(each.partition("/") for each in spans.split()):
         part = f"merged{level}" if level else "small"
-        files.append(TableFile(file_name("t", (at, at + 1), part), "t", Span(at, at + 1), int(size)))
+        files.append(TableFile(file_name("t", (at, at + 1), part), "t", FileSpan(at, at + 1), int(size)))
     found = to_be_merged(files, 8, 3)
     assert ["".join(str(file.span.start) for file in run) for run in found] == runs
 
@@ -402,12 +402,12 @@ def test_what_is_merged_is_not_written_again_and_again(small: int, content: int)
     files: list[TableFile] = []
     written = 0
     for step in range(900):
-        files.append(TableFile("", "t", Span(step, step + 1), small))
+        files.append(TableFile("", "t", FileSpan(step, step + 1), small))
         for run in to_be_merged(files, SMALL_BYTES, 16):
             assert sum(file.size for file in run) < 2 * SMALL_BYTES
             size = sum(file.size if file.level else content for file in run)
             written += size
-            whole = Span(run[0].span.start, run[-1].span.end)
+            whole = FileSpan(run[0].span.start, run[-1].span.end)
             files = [file for file in files if not whole.start <= file.span.start < whole.end]
             files.append(TableFile(file_name("t", whole, f"merged{run[0].level + 1}"), "t", whole, size))
     kept = 900 * content

@@ -9,15 +9,15 @@ from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
 from protocol.records.reader import iter_all_records
 from spark_jobs.tiered_records.bounds import EVER, EVERYTHING
-from spark_jobs.tiered_records.planning import Slice
-from spark_jobs.tiered_records.rows import Limits, rows_of
+from spark_jobs.tiered_records.planning import SegmentRange
+from spark_jobs.tiered_records.rows import ReadLimits, rows_of
 from spark_jobs.tiered_records.schema import RECORDS
 from storage.index.transaction import AbortedTxn
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
 
 TOPIC = "orders"
 PARTITION = 3
-LIMITS = Limits()
+LIMITS = ReadLimits()
 
 
 def segment_of(batches: Sequence[bytes]) -> RemoteSegment:
@@ -41,12 +41,12 @@ def slice_of(
     from_ms: int = EVER,
     to_ms: int = EVERYTHING,
     aborted: Iterable[AbortedTxn] = (),
-) -> Slice:
+) -> SegmentRange:
     """All of a segment, or what is told of it."""
     segment = segment_of(batches)
     first = segment.start_offset if first is None else first
     last = segment.end_offset if last is None else last
-    return Slice(segment, first, last, from_ms, to_ms, tuple(aborted))
+    return SegmentRange(segment, first, last, from_ms, to_ms, tuple(aborted))
 
 
 def in_pieces(data: bytes, size: int) -> Iterator[memoryview]:
@@ -55,13 +55,19 @@ def in_pieces(data: bytes, size: int) -> Iterator[memoryview]:
 
 
 def arrow_batches(
-    part: Slice, data: bytes, limits: Limits = LIMITS, piece_bytes: int = 1 << 20, schema: pa.Schema = RECORDS
+    part: SegmentRange,
+    data: bytes,
+    limits: ReadLimits = LIMITS,
+    piece_bytes: int = 1 << 20,
+    schema: pa.Schema = RECORDS,
 ) -> list[pa.RecordBatch]:
     pieces = in_pieces(data, piece_bytes)
     return [rows.batch for rows in rows_of(part, pieces, 0, len(data), schema, limits)]
 
 
-def rows(part: Slice, data: bytes, limits: Limits = LIMITS, piece_bytes: int = 1 << 20) -> list[dict[str, Any]]:
+def rows(
+    part: SegmentRange, data: bytes, limits: ReadLimits = LIMITS, piece_bytes: int = 1 << 20
+) -> list[dict[str, Any]]:
     """What the reader under test gives, each column but that of times as Python has it."""
     found: list[dict[str, Any]] = []
     for batch in arrow_batches(part, data, limits, piece_bytes):
@@ -72,7 +78,7 @@ def rows(part: Slice, data: bytes, limits: Limits = LIMITS, piece_bytes: int = 1
     return found
 
 
-def plain_rows(part: Slice, data: bytes) -> Iterator[dict[str, Any]]:
+def plain_rows(part: SegmentRange, data: bytes) -> Iterator[dict[str, Any]]:
     """The same, record by record. Raises MalformedRecords."""
     for header, record in iter_all_records(data):
         is_aborted = header.is_transactional and any(

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.tiered_records.bounds import EVER, EVERYTHING, Bounds
+from spark_jobs.tiered_records.bounds import EVER, EVERYTHING, ReadBounds
 from spark_jobs.tiered_records.datasource import columns_of
 from spark_jobs.tiered_records.filters import narrowed
 from spark_jobs.tiered_records.options import InvalidOption
@@ -34,41 +34,41 @@ BETWEEN = TIME + timedelta(microseconds=1)
 @pytest.mark.parametrize(
     ("filter", "bounds"),
     [
-        (EqualTo(("topic",), "a"), Bounds(topics=frozenset("a"))),
-        (In(("topic",), ("a", "b")), Bounds(topics=frozenset("ab"))),
-        (EqualTo(("partition",), 3), Bounds(partitions=frozenset({3}))),
-        (In(("partition",), (3, 4)), Bounds(partitions=frozenset({3, 4}))),
-        (EqualTo(("offset",), 7), Bounds(first=7, end=8)),
-        (GreaterThan(("offset",), 7), Bounds(first=7)),
-        (GreaterThanOrEqual(("offset",), 7), Bounds(first=7)),
-        (LessThan(("offset",), 7), Bounds(end=8)),
-        (LessThanOrEqual(("offset",), 7), Bounds(end=8)),
-        (GreaterThanOrEqual(("timestamp",), TIME), Bounds(from_ms=TIME_MS)),
-        (LessThanOrEqual(("timestamp",), BETWEEN), Bounds(to_ms=TIME_MS + 1)),
-        (EqualTo(("timestamp",), TIME), Bounds(from_ms=TIME_MS, to_ms=TIME_MS + 1)),
-        (LessThan(("timestamp",), datetime(2026, 1, 2)), Bounds()),
-        (Not(EqualTo(("offset",), 7)), Bounds()),
-        (IsNotNull(("offset",)), Bounds()),
-        (EqualTo(("key",), b"k"), Bounds()),
-        (EqualTo(("headers", "key"), "k"), Bounds()),
+        (EqualTo(("topic",), "a"), ReadBounds(topics=frozenset("a"))),
+        (In(("topic",), ("a", "b")), ReadBounds(topics=frozenset("ab"))),
+        (EqualTo(("partition",), 3), ReadBounds(partitions=frozenset({3}))),
+        (In(("partition",), (3, 4)), ReadBounds(partitions=frozenset({3, 4}))),
+        (EqualTo(("offset",), 7), ReadBounds(first=7, end=8)),
+        (GreaterThan(("offset",), 7), ReadBounds(first=7)),
+        (GreaterThanOrEqual(("offset",), 7), ReadBounds(first=7)),
+        (LessThan(("offset",), 7), ReadBounds(end=8)),
+        (LessThanOrEqual(("offset",), 7), ReadBounds(end=8)),
+        (GreaterThanOrEqual(("timestamp",), TIME), ReadBounds(from_ms=TIME_MS)),
+        (LessThanOrEqual(("timestamp",), BETWEEN), ReadBounds(to_ms=TIME_MS + 1)),
+        (EqualTo(("timestamp",), TIME), ReadBounds(from_ms=TIME_MS, to_ms=TIME_MS + 1)),
+        (LessThan(("timestamp",), datetime(2026, 1, 2)), ReadBounds()),
+        (Not(EqualTo(("offset",), 7)), ReadBounds()),
+        (IsNotNull(("offset",)), ReadBounds()),
+        (EqualTo(("key",), b"k"), ReadBounds()),
+        (EqualTo(("headers", "key"), "k"), ReadBounds()),
     ],
 )
-def test_a_filter_leaves_out_nothing_that_it_lets_through(filter: Filter, bounds: Bounds) -> None:
-    assert narrowed(Bounds(), [filter]) == bounds
+def test_a_filter_leaves_out_nothing_that_it_lets_through(filter: Filter, bounds: ReadBounds) -> None:
+    assert narrowed(ReadBounds(), [filter]) == bounds
 
 
 def test_filters_and_options_all_count() -> None:
-    given = Bounds(partitions=frozenset({1, 2}), first=5, end=50, from_ms=TIME_MS + 5)
+    given = ReadBounds(partitions=frozenset({1, 2}), first=5, end=50, from_ms=TIME_MS + 5)
     filters = [EqualTo(("partition",), 2), GreaterThan(("offset",), 3), LessThan(("offset",), 20)]
     found = narrowed(given, [*filters, GreaterThan(("timestamp",), TIME)])
-    assert found == Bounds(partitions=frozenset({2}), first=5, end=21, from_ms=TIME_MS + 5)
+    assert found == ReadBounds(partitions=frozenset({2}), first=5, end=21, from_ms=TIME_MS + 5)
     assert found.wants("any", 2)
     assert not found.wants("any", 1)
     assert narrowed(found, [EqualTo(("partition",), 1)]).partitions == frozenset()
 
 
 def test_offsets_are_told_for_a_topic_for_a_partition_and_for_all() -> None:
-    bounds = Bounds(first=1, firsts={("a", 0): 7, ("", 0): 5, ("", 1): 0}, ends={("a", 0): 9})
+    bounds = ReadBounds(first=1, firsts={("a", 0): 7, ("", 0): 5, ("", 1): 0}, ends={("a", 0): 9})
     assert bounds.offsets_of("a", 0) == (7, 9)
     assert bounds.offsets_of("b", 0) == (5, EVERYTHING)
     assert bounds.offsets_of("b", 1) == (1, EVERYTHING)

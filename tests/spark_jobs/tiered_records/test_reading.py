@@ -11,7 +11,7 @@ from protocol.records.compression import Codec
 from protocol.records.control import ControlType
 from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.options import InvalidOption, Options
-from spark_jobs.tiered_records.planning import RecordsMissing, Slice
+from spark_jobs.tiered_records.planning import RecordsMissing, SegmentRange
 from spark_jobs.tiered_records.reading import read as read_slice
 from spark_jobs.tiered_records.reading import stretch_of
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, TOPIC_ID, Expected, Stage, options_of
@@ -22,7 +22,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def planned(bucket: Path, **more: str) -> list[Slice]:
+def planned(bucket: Path, **more: str) -> list[SegmentRange]:
     return plan(Options.of(options_of(bucket, **more)))
 
 
@@ -35,7 +35,7 @@ def read_all(bucket: Path, **more: str) -> list[tuple[int, Expected]]:
     return [found for part in plan(options) for found in _rows(options, part)]
 
 
-def _rows(options: Options, part: Slice) -> Iterator[tuple[int, Expected]]:
+def _rows(options: Options, part: SegmentRange) -> Iterator[tuple[int, Expected]]:
     for batch in read_slice(bucket_of(options).storage, part, may_miss=options.may_miss):
         for row in batch.to_pylist():
             assert row["topic"] == "orders"

@@ -8,9 +8,9 @@ import pytest
 from protocol.primitives import uuid_to_text
 from protocol.records.batch import HEADER_SIZE
 from protocol.records.control import ControlType
-from spark_jobs.tiered_records.bucket import Bucket, plan_in
+from spark_jobs.tiered_records.bucket import TieredBucket, plan_in
 from spark_jobs.tiered_records.options import Options
-from spark_jobs.tiered_records.planning import RecordsMissing, Slice
+from spark_jobs.tiered_records.planning import RecordsMissing, SegmentRange
 from spark_jobs.tiered_records.reading import read
 from storage.files import write_file
 from storage.tiered.errors import CorruptRemoteData
@@ -34,7 +34,7 @@ class Reading:
         self._store = store or memory
         self.options = Options.of(options_of(Path("/"), **more))
         memory.calls.clear()
-        self.parts = plan_in(Bucket(self._store, ObjectKeys(PREFIX), self._storage()), self.options)
+        self.parts = plan_in(TieredBucket(self._store, ObjectKeys(PREFIX), self._storage()), self.options)
         self.planned = self._requests()
 
     def offsets(self) -> list[int]:
@@ -44,7 +44,7 @@ class Reading:
         self.asked = self._requests()
         return found
 
-    def offsets_of(self, part: Slice) -> list[int]:
+    def offsets_of(self, part: SegmentRange) -> list[int]:
         batches = read(self._storage(), part, may_miss=self.options.may_miss)
         return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
@@ -320,6 +320,6 @@ def test_what_is_encrypted_and_compressed_is_read_with_the_keys(
     stage = Stage(tmp_path, store=memory, storage=settings)
     four_segments(stage)
     storage = segment_store(memory, {**settings, "key.prefix": PREFIX})
-    parts = plan_in(Bucket(memory, ObjectKeys(PREFIX), storage), Options.of(options_of(Path("/"))))
+    parts = plan_in(TieredBucket(memory, ObjectKeys(PREFIX), storage), Options.of(options_of(Path("/"))))
     found = [offset for part in parts for batch in read(storage, part) for offset in batch.column("offset").to_pylist()]
     assert found == list(range(80))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.coordination.shard import Record, Result
+from broker.coordination.shard import CoordinatorRecord, Result
 from broker.coordination.timers import TimerQueue
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
@@ -74,7 +74,7 @@ class WordShard:
     # Commands.
 
     def write(self, *words: str, response: str = "written") -> Result[str, str]:
-        return Result(response, [Record(word.encode(), b"", word) for word in words])
+        return Result(response, [CoordinatorRecord(word.encode(), b"", word) for word in words])
 
     def count(self, word: str) -> Result[str, int]:
         return Result(self.words.get(word, 0))

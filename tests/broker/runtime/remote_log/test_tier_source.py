@@ -10,7 +10,7 @@ from broker.replication.tier_state import Load
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.tier_source import RemoteTierSource
 from broker.runtime.replication.tier_builds import TierUnavailable
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
@@ -63,11 +63,11 @@ def test_what_is_not_loaded_yet_is_no_failure(world: World) -> None:
 @pytest.mark.parametrize(
     ("log_start", "epochs"),
     [
-        (0, (EpochStart(0, 0), EpochStart(1, 3), EpochStart(2, 5))),
-        (4, (EpochStart(1, 4), EpochStart(2, 5))),
+        (0, (EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(2, 5))),
+        (4, (EpochEntry(1, 4), EpochEntry(2, 5))),
     ],
 )
-def test_a_log_is_given_what_it_stands_for(world: World, log_start: int, epochs: tuple[EpochStart, ...]) -> None:
+def test_a_log_is_given_what_it_stands_for(world: World, log_start: int, epochs: tuple[EpochEntry, ...]) -> None:
     start = source(world).load(world.brokers["B"], load(world, log_start=log_start)).result()
     assert (start.next_offset, start.log_start_offset, start.epochs) == (6, log_start, epochs)
     assert start.producers.end_offset == 6
@@ -75,7 +75,7 @@ def test_a_log_is_given_what_it_stands_for(world: World, log_start: int, epochs:
 
 def test_no_more_of_a_segment_than_the_leader_agrees_with(world: World) -> None:
     start = source(world).load(world.brokers["B"], load(world, next_offset=5, last_epoch=1)).result()
-    assert (start.next_offset, start.epochs) == (5, (EpochStart(0, 0), EpochStart(1, 3)))
+    assert (start.next_offset, start.epochs) == (5, (EpochEntry(0, 0), EpochEntry(1, 3)))
     assert start.producers.end_offset == 5
 
 

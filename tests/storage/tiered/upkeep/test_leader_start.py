@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.directories.checkpoints import EpochStart
+from storage.directories.checkpoints import EpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tier_start import TierStart
 from storage.tiered.bucket.inventory import LatestHistory, inventory_of
@@ -49,7 +49,7 @@ def test_a_log_goes_on_behind_what_is_remote(bucket: Bucket) -> None:
     found = start(bucket, second, first)
     assert isinstance(found, TierStart)
     assert (found.next_offset, found.log_start_offset) == (20, 0)
-    assert found.epochs == (EpochStart(0, 0), EpochStart(3, 12))
+    assert found.epochs == (EpochEntry(0, 0), EpochEntry(3, 12))
     assert list(found.producers.entries) == [7]
 
 
@@ -113,7 +113,7 @@ def test_of_segments_that_end_alike_one_that_can_be_read_tells(bucket: Bucket) -
     bucket.indexes[damaged.id, IndexKind.LEADER_EPOCH] = b"?"
     found = start(bucket, damaged, whole)
     assert isinstance(found, TierStart)
-    assert found.epochs == (EpochStart(0, 0), EpochStart(1, 10))
+    assert found.epochs == (EpochEntry(0, 0), EpochEntry(1, 10))
 
 
 def test_another_leaders_segment_that_ends_alike_tells_nothing(bucket: Bucket) -> None:
