@@ -29,7 +29,7 @@ from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.metrics.exposition import Exposition
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
-from broker.net.request import Answer, Dispatch, Request
+from broker.net.request import Dispatch, EncodedResponse, Request
 from broker.net.server import Server
 from broker.node.controller import build_controller_dispatcher, build_registrar, build_watch
 from broker.node.data import DataPart, build_data, load_logs, set_aside_strays, settle_duplicates
@@ -382,11 +382,11 @@ class Node:
             previous_epoch=directories.log_dirs.previous_broker_epoch,
         )
 
-    def _dispatch_client(self, request: Request) -> Answer | Awaitable[Answer]:
+    def _dispatch_client(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
         assert self._client_dispatch_to is not None, "clients are served when the broker is unfenced"
         return self._client_dispatch_to(request)
 
-    def _dispatch_controller(self, request: Request) -> Answer | Awaitable[Answer]:
+    def _dispatch_controller(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
         assert self._controller_dispatch_to is not None, "controllers are served once there is a replica"
         return self._controller_dispatch_to(request)
 

@@ -35,7 +35,7 @@ from protocol.messages.describe_configs import (
 _KNOWN_TYPES: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 
 
-class LoggerLevels(Protocol):
+class LoggerLevelReader(Protocol):
     """The levels of this process's loggers."""
 
     def levels(self) -> Mapping[str, str]: ...
@@ -53,7 +53,7 @@ class DescribeConfigsHandler:
         *,
         node_id: int,
         config: Callable[[], BrokerConfig],
-        loggers: LoggerLevels,
+        loggers: LoggerLevelReader,
         metadata_is_readable: bool = False,
     ) -> None:
         self._metadata = metadata

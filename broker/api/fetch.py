@@ -143,7 +143,7 @@ class FetchHandler:
             pending.finish()
         else:
             pending.wait(request.max_wait_ms)
-            context.when_hurried(pending.hurry)
+            context.when_input_ended(pending.on_input_ended)
         return pending.future
 
 
@@ -517,9 +517,9 @@ class _PendingFetch:
         if remote is not None and remote.size_bytes and not self._is_lingering and self._deadline is not None:
             self._is_lingering = True
             self._deadline.cancel()
-            self._deadline = self._deadlines.after_ms(LINGER_MS, self.hurry)
+            self._deadline = self._deadlines.after_ms(LINGER_MS, self.on_input_ended)
 
-    def hurry(self) -> None:
+    def on_input_ended(self) -> None:
         """Answer with what there is."""
         if not self._is_over:
             self._fetch.look(first=False)

@@ -32,7 +32,7 @@ class CoordinatorType(IntEnum):
     SHARE = 2
 
 
-class Node(NamedTuple):
+class CoordinatorNode(NamedTuple):
     """A broker as seen from one listener."""
 
     id: int
@@ -78,7 +78,7 @@ class FindCoordinatorHandler:
             return Coordinator(key=key, node_id=NO_NODE_ID, port=NO_PORT, error_code=error.code)
         return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
 
-    def _coordinator_or_raise(self, key_type: int, key: str, listener: str) -> Node:
+    def _coordinator_or_raise(self, key_type: int, key: str, listener: str) -> CoordinatorNode:
         image = self._image()
         name = {int(each): topic for each, topic in self._topics.items()}.get(key_type)
         if name is None and key_type == CoordinatorType.TRANSACTION:
@@ -93,8 +93,8 @@ class FindCoordinatorHandler:
         return _node(None if partition is None else image.brokers.get(partition.leader), listener)
 
 
-def _node(broker: BrokerRegistration | None, listener: str) -> Node:
+def _node(broker: BrokerRegistration | None, listener: str) -> CoordinatorNode:
     endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener)
     if broker is None or endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return Node(broker.id, endpoint.host, endpoint.port)
+    return CoordinatorNode(broker.id, endpoint.host, endpoint.port)

@@ -39,7 +39,7 @@ _CLUSTER_OPERATIONS_VERSIONS: Final = range(8, 11)
 _BY_ID: Final = 12
 
 
-class TopicCreator(Protocol):
+class AutoTopicCreator(Protocol):
     """Creates topics that clients asked for by name, some time after this returns."""
 
     def request_topic(self, name: str) -> None: ...
@@ -58,7 +58,7 @@ class MetadataHandler:
         controller: ControllerSource,
         *,
         cluster_id: str,
-        creator: TopicCreator | None,
+        creator: AutoTopicCreator | None,
         metadata_topic: MetadataTopic | None = None,
     ) -> None:
         self._metadata = metadata

@@ -6,8 +6,8 @@ import asyncio
 import socket
 
 from broker.http.messages import Routes
-from broker.net.greeter import Greeter
-from broker.net.listening import Listener, host_and_port, listen
+from broker.net.listening import ListenAddress, host_and_port, listen
+from broker.net.pending_protocol import PendingProtocol
 
 CONNECTIONS_MAX = 100  # a few scrapers and probes; surplus ones are closed
 LISTENER_NAME = "HTTP"
@@ -18,7 +18,7 @@ class HttpServer:
 
     def __init__(self, routes: Routes, host: str, port: int) -> None:
         self._routes = routes
-        self._listener = Listener(LISTENER_NAME, host, port)
+        self._listener = ListenAddress(LISTENER_NAME, host, port)
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._transports: set[asyncio.Transport] = set()
@@ -37,7 +37,7 @@ class HttpServer:
         """Serve, on the running event loop."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Greeter(self._connect), sock=self._socket)
+        self._server = await loop.create_server(lambda: PendingProtocol(self._connect), sock=self._socket)
 
     def close(self) -> None:
         """Close the port, and every connection once it has sent what is written already."""

@@ -33,18 +33,18 @@ from typing import Protocol
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.net.answers import AnswerOrder, Slot
 from broker.net.backlog import RequestBacklog
-from broker.net.complaints import Complaints
 from broker.net.idle import IdleOrder
-from broker.net.outbox import Outbox
+from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import FrameReceiver, ReceiveArena
-from broker.net.request import Answer, CloseConnection, ConnectionInfo, Dispatch, Request
+from broker.net.request import CloseConnection, ConnectionInfo, Dispatch, EncodedResponse, Request
+from broker.net.response_order import ResponseOrder, Slot
+from broker.net.response_writer import ResponseWriter
 from broker.net.stats import ListenerStats
 from protocol.errors import DecodeError
 from protocol.headers import decode_request_header
 
-__all__ = ["CloseConnection", "Commons", "Connection", "ConnectionInfo", "Dispatch", "Request"]
+__all__ = ["AcceptedConnection", "CloseConnection", "ConnectionInfo", "Dispatch", "Request", "ServerResources"]
 
 PARKED_REQUESTS_MAX = 32  # a held connection reads ahead this far: enough to go on at once, little to keep
 PARKED_BYTES_MAX = 256 * 1024
@@ -69,7 +69,7 @@ class Hold:
     ENDING = 32
 
 
-class Timers(Protocol):
+class EventLoopTimers(Protocol):
     """The part of an event loop that starts things later."""
 
     def call_soon(self, callback: Callable[[], object]) -> object:
@@ -82,20 +82,20 @@ class Timers(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Commons:
+class ServerResources:
     """What all connections of a server share."""
 
     dispatch: Dispatch
     clock: Clock
-    timers: Timers
+    timers: EventLoopTimers
     arena: ReceiveArena
     backlog: RequestBacklog
-    idle: IdleOrder["Connection"]
-    complaints: Complaints
+    idle: IdleOrder["AcceptedConnection"]
+    warnings: RateLimitedLog
     frame_bytes_max: int
 
 
-class Connection(asyncio.BufferedProtocol):
+class AcceptedConnection(asyncio.BufferedProtocol):
     """The protocol of an accepted connection; made when its transport exists, complete from the start.
 
     `on_closed` is called exactly once, when the transport is gone.
@@ -109,7 +109,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading",
         "_mutes",
         "_on_closed",
-        "_outbox",
         "_parked",
         "_parked_bytes",
         "_receiver",
@@ -118,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sees_end",
         "_transport",
         "_unsent_when_expired",
+        "_writer",
         "info",
         "stats",
     )
@@ -126,9 +126,9 @@ class Connection(asyncio.BufferedProtocol):
         self,
         transport: asyncio.Transport,
         info: ConnectionInfo,
-        commons: Commons,
+        commons: ServerResources,
         stats: ListenerStats,
-        on_closed: Callable[["Connection"], None],
+        on_closed: Callable[["AcceptedConnection"], None],
     ) -> None:
         self.info = info
         self.stats = stats
@@ -138,8 +138,8 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver = FrameReceiver(commons.arena, commons.frame_bytes_max, self._may_claim)
         self._parked: deque[Request | CloseConnection] = deque()
         self._parked_bytes = 0
-        self._answers = AnswerOrder()
-        self._outbox = Outbox(transport, stats)
+        self._answers = ResponseOrder()
+        self._writer = ResponseWriter(transport, stats)
         self._holder: Request | None = None
         self._holds = 0
         self._mutes = 0  # running timers
@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sees_end = True
         self._parked.append(reason)
         if self._holder is not None:
-            self._holder.hurry()
+            self._holder.on_input_ended()
 
     def _pump(self) -> None:
         """Begin what is parked while nothing holds, write what came of it, and see whether to read on."""
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._parked_bytes -= request.size
             self._begin(request)
-        self._outbox.flush()
+        self._writer.flush()
         self._regulate()
 
     def _next_turn(self) -> None:
@@ -307,29 +307,29 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._wait_for(request, answer)
 
-    def _answer(self, request: Request, answer: Answer) -> None:
+    def _answer(self, request: Request, answer: EncodedResponse) -> None:
         if self._answers:
             self._answers.append(Slot(request, answer=answer))
             self._hold_if_withholding()
         elif answer is not None:
-            self._outbox.add(answer)
+            self._writer.add(answer)
         self._mute_if_asked()
 
     # Answers that come later.
 
-    def _wait_for(self, request: Request, answer: Awaitable[Answer]) -> None:
+    def _wait_for(self, request: Request, answer: Awaitable[EncodedResponse]) -> None:
         slot = Slot(request, asyncio.ensure_future(answer))
         self._answers.append(slot)
         if not request.is_applied:
             self._holder = request
             self._holds |= Hold.REQUEST
             if self._sees_end:
-                request.hurry()
+                request.on_input_ended()
         assert slot.future is not None
         slot.future.add_done_callback(partial(self._on_done, slot))
         self._hold_if_withholding()
 
-    def _on_done(self, slot: Slot, future: "asyncio.Future[Answer]") -> None:
+    def _on_done(self, slot: Slot, future: "asyncio.Future[EncodedResponse]") -> None:
         """A handler that had to wait has come to its end."""
         slot.request.on_answered()
         if slot.is_cut:
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answers.cut(slot)
             self._hang_up(error)
         for answer in self._answers.take_ready():
-            self._outbox.add(answer)
+            self._writer.add(answer)
         self._hold_if_withholding()
         self._pump()
         if self._holds & Hold.ENDING and not self._answers:
@@ -385,14 +385,14 @@ class Connection(asyncio.BufferedProtocol):
             log.debug("connection closed by its peer", peer=peer, listener=self.info.listener)
         elif isinstance(error, CloseConnection | DecodeError):
             now_ms = self._commons.clock.monotonic_ms()
-            self._commons.complaints.report(
+            self._commons.warnings.report(
                 "closed a connection", now_ms, reason=error, peer=peer, listener=self.info.listener
             )
         else:
             log.error("a request handler failed; closing the connection", error, peer=peer)
         self.finish()
 
-    def _log_late_failure(self, future: "asyncio.Future[Answer]") -> None:
+    def _log_late_failure(self, future: "asyncio.Future[EncodedResponse]") -> None:
         """A handler whose peer is gone was cancelled; anything else that it raised is still worth knowing."""
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, CloseConnection | DecodeError):

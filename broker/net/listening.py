@@ -26,7 +26,7 @@ class ListenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ListenAddress:
     """A named endpoint as in `listeners`; an empty host means every address of the machine, port 0 any free port."""
 
     name: str
@@ -34,7 +34,7 @@ class Listener:
     port: int
 
 
-def listen(listener: Listener, *, backlog: int = 50, receive_buffer_bytes: int = -1) -> socket.socket:
+def listen(listener: ListenAddress, *, backlog: int = 50, receive_buffer_bytes: int = -1) -> socket.socket:
     """Open a listening socket. Connections queue up in the kernel from now on, up to `backlog`.
 
     Raises ListenError.
@@ -118,7 +118,7 @@ def _reason(error: OSError) -> str:
             return str(error)
 
 
-class Readers(Protocol):
+class SocketReaders(Protocol):
     """The part of an event loop that accepting needs."""
 
     def add_reader(self, fd: socket.socket, callback: Callable[[], None], /) -> object:
@@ -144,7 +144,7 @@ class Acceptor:
     def __init__(
         self,
         listening: socket.socket,
-        loop: Readers,
+        loop: SocketReaders,
         *,
         may_accept: Callable[[], bool],
         on_accepted: Callable[[socket.socket, tuple[str, int]], None],

@@ -12,7 +12,7 @@ long), *backing off* after a failure (timer: try again). Requests that cannot be
 
 So a node that is dead, deaf or lying costs each request its own timeout at most. Outcomes are told in a turn of the
 loop of their own, and neither they nor requests cost a task. Requests of unlike kinds that must not wait for one
-another (a heartbeat behind a long poll) belong into `Peers` of their own, as Kafka has a channel for each.
+another (a heartbeat behind a long poll) belong into `NetworkClient` of their own, as Kafka has a channel for each.
 
 It does not know what a request means, nor which node is the right one to ask.
 """
@@ -50,13 +50,13 @@ from protocol.messages import Message
 __all__ = [
     "Done",
     "Endpoint",
+    "NetworkClient",
     "Outcome",
     "PeerError",
     "PeerRefused",
     "PeerSettings",
     "PeerTimedOut",
     "PeerUnavailable",
-    "Peers",
     "VersionMismatch",
     "VersionRange",
     "Versioned",
@@ -83,7 +83,7 @@ class PeerSettings:
     frame_bytes_max: int = 104_857_600
 
 
-class Cancellable(Protocol):
+class ConnectAttempt(Protocol):
     def cancel(self) -> object: ...
 
 
@@ -92,7 +92,7 @@ class Connect(Protocol):
 
     def __call__(
         self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
-    ) -> Cancellable: ...
+    ) -> ConnectAttempt: ...
 
 
 class TcpConnect:
@@ -103,7 +103,7 @@ class TcpConnect:
 
     def __call__(
         self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
-    ) -> Cancellable:
+    ) -> ConnectAttempt:
         return self._loop.create_task(self._open(endpoint, protocol, on_failure))
 
     async def _open(
@@ -117,8 +117,8 @@ class TcpConnect:
 
 
 @dataclass(frozen=True, slots=True)
-class _Commons:
-    """What the peers of one `Peers` share."""
+class _SharedPeerState:
+    """What the peers of one `NetworkClient` share."""
 
     loop: PeerLoop
     client_id: str
@@ -131,12 +131,12 @@ class _Commons:
 class _Peer:
     """One endpoint. `on_idle` is called when its connection was closed because nobody used it."""
 
-    def __init__(self, endpoint: Endpoint, commons: _Commons, on_idle: Callable[[Endpoint], None]) -> None:
+    def __init__(self, endpoint: Endpoint, commons: _SharedPeerState, on_idle: Callable[[Endpoint], None]) -> None:
         self._endpoint = endpoint
         self._commons = commons
         self._on_idle = on_idle
         self._connection: PeerConnection | None = None
-        self._opening: Cancellable | None = None
+        self._opening: ConnectAttempt | None = None
         self._timer: asyncio.TimerHandle | None = None  # what for depends on the state
         self._waiting: dict[Call, None] = {}  # in order
         self._failures = 0  # since the last agreement on versions
@@ -292,7 +292,7 @@ class _Peer:
             self._timer = None
 
 
-class Peers:
+class NetworkClient:
     """Requests to any number of nodes under one client id. `spread` gives numbers from 0 to 1 for the back-offs."""
 
     def __init__(
@@ -304,7 +304,7 @@ class Peers:
         settings: PeerSettings | None = None,
         spread: Callable[[], float] = random.random,
     ) -> None:
-        self._commons = _Commons(loop, client_id, settings or PeerSettings(), connect, spread, ReceiveArena())
+        self._commons = _SharedPeerState(loop, client_id, settings or PeerSettings(), connect, spread, ReceiveArena())
         self._peers: dict[Endpoint, _Peer] = {}
         self._is_closed = False
 

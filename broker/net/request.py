@@ -15,7 +15,7 @@ ANONYMOUS = "User:ANONYMOUS"
 UNKNOWN_SOFTWARE = "unknown"
 _NOTHING = memoryview(b"")
 
-Answer: TypeAlias = list[Buffer] | None
+EncodedResponse: TypeAlias = list[Buffer] | None
 """The chunks of a whole response frame, size prefix included; None where the protocol wants no answer (acks=0)."""
 
 
@@ -81,25 +81,25 @@ class Request:
     arrived_ms: float = 0.0
     owner: RequestOwner | None = None
     is_applied: bool = False
-    _hurry: Callable[[], None] | None = None
+    _on_input_ended: Callable[[], None] | None = None
 
-    def when_hurried(self, callback: Callable[[], None]) -> None:
+    def when_input_ended(self, callback: Callable[[], None]) -> None:
         """Call back once if the peer has sent its last byte while this request is not answered yet.
 
         Most likely nobody is there any more to take the answer. A handler that only waits for something to happen (a
         fetch) ends its wait and answers; one that does something need not care.
         """
-        self._hurry = callback
+        self._on_input_ended = callback
 
-    def hurry(self) -> None:
+    def on_input_ended(self) -> None:
         """The peer has sent its last byte."""
-        callback, self._hurry = self._hurry, None
+        callback, self._on_input_ended = self._on_input_ended, None
         if callback is not None:
             callback()
 
     def on_answered(self) -> None:
         """The handler has come to its end, and is let go of: it may well hold this request in turn."""
-        self._hurry = None
+        self._on_input_ended = None
 
     def effects_applied(self) -> None:
         """Let the connection begin its next request although this one is not answered yet.
@@ -119,7 +119,7 @@ class Request:
                 self.owner.on_effects_applied(self)
 
 
-Dispatch: TypeAlias = Callable[[Request], Answer | Awaitable[Answer]]
+Dispatch: TypeAlias = Callable[[Request], EncodedResponse | Awaitable[EncodedResponse]]
 """Handles one request. May raise `CloseConnection` or `DecodeError`, which end this connection and no other.
 
 An answer that is ready is returned as it is, and costs no task. A future or coroutine is waited for, and belongs to the

@@ -1,6 +1,6 @@
 """All client listeners of a node: opening, accepting, limits on connections, silence, and a graceful end.
 
-It joins sockets with `Connection`s and counts them. What a request is, only `dispatch` knows.
+It joins sockets with `AcceptedConnection`s and counts them. What a request is, only `dispatch` knows.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from broker.clock import Clock
 from broker.logs import EventLog
 from broker.net.admission import ConnectionCounts
 from broker.net.backlog import RequestBacklog
-from broker.net.complaints import Complaints
-from broker.net.connection import Commons, Connection
-from broker.net.greeter import Greeter
+from broker.net.connection import AcceptedConnection, ServerResources
 from broker.net.idle import IdleOrder
 from broker.net.limits import NetLimits
-from broker.net.listening import Acceptor, Listener, addresses_of, host_and_port, listen, set_options
+from broker.net.listening import Acceptor, ListenAddress, addresses_of, host_and_port, listen, set_options
+from broker.net.pending_protocol import PendingProtocol
+from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.stats import ListenerStats
@@ -41,7 +41,7 @@ class Server:
         self,
         dispatch: Dispatch,
         limits: NetLimits,
-        listeners: Sequence[Listener],
+        listeners: Sequence[ListenAddress],
         *,
         clock: Clock,
         protected_listener: str | None = None,
@@ -53,9 +53,9 @@ class Server:
         self._listeners = listeners
         self._clock = clock
         self._protected = protected_listener
-        self._idle: IdleOrder[Connection] = IdleOrder(limits.connections_max_idle_ms)
+        self._idle: IdleOrder[AcceptedConnection] = IdleOrder(limits.connections_max_idle_ms)
         self._counts = ConnectionCounts(limits.max_connections, limits.max_connections_per_ip, {})
-        self._complaints = Complaints(log)
+        self._warnings = RateLimitedLog(log)
         self._sockets: dict[str, socket.socket] = {}
         self._acceptors: list[Acceptor] = []
         self._adoptions: set[asyncio.Task[None]] = set()
@@ -99,14 +99,14 @@ class Server:
     def start(self) -> None:
         """Serve, on the running event loop."""
         loop = asyncio.get_running_loop()
-        commons = Commons(
+        commons = ServerResources(
             dispatch=self._dispatch,
             clock=self._clock,
             timers=loop,
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self._idle,
-            complaints=self._complaints,
+            warnings=self._warnings,
             frame_bytes_max=self._limits.socket_request_max_bytes,
         )
         for name, opened in self._sockets.items():
@@ -157,13 +157,15 @@ class Server:
                 self._idle.remove(connection)  # it is counted until its transport is gone
                 return
 
-    def _on_accepted(self, commons: Commons, listener: str, accepted: socket.socket, peer: tuple[str, int]) -> None:
+    def _on_accepted(
+        self, commons: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
+    ) -> None:
         stats = self.stats[listener]
         if not self._counts.admits(peer[0]):
             accepted.close()
             stats.refused_per_ip += 1
             now_ms = self._clock.monotonic_ms()
-            self._complaints.report("too many connections from one address", now_ms, host=peer[0], listener=listener)
+            self._warnings.report("too many connections from one address", now_ms, host=peer[0], listener=listener)
             return
         if self._counts.is_full():
             self._evict_one()
@@ -174,12 +176,14 @@ class Server:
         self._adoptions.add(task)
         task.add_done_callback(self._adoptions.discard)
 
-    async def _adopt(self, commons: Commons, listener: str, accepted: socket.socket, peer: tuple[str, int]) -> None:
+    async def _adopt(
+        self, commons: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
+    ) -> None:
         """Make a connection of a socket that is counted already."""
-        greeter = Greeter(partial(self._connect, self._describe(listener, accepted, peer), commons))
+        pending = PendingProtocol(partial(self._connect, self._describe(listener, accepted, peer), commons))
         try:
             set_options(accepted, self._limits.socket_send_buffer_bytes)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: greeter, accepted)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: pending, accepted)
         except OSError as error:
             log.debug("a connection ended before it began", peer=peer[0], reason=error)
             accepted.close()
@@ -190,13 +194,15 @@ class Server:
         host, port = host_and_port(accepted.getsockname())
         return ConnectionInfo(f"{host}:{port}-{peer[0]}:{peer[1]}-{self._serial}", listener, *peer)
 
-    def _connect(self, info: ConnectionInfo, commons: Commons, transport: asyncio.Transport) -> Connection:
-        connection = Connection(transport, info, commons, self.stats[info.listener], self._on_closed)
+    def _connect(
+        self, info: ConnectionInfo, commons: ServerResources, transport: asyncio.Transport
+    ) -> AcceptedConnection:
+        connection = AcceptedConnection(transport, info, commons, self.stats[info.listener], self._on_closed)
         if self._is_draining:
             connection.finish()
         return connection
 
-    def _on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: AcceptedConnection) -> None:
         self._uncount(connection.info.listener, connection.info.peer_host)
 
     def _uncount(self, listener: str, host: str) -> None:

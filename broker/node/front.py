@@ -13,7 +13,7 @@ from broker.config.listeners import Listener as ConfiguredListener
 from broker.metadata.image.cluster_image import Endpoint
 from broker.metrics.requests import RequestMetrics
 from broker.net.limits import NetLimits
-from broker.net.listening import Listener
+from broker.net.listening import ListenAddress
 from broker.net.request import Dispatch
 from broker.net.server import Server
 from broker.node.data import DataPart
@@ -54,7 +54,7 @@ def open_ports(
     listeners: Sequence[ConfiguredListener], config: BrokerConfig, dispatch: Dispatch, clock: Clock
 ) -> Server:
     """A server that holds the ports of listeners and serves none of them yet. Raises ListenError."""
-    places = [Listener(each.name, each.host, each.port) for each in listeners]
+    places = [ListenAddress(each.name, each.host, each.port) for each in listeners]
     server = Server(dispatch, _limits(config), places, clock=clock)
     server.open()
     return server

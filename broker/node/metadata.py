@@ -11,7 +11,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.metadata.controller.controller import Controller, OwnBroker
 from broker.metadata.controller.state import ControllerSettings, MutationQuotaSettings, TokenSettings
 from broker.metrics.snapshots import SnapshotMetrics
-from broker.net.peer import Peers, PeerSettings, TcpConnect
+from broker.net.peer import NetworkClient, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories, read_bootstrap
 from broker.node.quorum import QuorumPart
 from broker.quorum.identity import LeaderAndEpoch
@@ -90,7 +90,7 @@ class MetadataPart:
     errand_channel: ControllerChannel
     topics: TopicCreation
     active_controller: ActiveController
-    connections: tuple[Peers, ...]
+    connections: tuple[NetworkClient, ...]
 
     async def leave_quorum(self, *, with_consent: bool) -> None:
         """Let the others go on without this replica; a leader hands over.
@@ -217,9 +217,9 @@ def _metadata_topic(
     return MetadataTopic(config.node_id, partition, quorum.driver)
 
 
-def _connections(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Peers:
+def _connections(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> NetworkClient:
     limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
-    return Peers(loop, TcpConnect(loop), client_id=str(config.node_id), settings=limits)
+    return NetworkClient(loop, TcpConnect(loop), client_id=str(config.node_id), settings=limits)
 
 
 def _times(config: BrokerConfig) -> ChannelTimes:

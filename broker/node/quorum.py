@@ -10,7 +10,7 @@ from typing import Final
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.snapshot.check import SnapshotCheck
-from broker.net.peer import Peers, PeerSettings, TcpConnect
+from broker.net.peer import NetworkClient, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories
 from broker.node.own_host import own_host
 from broker.quorum.core import QuorumCore
@@ -129,9 +129,9 @@ def _importer(
 
 
 def _transport(config: BrokerConfig, listener: str, loop: asyncio.AbstractEventLoop) -> NetworkTransport:
-    def connections() -> Peers:
+    def connections() -> NetworkClient:
         limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
-        return Peers(loop, TcpConnect(loop), client_id=f"raft-client-{config.node_id}", settings=limits)
+        return NetworkClient(loop, TcpConnect(loop), client_id=f"raft-client-{config.node_id}", settings=limits)
 
     return NetworkTransport(connections(), connections(), listener=listener)
 

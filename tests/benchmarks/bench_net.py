@@ -13,8 +13,8 @@ from typing import cast
 
 from broker.clock import SystemClock
 from broker.net.limits import NetLimits
-from broker.net.listening import Listener
-from broker.net.request import Answer, Dispatch, Request
+from broker.net.listening import ListenAddress
+from broker.net.request import Dispatch, EncodedResponse, Request
 from broker.net.server import Server
 
 ROUNDS = 5
@@ -27,17 +27,17 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def answer(request: Request) -> Answer:
+def answer(request: Request) -> EncodedResponse:
     """Four bytes of size, four of correlation id."""
     return [struct.pack(">ii", 4, request.header.correlation_id)]
 
 
-def answer_large(request: Request) -> Answer:
+def answer_large(request: Request) -> EncodedResponse:
     """What a fetch of a megabyte sends: a small head and a view of something that is in memory."""
     return [struct.pack(">ii", 4 + len(MEGABYTE), request.header.correlation_id), MEGABYTE]
 
 
-async def answer_later(request: Request) -> Answer:
+async def answer_later(request: Request) -> EncodedResponse:
     """What a handler that must wait costs at least: a task."""
     return answer(request)
 
@@ -76,7 +76,7 @@ async def measure(
     name: str, dispatch: Dispatch, body_bytes: int, depth: int, count: int, answer_bytes: int = 8
 ) -> None:
     """One case with a server of ours."""
-    server = Server(dispatch, NetLimits(), [Listener("PLAINTEXT", "127.0.0.1", 0)], clock=SystemClock())
+    server = Server(dispatch, NetLimits(), [ListenAddress("PLAINTEXT", "127.0.0.1", 0)], clock=SystemClock())
     server.open()
     server.start()
     await run_client(name, server.addresses["PLAINTEXT"][1], body_bytes, depth, count, answer_bytes)

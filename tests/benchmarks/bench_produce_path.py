@@ -21,7 +21,7 @@ from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
 from broker.clock import SystemClock
 from broker.metrics.requests import RequestMetrics
-from broker.net.request import Answer, ConnectionInfo, Request
+from broker.net.request import ConnectionInfo, EncodedResponse, Request
 from broker.runtime.partitions.fetch_sessions import FetchSessions
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from protocol.api_keys import ApiKey
@@ -139,9 +139,9 @@ class Bench:
 
         return call
 
-    def _send(self, key: int, version: int, body: memoryview, number: int) -> Answer:
+    def _send(self, key: int, version: int, body: memoryview, number: int) -> EncodedResponse:
         header = RequestHeader(key, version, number, "bench")
-        return cast(Answer, self._dispatch(Request(header, body, self._connection, 0)))
+        return cast(EncodedResponse, self._dispatch(Request(header, body, self._connection, 0)))
 
 
 def _at(offset: int, max_bytes: int = 1_000_000, *, index: int = 0) -> FetchPartition:

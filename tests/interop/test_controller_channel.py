@@ -11,7 +11,7 @@ import pytest
 from broker.api.serving.forwarded import forwarded
 from broker.api.serving.route import route
 from broker.metadata.image.features import SUPPORTED_FEATURES
-from broker.net.peer import Endpoint, Peers, TcpConnect
+from broker.net.peer import Endpoint, NetworkClient, TcpConnect
 from broker.net.request import ConnectionInfo, Request
 from broker.runtime.controller.channel import ControllerChannel
 from broker.runtime.controller.driver import ControllerDriver
@@ -83,7 +83,7 @@ class OwnBroker:
     def __init__(self, apache: Apache) -> None:
         loop = asyncio.get_running_loop()
         self.apache = apache
-        self.peers = Peers(loop, TcpConnect(loop), client_id=str(OWN_ID))
+        self.peers = NetworkClient(loop, TcpConnect(loop), client_id=str(OWN_ID))
         seeker = ControllerSeeker(OWN_ID, self, lambda: ControllerLocation(APACHE_ID, apache.controller), self.peers)
         self.channel = ControllerChannel(cast(ControllerDriver, self), seeker)
         self.forwarding = Forwarder(seeker)

@@ -46,6 +46,6 @@ class RequestContext:
         """Say that this request has done all it does and only awaits confirmation; see `Request.effects_applied`."""
         self.request.effects_applied()
 
-    def when_hurried(self, callback: Callable[[], None]) -> None:
-        """Call back once if nothing more will come from the peer; see `Request.when_hurried`."""
-        self.request.when_hurried(callback)
+    def when_input_ended(self, callback: Callable[[], None]) -> None:
+        """Call back once if nothing more will come from the peer; see `Request.when_input_ended`."""
+        self.request.when_input_ended(callback)

@@ -12,7 +12,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
 from broker.api.serving.route import Route
 from broker.clock import Clock
-from broker.net.request import Answer, CloseConnection, Request
+from broker.net.request import CloseConnection, EncodedResponse, Request
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import encode_response
@@ -43,7 +43,7 @@ class Dispatcher:
         self._clock = clock
         self._observer = observer
 
-    def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
+    def __call__(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
         """See `broker.net.request.Dispatch`. Raises CloseConnection and DecodeError, which end the connection."""
         header = request.header
         version = header.api_version
@@ -67,7 +67,7 @@ class Dispatcher:
             return self._answer(route, request, response)
         return self._answer_later(route, request, message, response)
 
-    def _answer(self, route: Route, request: Request, response: Message | None) -> Answer:
+    def _answer(self, route: Route, request: Request, response: Message | None) -> EncodedResponse:
         header = request.header
         self._observer.on_request(header.api_key, header.api_version, self._clock.monotonic_ms() - request.arrived_ms)
         if response is None:
@@ -76,7 +76,7 @@ class Dispatcher:
 
     async def _answer_later(
         self, route: Route, request: Request, message: Message, pending: Awaitable[Message | None]
-    ) -> Answer:
+    ) -> EncodedResponse:
         try:
             response = await pending
         except KafkaError as error:
@@ -93,7 +93,7 @@ class Dispatcher:
         self._observer.on_error(route.key, error.code)
         return error_response(route.response_class, message, error.code, error.message)
 
-    def _unsupported(self, route: Route, request: Request) -> Answer:
+    def _unsupported(self, route: Route, request: Request) -> EncodedResponse:
         """ApiVersions alone is answered in any version: in version 0, with the range to try again (KIP-511)."""
         header = request.header
         if route.key is not ApiKey.API_VERSIONS or route.unsupported_version is None:

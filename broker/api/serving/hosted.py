@@ -11,13 +11,13 @@ from protocol.messages.create_partitions import CreatePartitionsRequest, CreateP
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 
 
-class Hosting(Protocol):
+class CreatedPartitionsWait(Protocol):
     """Waits for partitions; see `broker.runtime.partitions.hosting_wait`."""
 
     def wait_for(self, is_known: Callable[[MetadataImage], bool]) -> Awaitable[None]: ...
 
 
-def hosted(row: Route, hosting: Hosting) -> Route:
+def hosted(row: Route, hosting: CreatedPartitionsWait) -> Route:
     """The row of CreateTopics or CreatePartitions, answered when its partitions are in service here, or soon enough."""
     return replace(row, handler=HostedHandler(row.handler, hosting))
 
@@ -25,7 +25,7 @@ def hosted(row: Route, hosting: Hosting) -> Route:
 class HostedHandler:
     """Waits after another handler has answered."""
 
-    def __init__(self, handler: Handler, hosting: Hosting) -> None:
+    def __init__(self, handler: Handler, hosting: CreatedPartitionsWait) -> None:
         self._handler = handler
         self._hosting = hosting
 

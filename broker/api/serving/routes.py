@@ -35,7 +35,7 @@ from broker.api.leave_group import LeaveGroupHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
 from broker.api.list_groups import ListGroupsHandler
 from broker.api.list_offsets import ListOffsetsHandler, RemoteLookups
-from broker.api.metadata import MetadataHandler, TopicCreator
+from broker.api.metadata import AutoTopicCreator, MetadataHandler
 from broker.api.offset_commit import OffsetCommitHandler
 from broker.api.offset_delete import OffsetDeleteHandler
 from broker.api.offset_fetch import OffsetFetchHandler
@@ -47,7 +47,7 @@ from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.fetch_remote import RemoteReading
 from broker.api.serving.forwardable_routes import forwardable_routes
 from broker.api.serving.forwarded import Forwarding, forwarded
-from broker.api.serving.hosted import Hosting, hosted
+from broker.api.serving.hosted import CreatedPartitionsWait, hosted
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
@@ -90,9 +90,9 @@ class Services:
     metadata: MetadataSource
     controller: ControllerGateway
     forwarding: Forwarding
-    hosting: Hosting
+    hosting: CreatedPartitionsWait
     active_controller: ControllerSource
-    topic_creator: TopicCreator | None
+    topic_creator: AutoTopicCreator | None
     create_internal_topic: Callable[[str], None]
     partitions: Partitions
     log_dirs: LogDirs

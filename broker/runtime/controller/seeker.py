@@ -41,7 +41,7 @@ class Activity(Protocol):
 
 
 class Requests(Protocol):
-    """Connections to other nodes; see `broker.net.peer.Peers`."""
+    """Connections to other nodes; see `broker.net.peer.NetworkClient`."""
 
     def request(
         self,

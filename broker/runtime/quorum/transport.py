@@ -33,7 +33,7 @@ _NEEDS_AN_OPERATOR: Final = frozenset(
 
 
 class Connections(Protocol):
-    """What this needs of `broker.net.peer.Peers`."""
+    """What this needs of `broker.net.peer.NetworkClient`."""
 
     def send(
         self, endpoint: Endpoint, request: Versioned, done: Done, *, timeout_ms: float, versions: tuple[int, int]

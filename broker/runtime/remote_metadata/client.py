@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from broker.clock import Clock
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.net.peer import Connect, Endpoint, Outcome, PeerError, Peers, PeerSettings, PeerUnavailable
+from broker.net.peer import Connect, Endpoint, NetworkClient, Outcome, PeerError, PeerSettings, PeerUnavailable
 from broker.net.peer_connection import PeerLoop
 from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
 from broker.runtime.replication.fetch_transport import (
@@ -121,8 +121,8 @@ class NetworkMetadataClient:
         self._listener = listener
         limits = PeerSettings(frame_bytes_max=min(settings.fetch_max_bytes + FRAME_SLACK_BYTES, 2**31 - 1))
 
-        def peers(role: str) -> Peers:
-            return Peers(loop, connect, client_id=f"{TOPIC}_client_{broker_id}_{role}", settings=limits)
+        def peers(role: str) -> NetworkClient:
+            return NetworkClient(loop, connect, client_id=f"{TOPIC}_client_{broker_id}_{role}", settings=limits)
 
         self._waiting, self._loading, self._writing = peers("consumer"), peers("loader"), peers("producer")
 
@@ -176,7 +176,7 @@ class NetworkMetadataClient:
 
     def _send(
         self,
-        peers: Peers,
+        peers: NetworkClient,
         leader: int,
         request: Message,
         versions: tuple[int, int],

@@ -9,7 +9,7 @@ from broker.api.serving.route import route
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tests.broker.api.metadata_stage import FixedMetadata, context
+from tests.broker.api.metadata_harness import FixedMetadata, context
 from tests.broker.metadata.images import image_with
 
 IMAGE = image_with()

@@ -23,7 +23,7 @@ from protocol.messages.describe_configs import (
 )
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.broker.api.metadata_stage import LiveCluster, context
+from tests.broker.api.metadata_harness import LiveCluster, context
 
 STATIC = load_config(None, (), {})[0]
 SET, DELETE, APPEND, _ = AlterOperation

@@ -9,8 +9,8 @@ from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.forwarded import forwarded
 from broker.api.serving.route import route
 from broker.net.limits import NetLimits
-from broker.net.listening import Listener
-from broker.net.peer import Endpoint, Peers, TcpConnect
+from broker.net.listening import ListenAddress
+from broker.net.peer import Endpoint, NetworkClient, TcpConnect
 from broker.net.request import ConnectionInfo, Request
 from broker.net.server import Server
 from broker.runtime.controller.channel import ControllerChannel
@@ -22,7 +22,7 @@ from protocol.headers import RequestHeader
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.broker.api.metadata_stage import context
+from tests.broker.api.metadata_harness import context
 from tests.broker.api.serving.test_controller_routes import LISTENER, Node, Observer
 from tests.support.clock import ManualClock
 
@@ -37,7 +37,7 @@ class Broker:
     def __init__(self, *endpoints: Endpoint) -> None:
         loop = asyncio.get_running_loop()
         self._left = list(endpoints)
-        self.peers = Peers(loop, TcpConnect(loop), client_id=str(BROKER_ID))
+        self.peers = NetworkClient(loop, TcpConnect(loop), client_id=str(BROKER_ID))
         self.seeker = ControllerSeeker(BROKER_ID, self, self._locate, self.peers)
         self.channel = ControllerChannel(cast(ControllerDriver, self), self.seeker)
         self.forwarding = Forwarder(self.seeker)
@@ -55,7 +55,7 @@ async def serving(*nodes: Node) -> AsyncIterator[Broker]:
     servers = []
     for node in nodes:
         dispatch = Dispatcher(node.rows, ManualClock(), Observer())
-        server = Server(dispatch, NetLimits(), [Listener(LISTENER, "127.0.0.1", 0)], clock=ManualClock())
+        server = Server(dispatch, NetLimits(), [ListenAddress(LISTENER, "127.0.0.1", 0)], clock=ManualClock())
         server.open()
         server.start()
         servers.append(server)

@@ -14,7 +14,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
-from tests.broker.api.metadata_stage import FixedMetadata, context
+from tests.broker.api.metadata_harness import FixedMetadata, context
 from tests.support.fast_forward_loop import run_fast
 
 

@@ -6,7 +6,7 @@ from broker.api.describe_cluster import DescribeClusterHandler
 from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from tests.broker.api.metadata_stage import FixedMetadata, context
+from tests.broker.api.metadata_harness import FixedMetadata, context
 from tests.broker.metadata.images import LISTENER, image_with
 
 IMAGE = image_with(brokers=(1, 2), fenced=(2,))

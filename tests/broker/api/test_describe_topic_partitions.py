@@ -13,7 +13,7 @@ from protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from protocol.messages.metadata_records import PartitionChangeRecord
-from tests.broker.api.metadata_stage import FixedMetadata, context
+from tests.broker.api.metadata_harness import FixedMetadata, context
 from tests.broker.metadata.images import image_of, image_with, uuid
 
 IMAGE = image_with(topics={"a": 2, "b": 3, "c": 1})

@@ -319,7 +319,7 @@ class TestWaiting:
         node.create_topic()
         node.produce(b"a")
         answer = reader.fetch(at(0), max_wait_ms=2**31 - 1, min_bytes=100_000)
-        reader.context.request.hurry()
+        reader.context.request.on_input_ended()
         assert base_offsets(only(answer)) == [0]
         assert len(node.deadlines) == 0
         assert not node.partition().marks.armed

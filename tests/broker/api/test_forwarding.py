@@ -42,7 +42,7 @@ from protocol.messages.describe_quorum import (
 )
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from tests.broker.api.metadata_stage import LiveCluster, context
+from tests.broker.api.metadata_harness import LiveCluster, context
 from tests.broker.runtime.controller.other_nodes import SECOND, THIRD, OtherNodes
 from tests.support.fast_forward_loop import run_fast
 

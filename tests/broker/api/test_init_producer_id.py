@@ -7,7 +7,7 @@ import pytest
 from broker.api.init_producer_id import MAX_REMEMBERED_REFUSALS, InitProducerIdHandler
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tests.broker.api.metadata_stage import context
+from tests.broker.api.metadata_harness import context
 
 
 class Ids:

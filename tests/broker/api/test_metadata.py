@@ -19,7 +19,7 @@ from protocol.messages.metadata_records import (
     UnregisterBrokerRecord,
 )
 from protocol.primitives import ZERO_UUID
-from tests.broker.api.metadata_stage import FixedMetadata, context
+from tests.broker.api.metadata_harness import FixedMetadata, context
 from tests.broker.metadata.images import LISTENER, directory_of, image_of, image_with, uuid
 
 NEWEST = 13

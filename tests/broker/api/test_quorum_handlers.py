@@ -32,7 +32,7 @@ from protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from protocol.primitives import ZERO_UUID, Uuid
-from tests.broker.api.metadata_stage import context
+from tests.broker.api.metadata_harness import context
 
 DIRECTORY = Uuid(b"\x11" * 16)
 LISTENER = "CONTROLLER"

@@ -34,7 +34,7 @@ from protocol.messages.describe_delegation_token import DescribeDelegationTokenO
 from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from tests.broker.api.metadata_stage import LiveCluster, context
+from tests.broker.api.metadata_harness import LiveCluster, context
 from tests.broker.metadata.images import CLUSTER_ID
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2

@@ -6,7 +6,7 @@ from broker.api.restore_topics import RestoreTopicsHandler
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.restore_topics import RestorableTopic, RestoreTopicsRequest
 from protocol.primitives import Uuid
-from tests.broker.api.metadata_stage import LiveCluster, context
+from tests.broker.api.metadata_harness import LiveCluster, context
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from protocol.messages.create_partitions import CreatePartitionsRequest, CreateP
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.primitives import ZERO_UUID, Uuid
-from tests.broker.api.metadata_stage import LiveCluster, context
+from tests.broker.api.metadata_harness import LiveCluster, context
 from tests.broker.metadata.images import uuid
 
 

@@ -8,7 +8,7 @@ from broker.api.update_features import UpdateFeaturesHandler
 from broker.metadata.image.metadata_version import MetadataVersion
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.broker.api.metadata_stage import LiveCluster, context
+from tests.broker.api.metadata_harness import LiveCluster, context
 
 
 class Quorum:

@@ -7,11 +7,11 @@ from typing import Any
 
 from broker.logs import EventLog
 from broker.net.backlog import RequestBacklog
-from broker.net.complaints import Complaints
-from broker.net.connection import Commons, Connection
+from broker.net.connection import AcceptedConnection, ServerResources
 from broker.net.idle import IdleOrder
+from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
-from broker.net.request import Answer, ConnectionInfo, Dispatch, Request
+from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
 from broker.net.stats import ListenerStats
 from protocol.primitives import Buffer
 from tests.support.clock import ManualClock
@@ -45,7 +45,7 @@ class FakeTransport(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.protocol: Connection | None = None
+        self.protocol: AcceptedConnection | None = None
         self.sent: list[Buffer] = []
         self.unsent_bytes = 0
         self.is_stuck = False
@@ -133,7 +133,7 @@ class Broker:
     def __init__(self) -> None:
         self.begun: list[int] = []
         self.requests: dict[int, Request] = {}
-        self.futures: dict[int, asyncio.Future[Answer]] = {}
+        self.futures: dict[int, asyncio.Future[EncodedResponse]] = {}
         self.later: set[int] = set()
         self.patient: set[int] = set()
         """Those of `later` that end their wait when they are hurried."""
@@ -144,7 +144,7 @@ class Broker:
         self.mutes: dict[int, float] = {}
         self._news = asyncio.Event()
 
-    def __call__(self, request: Request) -> "Answer | asyncio.Future[Answer]":
+    def __call__(self, request: Request) -> "EncodedResponse | asyncio.Future[EncodedResponse]":
         number = request.header.correlation_id
         self.begun.append(number)
         self._news.set()
@@ -157,7 +157,7 @@ class Broker:
         if number in self.later or number in self.applied:
             self.futures[number] = asyncio.get_running_loop().create_future()
             if number in self.patient:
-                request.when_hurried(lambda: self.futures[number].set_result(self.answer(number)))
+                request.when_input_ended(lambda: self.futures[number].set_result(self.answer(number)))
             return self.futures[number]
         return None if number in self.silent else self.answer(number)
 
@@ -178,23 +178,23 @@ class Broker:
         await asyncio.sleep(0)
 
 
-class House:
+class ConnectionHarness:
     """What connections share, and a way to make one."""
 
     def __init__(self, broker: Dispatch, *, parked_max: int = 500, bytes_max: int = -1, idle_ms: int = 1000) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers()
-        self.idle: IdleOrder[Connection] = IdleOrder(idle_ms)
+        self.idle: IdleOrder[AcceptedConnection] = IdleOrder(idle_ms)
         self.backlog = RequestBacklog(parked_max, bytes_max)
-        self.closed: list[Connection] = []
-        self._commons = Commons(
+        self.closed: list[AcceptedConnection] = []
+        self._commons = ServerResources(
             dispatch=broker,
             clock=self.clock,
             timers=self.timers,
             arena=ReceiveArena(),
             backlog=self.backlog,
             idle=self.idle,
-            complaints=Complaints(EventLog("broker.net")),
+            warnings=RateLimitedLog(EventLog("broker.net")),
             frame_bytes_max=FRAME_MAX,
         )
 
@@ -202,14 +202,14 @@ class House:
         """A new connection."""
         transport = FakeTransport()
         info = ConnectionInfo("id", "PLAINTEXT", "10.0.0.1", port)
-        transport.protocol = Connection(transport, info, self._commons, ListenerStats(), self.closed.append)
+        transport.protocol = AcceptedConnection(transport, info, self._commons, ListenerStats(), self.closed.append)
         return Peer(transport, transport.protocol)
 
 
 class Peer:
     """The other end of a connection."""
 
-    def __init__(self, transport: FakeTransport, connection: Connection) -> None:
+    def __init__(self, transport: FakeTransport, connection: AcceptedConnection) -> None:
         self.transport = transport
         self.connection = connection
 

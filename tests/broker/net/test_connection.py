@@ -14,9 +14,9 @@ from broker.net.connection import (
     WRITE_HIGH_BYTES,
 )
 from broker.net.receiver import ARENA_BYTES
-from broker.net.request import Answer, CloseConnection, Request
+from broker.net.request import CloseConnection, EncodedResponse, Request
 from protocol.errors import DecodeError
-from tests.broker.net.fakes import FRAME_MAX, Broker, House, answer_to, frame
+from tests.broker.net.fakes import FRAME_MAX, Broker, ConnectionHarness, answer_to, frame
 
 KB = 1024
 
@@ -27,19 +27,19 @@ def frames(*numbers: int, body: bytes = b"") -> bytes:
 
 class TestAnswersAtOnce:
     def test_a_request_is_answered_in_the_same_wake_up(self) -> None:
-        peer = House(Broker()).connect()
+        peer = ConnectionHarness(Broker()).connect()
         peer.send(frame(1))
         assert peer.answers == [1]
 
     def test_pipelined_requests_are_answered_in_order_with_one_write(self) -> None:
-        peer = House(Broker()).connect()
+        peer = ConnectionHarness(Broker()).connect()
         peer.send(frames(1, 2, 3))
         assert peer.answers == [1, 2, 3]
         assert len(peer.transport.sent) == 1
 
     def test_the_handler_sees_header_body_and_origin(self) -> None:
         broker = Broker()
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frame(1, b"body"))
         request = broker.requests[1]
         assert request.header == (3, 1, 1, "test")
@@ -51,19 +51,19 @@ class TestAnswersAtOnce:
     def test_a_request_without_answer_leaves_no_gap(self) -> None:
         broker = Broker()
         broker.silent = {2}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2, 3))
         assert broker.begun == [1, 2, 3]
         assert peer.answers == [1, 3]
 
     def test_a_large_answer_reaches_the_transport_without_a_copy(self) -> None:
         body = memoryview(bytes(100 * KB))
-        peer = House(lambda request: [b"head", body]).connect()
+        peer = ConnectionHarness(lambda request: [b"head", body]).connect()
         peer.send(frame(1))
         assert peer.transport.sent[1] is body
 
     def test_bytes_are_counted(self) -> None:
-        peer = House(Broker()).connect()
+        peer = ConnectionHarness(Broker()).connect()
         peer.send(frames(1, 2))
         stats = peer.connection.stats
         assert (stats.requests, stats.bytes_in, stats.bytes_out) == (2, len(frames(1, 2)), len(peer.received))
@@ -73,7 +73,7 @@ class TestAnswersLater:
     async def test_a_waiting_request_holds_those_behind_it(self) -> None:
         broker = Broker()
         broker.later = {1}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2))
         peer.send(frame(3))
         assert broker.begun == [1]
@@ -84,7 +84,7 @@ class TestAnswersLater:
     async def test_requests_whose_effects_are_applied_overlap_and_are_answered_in_order(self) -> None:
         broker = Broker()
         broker.applied = {1, 2}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2, 3))
         assert broker.begun == [1, 2, 3]
         await broker.finish(2)
@@ -95,7 +95,7 @@ class TestAnswersLater:
     async def test_effects_may_be_applied_later_and_nothing_begins_inside_the_handler_that_says_so(self) -> None:
         broker = Broker()
         broker.later = {1}
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer = house.connect()
         peer.send(frames(1, 2))
         broker.requests[1].effects_applied()
@@ -108,7 +108,7 @@ class TestAnswersLater:
     async def test_a_request_behind_an_applied_one_can_hold_again(self) -> None:
         broker = Broker()
         broker.applied, broker.later = {1}, {2}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2, 3))
         assert broker.begun == [1, 2]
         await broker.finish(1)
@@ -119,11 +119,11 @@ class TestAnswersLater:
     async def test_a_coroutine_will_do(self) -> None:
         gate = asyncio.Event()
 
-        async def wait(request: Request) -> Answer:
+        async def wait(request: Request) -> EncodedResponse:
             await gate.wait()
             return answer_to(request)
 
-        peer = House(wait).connect()
+        peer = ConnectionHarness(wait).connect()
         peer.send(frames(1, 2))
         gate.set()
         for _ in range(8):
@@ -133,7 +133,7 @@ class TestAnswersLater:
     async def test_only_so_many_answers_may_be_outstanding(self) -> None:
         broker = Broker()
         broker.applied = set(range(UNANSWERED_MAX + 5))
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer = house.connect()
         peer.send(frames(*range(UNANSWERED_MAX + 5)))
         house.timers.run_soon()
@@ -146,7 +146,7 @@ class TestAnswersLater:
         broker = Broker()
         broker.applied = {1}
         broker.bodies = {2: bytes(WRITE_HIGH_BYTES)}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2, 3))
         assert broker.begun == [1, 2]
         await broker.finish(1)
@@ -154,7 +154,7 @@ class TestAnswersLater:
 
     def test_a_flood_of_requests_is_handled_in_turns(self) -> None:
         broker = Broker()
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer = house.connect()
         peer.send(frames(*range(2 * BEGUN_PER_TURN + 1)))
         assert len(broker.begun) == BEGUN_PER_TURN
@@ -169,7 +169,7 @@ class TestAnswersLater:
     async def test_other_connections_go_on(self) -> None:
         broker = Broker()
         broker.later = {1}
-        house = House(broker)
+        house = ConnectionHarness(broker)
         waiting, other = house.connect(), house.connect()
         waiting.send(frame(1))
         other.send(frame(2))
@@ -181,7 +181,7 @@ class TestPressureOnThePeer:
     async def test_reading_stops_when_enough_requests_are_parked_and_goes_on_at_half(self) -> None:
         broker = Broker()
         broker.later = {0, PARKED_REQUESTS_MAX // 2}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         for number in range(PARKED_REQUESTS_MAX + 1):
             assert peer.transport.is_reading()
             peer.send(frame(number))
@@ -196,7 +196,7 @@ class TestPressureOnThePeer:
     async def test_reading_stops_when_parked_requests_are_large(self) -> None:
         broker = Broker()
         broker.later = {1}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frame(1) + frame(2, bytes(PARKED_BYTES_MAX)))
         assert not peer.transport.is_reading()
         await broker.finish(1)
@@ -206,7 +206,7 @@ class TestPressureOnThePeer:
     async def test_a_waiting_request_alone_does_not_stop_reading_so_that_a_hang_up_is_seen(self) -> None:
         broker = Broker()
         broker.later = {1}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frame(1))
         assert peer.transport.is_reading()
         peer.vanish()
@@ -214,7 +214,7 @@ class TestPressureOnThePeer:
     async def test_the_backlog_counts_what_outlives_a_wake_up(self) -> None:
         broker = Broker()
         broker.later = {1}
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer = house.connect()
         peer.send(frame(7))
         assert (house.backlog.parked, house.backlog.bytes) == (0, 0)
@@ -226,7 +226,7 @@ class TestPressureOnThePeer:
     async def test_a_full_backlog_stops_whoever_would_park_more_and_nobody_else(self) -> None:
         broker = Broker()
         broker.later = {1, 11}
-        house = House(broker, parked_max=2)
+        house = ConnectionHarness(broker, parked_max=2)
         first, second, third = house.connect(), house.connect(), house.connect()
         first.send(frames(1, 2, 3))
         assert not first.transport.is_reading()
@@ -244,7 +244,7 @@ class TestPressureOnThePeer:
     async def test_without_request_memory_a_large_frame_waits_in_its_socket(self) -> None:
         broker = Broker()
         broker.later = {1}
-        house = House(broker, bytes_max=50 * KB)
+        house = ConnectionHarness(broker, bytes_max=50 * KB)
         first, second = house.connect(), house.connect()
         first.send(frame(1, bytes(60 * KB)))
         assert broker.begun == [1]
@@ -260,7 +260,7 @@ class TestPressureOnThePeer:
 
     async def test_memory_of_a_vanished_connection_is_given_to_those_who_wait(self) -> None:
         broker = Broker()
-        house = House(broker, bytes_max=50 * KB)
+        house = ConnectionHarness(broker, bytes_max=50 * KB)
         first, second = house.connect(), house.connect()
         first.send(frame(1, bytes(500 * KB))[: 100 * KB])
         second.send(frame(2, bytes(100 * KB)))
@@ -269,7 +269,7 @@ class TestPressureOnThePeer:
         assert second.transport.is_reading()
 
     def test_many_waiters_are_let_in_without_recursion(self) -> None:
-        house = House(Broker(), bytes_max=50 * KB)
+        house = ConnectionHarness(Broker(), bytes_max=50 * KB)
         first = house.connect()
         first.send(frame(1, bytes(500 * KB))[: 100 * KB])
         others = [house.connect(port) for port in range(2000)]
@@ -286,7 +286,7 @@ class TestPressureFromThePeer:
     def test_a_peer_that_does_not_read_gets_no_further_request_begun(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(WRITE_HIGH_BYTES)}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.transport.is_stuck = True
         peer.send(frames(1, 2, 3))
         assert broker.begun == [1]
@@ -296,7 +296,7 @@ class TestPressureFromThePeer:
     def test_many_small_answers_count_too(self) -> None:
         broker = Broker()
         broker.bodies = dict.fromkeys(range(50), bytes(4 * KB))
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.transport.is_stuck = True
         peer.send(frames(*range(50)))
         assert peer.transport.unsent_bytes < 2 * WRITE_HIGH_BYTES
@@ -309,7 +309,7 @@ class TestMuting:
     def test_the_answer_leaves_at_once_and_the_next_request_begins_later(self) -> None:
         broker = Broker()
         broker.mutes = {1: 250.0}
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer = house.connect()
         peer.send(frames(1, 2))
         assert peer.answers == [1]
@@ -322,7 +322,7 @@ class TestMuting:
     async def test_of_two_mutes_the_longer_counts(self) -> None:
         broker = Broker()
         broker.applied = {1, 2}
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer = house.connect()
         peer.send(frames(1, 2))
         for number in (1, 2):
@@ -351,7 +351,7 @@ class TestBadInput:
         self, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         broker = Broker()
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frame(1) + data + frame(2))
         assert broker.begun == [1]
         assert peer.answers == [1]
@@ -367,7 +367,7 @@ class TestBadInput:
         broker = Broker()
         broker.applied = {1}
         broker.failing = {2: error}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2, 3))
         assert not peer.transport.is_closing()
         assert not peer.transport.is_reading()
@@ -380,7 +380,7 @@ class TestBadInput:
     async def test_a_handler_that_fails_late_ends_the_connection_in_its_turn(self) -> None:
         broker = Broker()
         broker.applied = {1, 2, 3}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2, 3))
         broker.futures[2].set_exception(CloseConnection("acks=0 and refused"))
         await asyncio.sleep(0)
@@ -394,7 +394,7 @@ class TestBadInput:
     ) -> None:
         broker = Broker()
         broker.failing = {1: ZeroDivisionError("bug")}
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer, other = house.connect(), house.connect()
         peer.send(frame(1))
         other.send(frame(2))
@@ -405,7 +405,7 @@ class TestBadInput:
         assert record.exc_info is not None
 
     def test_a_flood_of_bad_connections_fills_no_log(self, caplog: pytest.LogCaptureFixture) -> None:
-        house = House(Broker())
+        house = ConnectionHarness(Broker())
         for port in range(100):
             house.connect(port).send(b"GET / HTTP/1.1\r\n")
         assert len(caplog.records) == 10
@@ -418,7 +418,7 @@ class TestBadInput:
     ) -> None:
         broker = Broker()
         broker.later = {1}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frame(1) + b"GET / HTTP/1.1\r\n")
         assert not peer.transport.is_reading()
         peer.connection.buffer_updated(4)
@@ -430,7 +430,7 @@ class TestBadInput:
 
     def test_nothing_is_read_after_a_bad_request(self) -> None:
         broker = Broker()
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(b"GET / HTTP/1.1\r\n")
         assert not peer.transport.is_reading()
         peer.connection.buffer_updated(4)
@@ -439,7 +439,7 @@ class TestBadInput:
 
 class TestEndings:
     def test_a_hang_up_closes(self) -> None:
-        peer = House(Broker()).connect()
+        peer = ConnectionHarness(Broker()).connect()
         peer.send(frame(1))
         peer.hang_up()
         assert peer.transport.is_closing()
@@ -448,7 +448,7 @@ class TestEndings:
         broker = Broker()
         broker.later = {1}
         broker.silent = {2}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2))
         peer.hang_up()
         assert not peer.transport.is_closing()
@@ -460,7 +460,7 @@ class TestEndings:
     async def test_a_hang_up_hurries_those_who_only_wait_and_those_behind_them(self) -> None:
         broker = Broker()
         broker.later = broker.patient = {1, 3}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2, 3))
         assert broker.begun == [1]
         peer.hang_up()
@@ -472,7 +472,7 @@ class TestEndings:
     async def test_who_was_answered_is_hurried_no_more(self) -> None:
         broker = Broker()
         broker.later, broker.patient = {1, 2}, {1}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2))
         await broker.finish(1)
         peer.hang_up()
@@ -483,7 +483,7 @@ class TestEndings:
     async def test_after_a_hang_up_nothing_is_read_even_when_there_is_room_again(self) -> None:
         broker = Broker()
         broker.later = {1, 11}
-        house = House(broker, parked_max=2)
+        house = ConnectionHarness(broker, parked_max=2)
         first, second = house.connect(), house.connect()
         second.send(frame(11))
         first.send(frames(1, 2, 3))
@@ -497,7 +497,7 @@ class TestEndings:
     async def test_when_the_connection_breaks_its_handlers_are_cancelled_and_nothing_is_left(self) -> None:
         broker = Broker()
         broker.applied, broker.later = {1}, {2}
-        house = House(broker)
+        house = ConnectionHarness(broker)
         peer = house.connect()
         peer.send(frames(1, 2, 3))
         peer.vanish()
@@ -509,14 +509,14 @@ class TestEndings:
         assert peer.answers == []
 
     async def test_a_fault_after_the_connection_broke_is_still_logged(self, caplog: pytest.LogCaptureFixture) -> None:
-        async def fail(request: Request) -> Answer:
+        async def fail(request: Request) -> EncodedResponse:
             try:
                 await asyncio.get_running_loop().create_future()
             except asyncio.CancelledError:
                 raise ZeroDivisionError("in the clean-up") from None
             return None
 
-        peer = House(fail).connect()
+        peer = ConnectionHarness(fail).connect()
         peer.send(frame(1))
         await asyncio.sleep(0)
         peer.vanish()
@@ -528,7 +528,7 @@ class TestEndings:
     async def test_finish_answers_what_has_begun_and_begins_no_more(self) -> None:
         broker = Broker()
         broker.later = {1}
-        peer = House(broker).connect()
+        peer = ConnectionHarness(broker).connect()
         peer.send(frames(1, 2))
         peer.connection.finish()
         assert not peer.transport.is_closing()
@@ -538,14 +538,14 @@ class TestEndings:
         assert peer.transport.is_closing()
 
     def test_finish_closes_an_unoccupied_connection_at_once(self) -> None:
-        peer = House(Broker()).connect()
+        peer = ConnectionHarness(Broker()).connect()
         peer.connection.finish()
         assert peer.transport.is_closing()
 
 
 class TestIdle:
     def test_a_silent_connection_expires_and_an_active_one_does_not(self) -> None:
-        house = House(Broker(), idle_ms=1000)
+        house = ConnectionHarness(Broker(), idle_ms=1000)
         silent, active = house.connect(), house.connect()
         house.clock.advance_ms(900)
         active.send(frame(1))
@@ -553,7 +553,7 @@ class TestIdle:
         assert house.idle.expired(house.clock.monotonic_ms()) == [silent.connection]
 
     def test_dripping_bytes_of_a_frame_is_no_sign_of_life(self) -> None:
-        house = House(Broker(), idle_ms=1000)
+        house = ConnectionHarness(Broker(), idle_ms=1000)
         slow = house.connect()
         for byte in frame(1)[:-1]:
             slow.send(bytes([byte]))
@@ -563,7 +563,7 @@ class TestIdle:
     def test_a_peer_that_stops_reading_is_closed_without_waiting_for_it(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(100 * KB)}
-        house = House(broker, idle_ms=1000)
+        house = ConnectionHarness(broker, idle_ms=1000)
         peer = house.connect()
         peer.transport.is_stuck = True
         peer.send(frame(1))
@@ -578,7 +578,7 @@ class TestIdle:
     def test_a_peer_that_reads_slowly_is_left_alone(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(100 * KB)}
-        house = House(broker, idle_ms=1000)
+        house = ConnectionHarness(broker, idle_ms=1000)
         peer = house.connect()
         peer.transport.is_stuck = True
         peer.send(frame(1))
@@ -590,7 +590,7 @@ class TestIdle:
     def test_a_peer_that_catches_up_shows_life(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(100 * KB)}
-        house = House(broker, idle_ms=1000)
+        house = ConnectionHarness(broker, idle_ms=1000)
         peer = house.connect()
         peer.transport.is_stuck = True
         peer.send(frame(1))
@@ -600,6 +600,6 @@ class TestIdle:
         assert house.idle.expired(house.clock.monotonic_ms()) == []
 
     def test_a_frame_of_the_largest_size_passes(self) -> None:
-        peer = House(Broker()).connect()
+        peer = ConnectionHarness(Broker()).connect()
         peer.send(frame(1, bytes(FRAME_MAX - 14)))
         assert peer.answers == [1]

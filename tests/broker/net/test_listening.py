@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from broker.net.listening import Acceptor, Listener, ListenError, host_and_port, listen, set_options
+from broker.net.listening import Acceptor, ListenAddress, ListenError, host_and_port, listen, set_options
 
 
 def test_port_0_picks_a_free_port() -> None:
-    with listen(Listener("PLAINTEXT", "127.0.0.1", 0)) as opened:
+    with listen(ListenAddress("PLAINTEXT", "127.0.0.1", 0)) as opened:
         assert host_and_port(opened.getsockname())[1] > 0
 
 
 def test_no_host_means_every_address() -> None:
-    with listen(Listener("PLAINTEXT", "", 0)) as opened:
+    with listen(ListenAddress("PLAINTEXT", "", 0)) as opened:
         port = host_and_port(opened.getsockname())[1]
         with socket.create_connection(("127.0.0.1", port)):
             accepted, address = opened.accept()
@@ -25,7 +25,7 @@ def test_no_host_means_every_address() -> None:
 
 
 def test_sizes_of_buffers_and_options_reach_accepted_sockets() -> None:
-    with listen(Listener("PLAINTEXT", "127.0.0.1", 0), receive_buffer_bytes=50_000) as opened:
+    with listen(ListenAddress("PLAINTEXT", "127.0.0.1", 0), receive_buffer_bytes=50_000) as opened:
         with socket.create_connection(opened.getsockname()):
             accepted, _ = opened.accept()
         with accepted:
@@ -37,15 +37,15 @@ def test_sizes_of_buffers_and_options_reach_accepted_sockets() -> None:
 
 
 def test_a_name_is_resolved() -> None:
-    with listen(Listener("PLAINTEXT", "localhost", 0)) as opened:
+    with listen(ListenAddress("PLAINTEXT", "localhost", 0)) as opened:
         assert host_and_port(opened.getsockname())[0] in ("127.0.0.1", "::1")
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
-    with listen(Listener("A", "127.0.0.1", 0)) as opened:
+    with listen(ListenAddress("A", "127.0.0.1", 0)) as opened:
         port = opened.getsockname()[1]
         with pytest.raises(ListenError) as caught:
-            listen(Listener("B", "127.0.0.1", port))
+            listen(ListenAddress("B", "127.0.0.1", port))
     assert str(caught.value) == f"listener B cannot listen on 127.0.0.1:{port}: the port is in use by another process"
 
 
@@ -59,7 +59,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
 )
 def test_an_impossible_listener_is_one_sentence(host: str, port: int, reason: str) -> None:
     with pytest.raises(ListenError, match=reason):
-        listen(Listener("B", host, port))
+        listen(ListenAddress("B", host, port))
 
 
 @pytest.mark.parametrize(

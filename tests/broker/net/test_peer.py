@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.net.limits import NetLimits
-from broker.net.listening import Listener
+from broker.net.listening import ListenAddress
 from broker.net.peer import (
     Endpoint,
+    NetworkClient,
     PeerRefused,
-    Peers,
     PeerTimedOut,
     PeerUnavailable,
     TcpConnect,
@@ -23,7 +23,7 @@ from broker.net.peer import (
     VersionMismatch,
 )
 from broker.net.peer_connection import Ending
-from broker.net.request import Answer, CloseConnection, Request
+from broker.net.request import CloseConnection, EncodedResponse, Request
 from broker.net.server import Server
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVe
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.vote import VoteRequest
-from tests.broker.net.peer_stage import NODE, OTHER, Stage, served
+from tests.broker.net.peer_harness import NODE, OTHER, NetworkClientHarness, served
 from tests.support.clock import ManualClock
 
 BEAT = {"BROKER_HEARTBEAT": (0, 1)}
@@ -43,7 +43,7 @@ def beat(broker_id: int = 1) -> BrokerHeartbeatRequest:
 
 
 def test_versions_are_asked_for_once_per_connection() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.send(beat(2))
     stage.last.accept()
@@ -62,7 +62,7 @@ def test_versions_are_asked_for_once_per_connection() -> None:
 
 
 def test_what_a_node_serves_is_known_while_there_is_a_connection() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     assert stage.peers.versions(NODE) is None
     stage.send(beat())
     assert stage.peers.versions(NODE) is None
@@ -73,7 +73,7 @@ def test_what_a_node_serves_is_known_while_there_is_a_connection() -> None:
 
 
 def test_an_old_node_that_refuses_our_api_versions_is_asked_again_in_its_own() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat())
     stage.last.accept()
     header, _ = stage.last.take()
@@ -89,7 +89,7 @@ def test_an_old_node_that_refuses_our_api_versions_is_asked_again_in_its_own() -
     ("theirs", "wanted", "sent"), [((0, 1), None, 1), ((0, 0), None, 0), ((0, 2), (0, 1), 1), ((1, 2), (0, 1), 1)]
 )
 def test_the_highest_common_version_is_sent(theirs: tuple[int, int], wanted: tuple[int, int] | None, sent: int) -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     built: list[int] = []
 
     def build(version: int) -> VoteRequest:
@@ -103,7 +103,7 @@ def test_the_highest_common_version_is_sent(theirs: tuple[int, int], wanted: tup
 
 
 def test_no_common_version_sends_nothing_and_leaves_the_connection() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(VoteRequest(), versions=(2, 2))
     stage.send(beat())
     stage.last.agree(VOTE=(0, 1))
@@ -117,7 +117,7 @@ def test_no_common_version_sends_nothing_and_leaves_the_connection() -> None:
 
 
 def test_what_a_version_cannot_say_is_a_mismatch() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(BrokerHeartbeatRequest(broker_id=2**40))
     stage.last.agree(**BEAT)
     (outcome,) = stage.told()
@@ -125,7 +125,7 @@ def test_what_a_version_cannot_say_is_a_mismatch() -> None:
 
 
 def test_a_node_that_cannot_be_reached_fails_all_that_waits_and_is_tried_again_later() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.send(beat(2))
     stage.last.fail(Ending("cannot be reached (refused)", is_refusal=True))
@@ -137,7 +137,7 @@ def test_a_node_that_cannot_be_reached_fails_all_that_waits_and_is_tried_again_l
 
 
 def test_back_off_doubles_from_50_to_500_ms_and_begins_anew_after_success() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(), timeout_ms=60_000)
     for expected_ms in (50, 100, 200, 400, 500, 500):
         stage.last.fail(Ending("refused", is_refusal=True))
@@ -147,7 +147,7 @@ def test_back_off_doubles_from_50_to_500_ms_and_begins_anew_after_success() -> N
     assert_tried_again_after(stage, 50)
 
 
-def assert_tried_again_after(stage: Stage, expected_ms: int) -> None:
+def assert_tried_again_after(stage: NetworkClientHarness, expected_ms: int) -> None:
     attempts = len(stage.attempts)
     stage.send(beat(), timeout_ms=60_000)
     stage.run(expected_ms - 1)
@@ -158,14 +158,14 @@ def assert_tried_again_after(stage: Stage, expected_ms: int) -> None:
 
 @pytest.mark.parametrize(("spread", "expected_ms"), [(0.0, 40), (1.0, 60)])
 def test_back_off_is_spread(spread: float, expected_ms: int) -> None:
-    stage = Stage(spread)
+    stage = NetworkClientHarness(spread)
     stage.send(beat())
     stage.last.fail(Ending("refused", is_refusal=True))
     assert_tried_again_after(stage, expected_ms)
 
 
 def test_a_node_that_takes_no_connection_is_given_up_in_time() -> None:
-    stage = Stage(connect_timeout_ms=300)
+    stage = NetworkClientHarness(connect_timeout_ms=300)
     stage.send(beat())
     stage.run(301)
     (outcome,) = stage.told()
@@ -176,7 +176,7 @@ def test_a_node_that_takes_no_connection_is_given_up_in_time() -> None:
 
 
 def test_a_node_that_never_tells_its_versions_is_given_up_in_time() -> None:
-    stage = Stage(connect_timeout_ms=300)
+    stage = NetworkClientHarness(connect_timeout_ms=300)
     stage.send(beat())
     stage.last.accept()
     stage.run(301)
@@ -185,7 +185,7 @@ def test_a_node_that_never_tells_its_versions_is_given_up_in_time() -> None:
 
 
 def test_an_answer_that_does_not_come_ends_the_connection_with_all_it_carries() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(1), timeout_ms=100)
     stage.send(beat(2), timeout_ms=5_000)
     stage.last.agree(**BEAT)
@@ -198,7 +198,7 @@ def test_an_answer_that_does_not_come_ends_the_connection_with_all_it_carries() 
 
 
 def test_what_was_not_sent_survives_the_loss_of_a_connection() -> None:
-    stage = Stage(max_in_flight=1)
+    stage = NetworkClientHarness(max_in_flight=1)
     stage.send(beat(1))
     stage.send(beat(2))
     stage.last.agree(**BEAT)
@@ -211,7 +211,7 @@ def test_what_was_not_sent_survives_the_loss_of_a_connection() -> None:
 
 
 def test_a_request_that_waits_times_out_without_harm_to_the_connection() -> None:
-    stage = Stage(max_in_flight=1)
+    stage = NetworkClientHarness(max_in_flight=1)
     stage.send(beat(1), timeout_ms=1_000)
     stage.send(beat(2), timeout_ms=100)
     stage.last.agree(**BEAT)
@@ -224,7 +224,7 @@ def test_a_request_that_waits_times_out_without_harm_to_the_connection() -> None
 
 
 def test_requests_in_flight_are_bounded() -> None:
-    stage = Stage(max_in_flight=2)
+    stage = NetworkClientHarness(max_in_flight=2)
     for number in range(4):
         stage.send(beat(number))
     stage.last.agree(**BEAT)
@@ -235,7 +235,7 @@ def test_requests_in_flight_are_bounded() -> None:
 
 
 def test_requests_that_wait_are_bounded() -> None:
-    stage = Stage(max_waiting=1)
+    stage = NetworkClientHarness(max_waiting=1)
     stage.send(beat(1))
     stage.send(beat(2))
     (outcome,) = stage.told()
@@ -244,7 +244,7 @@ def test_requests_that_wait_are_bounded() -> None:
 
 
 def test_a_node_that_does_not_read_is_sent_no_more() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.last.agree(**BEAT)
     stage.last.protocol.pause_writing()
@@ -268,7 +268,7 @@ def test_a_node_that_does_not_read_is_sent_no_more() -> None:
 )
 @pytest.mark.parametrize("agreed", [False, True], ids=["versions", "answer"])
 def test_nonsense_ends_the_connection(garbage: bytes, agreed: bool, caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat())
     if agreed:
         stage.last.agree(**BEAT)
@@ -283,7 +283,7 @@ def test_nonsense_ends_the_connection(garbage: bytes, agreed: bool, caplog: pyte
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.booleans())
 def test_whatever_a_node_sends_every_request_has_its_outcome(chunks: list[bytes], agreed: bool) -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.send(beat(2))
     if agreed:
@@ -299,7 +299,7 @@ def test_whatever_a_node_sends_every_request_has_its_outcome(chunks: list[bytes]
 
 
 def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat())
     stage.last.agree(**BEAT)
     header, _ = stage.last.take()
@@ -310,7 +310,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
 
 
 def test_a_node_that_refuses_to_tell_its_versions_is_let_go_of() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat())
     stage.last.accept()
     header, _ = stage.last.take()
@@ -319,7 +319,7 @@ def test_a_node_that_refuses_to_tell_its_versions_is_let_go_of() -> None:
 
 
 def test_a_connection_nobody_uses_is_closed_and_forgotten() -> None:
-    stage = Stage(max_idle_ms=1_000)
+    stage = NetworkClientHarness(max_idle_ms=1_000)
     stage.send(beat())
     stage.last.agree(**BEAT)
     stage.run(900)
@@ -335,7 +335,7 @@ def test_a_connection_nobody_uses_is_closed_and_forgotten() -> None:
 
 
 def test_nodes_do_not_wait_for_one_another() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.send(beat(2), to=OTHER)
     stage.last.agree(**BEAT)
@@ -345,7 +345,7 @@ def test_nodes_do_not_wait_for_one_another() -> None:
 
 
 def test_a_dropped_node_fails_what_it_owes_and_may_be_asked_again_at_once() -> None:
-    stage = Stage()
+    stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.last.agree(**BEAT)
     stage.peers.drop(OTHER)
@@ -359,7 +359,7 @@ def test_a_dropped_node_fails_what_it_owes_and_may_be_asked_again_at_once() -> N
 
 
 def test_closing_fails_everything_now_and_later() -> None:
-    stage = Stage(max_in_flight=1)
+    stage = NetworkClientHarness(max_in_flight=1)
     stage.send(beat(1))
     stage.send(beat(2))
     stage.last.agree(**BEAT)
@@ -389,12 +389,14 @@ class Node:
 
     def __init__(self) -> None:
         self.envelopes: list[int] = []
-        self.server = Server(self._dispatch, NetLimits(), [Listener("CONTROLLER", "127.0.0.1", 0)], clock=ManualClock())
+        self.server = Server(
+            self._dispatch, NetLimits(), [ListenAddress("CONTROLLER", "127.0.0.1", 0)], clock=ManualClock()
+        )
         self.server.open()
         self.server.start()
         self.endpoint = Endpoint(*self.server.addresses["CONTROLLER"])
 
-    def _dispatch(self, request: Request) -> Answer:
+    def _dispatch(self, request: Request) -> EncodedResponse:
         key, version, number, _ = request.header
         if key == ApiKey.API_VERSIONS:
             return encode_response(key, version, number, served(ENVELOPE=(0, 0)))
@@ -407,7 +409,7 @@ class Node:
 def test_large_messages_pass_both_ways(run: Run) -> None:
     async def scenario() -> None:
         loop, node = asyncio.get_running_loop(), Node()
-        peers = Peers(loop, TcpConnect(loop), client_id="1")
+        peers = NetworkClient(loop, TcpConnect(loop), client_id="1")
         request = EnvelopeRequest(bytes(3_000_000))
         asked = [
             peers.request(node.endpoint, request, EnvelopeResponse, timeout_ms=10_000, versions=None) for _ in range(3)
@@ -427,7 +429,7 @@ def test_a_port_where_nobody_listens_and_a_host_that_cannot_be(run: Run) -> None
     async def scenario() -> None:
         loop, node = asyncio.get_running_loop(), Node()
         await node.server.drain(5.0)
-        peers = Peers(loop, TcpConnect(loop), client_id="1")
+        peers = NetworkClient(loop, TcpConnect(loop), client_id="1")
         for endpoint in (node.endpoint, Endpoint("127.0.0.1", 70_000), Endpoint("a..b", 1)):
             with pytest.raises(PeerUnavailable, match="cannot be reached"):
                 await peers.request(endpoint, beat(), BrokerHeartbeatResponse, timeout_ms=10_000)
@@ -439,7 +441,7 @@ def test_a_port_where_nobody_listens_and_a_host_that_cannot_be(run: Run) -> None
 def test_a_cancelled_request_that_waits_is_not_sent(run: Run) -> None:
     async def scenario() -> None:
         loop, node = asyncio.get_running_loop(), Node()
-        peers = Peers(loop, TcpConnect(loop), client_id="1")
+        peers = NetworkClient(loop, TcpConnect(loop), client_id="1")
         given_up = peers.request(node.endpoint, EnvelopeRequest(b"1"), EnvelopeResponse, timeout_ms=10_000)
         wanted = peers.request(node.endpoint, EnvelopeRequest(b"2"), EnvelopeResponse, timeout_ms=10_000)
         given_up.cancel()

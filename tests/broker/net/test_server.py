@@ -11,15 +11,15 @@ import pytest
 import uvloop
 
 from broker.net.limits import NetLimits
-from broker.net.listening import Listener, ListenError
+from broker.net.listening import ListenAddress, ListenError
 from broker.net.request import Dispatch
 from broker.net.server import Server
 from tests.broker.net.fakes import Broker, frame
 from tests.support.clock import ManualClock
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
-PLAINTEXT = Listener("PLAINTEXT", "127.0.0.1", 0)
-INTERNAL = Listener("INTERNAL", "127.0.0.1", 0)
+PLAINTEXT = ListenAddress("PLAINTEXT", "127.0.0.1", 0)
+INTERNAL = ListenAddress("INTERNAL", "127.0.0.1", 0)
 MB = 1024 * 1024
 
 
@@ -64,7 +64,7 @@ async def turn_of_the_loop() -> None:
     await asyncio.sleep(0)
 
 
-class House:
+class ConnectionHarness:
     """A running server and clients for it."""
 
     def __init__(self, server: Server, clock: ManualClock) -> None:
@@ -87,8 +87,8 @@ class House:
 
 @asynccontextmanager
 async def serving(
-    dispatch: Dispatch, limits: NetLimits | None = None, *listeners: Listener, protected: str | None = None
-) -> AsyncIterator[House]:
+    dispatch: Dispatch, limits: NetLimits | None = None, *listeners: ListenAddress, protected: str | None = None
+) -> AsyncIterator[ConnectionHarness]:
     """A server on free ports."""
     clock = ManualClock()
     server = Server(
@@ -96,7 +96,7 @@ async def serving(
     )
     server.open()
     server.start()
-    house = House(server, clock)
+    house = ConnectionHarness(server, clock)
     try:
         yield house
     finally:
@@ -142,7 +142,7 @@ def test_a_port_in_use_leaves_no_listener_open(run: Run) -> None:
         async with serving(Broker()) as house:
             port = house.server.addresses["PLAINTEXT"][1]
             other = Server(
-                Broker(), NetLimits(), [INTERNAL, Listener("PLAINTEXT", "127.0.0.1", port)], clock=house.clock
+                Broker(), NetLimits(), [INTERNAL, ListenAddress("PLAINTEXT", "127.0.0.1", port)], clock=house.clock
             )
             with pytest.raises(ListenError, match="in use"):
                 other.open()

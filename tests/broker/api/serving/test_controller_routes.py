@@ -45,7 +45,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeC
 from protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
 from protocol.messages.vote import VoteResponse as VoteAnswer
-from tests.broker.api.metadata_stage import LiveCluster
+from tests.broker.api.metadata_harness import LiveCluster
 from tests.broker.metadata.images import uuid
 from tests.support.clock import ManualClock
 

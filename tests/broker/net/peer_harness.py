@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker.net.peer import Endpoint, Outcome, Peers, PeerSettings
+from broker.net.peer import Endpoint, NetworkClient, Outcome, PeerSettings
 from broker.net.peer_connection import Ending
 from protocol.api_keys import ApiKey, request_class
 from protocol.compiler import decode
@@ -80,14 +80,14 @@ class OneWayTransport(asyncio.Transport):
         self.is_aborted = True
 
 
-class Stage:
-    """`Peers` under test, and what they came to."""
+class NetworkClientHarness:
+    """`NetworkClient` under test, and what they came to."""
 
     def __init__(self, spread: float = 0.5, **settings: int) -> None:
         self.loop = ManualLoop()
         self.attempts: list[Opened] = []
         self.outcomes: list[Outcome] = []
-        self.peers = Peers(
+        self.peers = NetworkClient(
             self.loop,
             self._connect,
             client_id="raft-client-1",

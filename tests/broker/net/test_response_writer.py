@@ -1,16 +1,16 @@
 """Chunks to writes."""
 
-from broker.net.outbox import JOIN_MAX_BYTES, SMALL_CHUNK_BYTES, Outbox, join_small
+from broker.net.response_writer import JOIN_MAX_BYTES, SMALL_CHUNK_BYTES, ResponseWriter, join_small
 from broker.net.stats import ListenerStats
 from protocol.primitives import Buffer
-from tests.broker.net.fakes import Broker, FakeTransport, House
+from tests.broker.net.fakes import Broker, ConnectionHarness, FakeTransport
 
 
-def outbox() -> tuple[Outbox, FakeTransport, ListenerStats]:
+def outbox() -> tuple[ResponseWriter, FakeTransport, ListenerStats]:
     transport = FakeTransport()
-    transport.protocol = House(Broker()).connect().connection
+    transport.protocol = ConnectionHarness(Broker()).connect().connection
     stats = ListenerStats()
-    return Outbox(transport, stats), transport, stats
+    return ResponseWriter(transport, stats), transport, stats
 
 
 def test_nothing_is_written_for_nothing() -> None:

@@ -6,7 +6,7 @@ BURST = 10
 REFILL_MS = 1_000.0  # one more line a second once the burst is used up
 
 
-class Complaints:
+class RateLimitedLog:
     """At most `BURST` lines at once, then one a second; the next line tells how many were left out."""
 
     __slots__ = ("_allowed", "_log", "_refilled_ms", "_suppressed")

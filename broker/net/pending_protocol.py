@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import cast
 
 
-class Greeter(asyncio.Protocol):
+class PendingProtocol(asyncio.Protocol):
     """Puts in its own place the protocol that `make` builds around the transport, so that none is ever half built.
 
     This happens before the transport reads anything.

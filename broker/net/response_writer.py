@@ -9,7 +9,7 @@ JOIN_MAX_BYTES = 32 * 1024  # in total: below, one joined string beats a list of
 SMALL_CHUNK_BYTES = 4 * 1024  # among larger ones, neighbours below this are joined, so that few buffers are left
 
 
-class Outbox:
+class ResponseWriter:
     """Chunks in order; `flush` writes them. More than `JOIN_MAX_BYTES` are written at once, without being asked.
 
     Large chunks (views of log segments, mostly) reach the transport as they are, uncopied; they must not change until

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from broker.net.request import Answer, Request
+from broker.net.request import EncodedResponse, Request
 from protocol.primitives import Buffer
 
 
@@ -12,7 +12,9 @@ class Slot:
 
     __slots__ = ("answer", "future", "is_cut", "is_done", "request")
 
-    def __init__(self, request: Request, future: "asyncio.Future[Answer] | None" = None, answer: Answer = None) -> None:
+    def __init__(
+        self, request: Request, future: "asyncio.Future[EncodedResponse] | None" = None, answer: EncodedResponse = None
+    ) -> None:
         self.request = request
         self.future = future
         self.answer = answer
@@ -20,7 +22,7 @@ class Slot:
         self.is_cut = False  # the connection ended first
 
 
-class AnswerOrder:
+class ResponseOrder:
     """Slots in the order of requests: `append` a place, `fill` it in any order, `take_ready` in that order.
 
     `open_bytes` is the size of the requests that are not answered yet, `withheld_bytes` that of the answers that wait
@@ -45,7 +47,7 @@ class AnswerOrder:
         else:
             self.open_bytes += slot.request.size
 
-    def fill(self, slot: Slot, answer: Answer) -> None:
+    def fill(self, slot: Slot, answer: EncodedResponse) -> None:
         """Put an answer into its place."""
         slot.is_done = True
         slot.answer = answer
@@ -77,5 +79,5 @@ class AnswerOrder:
                 break
 
 
-def _size(answer: Answer) -> int:
+def _size(answer: EncodedResponse) -> int:
     return 0 if answer is None else sum(map(len, answer))
