@@ -40,7 +40,7 @@ from broker.node.metrics import controller_node_families, node_families
 from broker.node.quorum import build_quorum
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.loop.io_thread import IoThread
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.partitions.log_store import DirectoryFailures
@@ -133,7 +133,7 @@ class Node:
         self._lag = LoopLag(self._loop)
         self._client_dispatch_to: Dispatch | None = None
         self._controller_dispatch_to: Dispatch | None = None
-        self._loggers = LoggerLevels()
+        self._loggers = ProcessLoggers()
         self._requests = RequestMetrics(self._clock.monotonic_ms)
         self._exposition = Exposition([self._lag.family()])  # until there is more to tell
         self._background: set[asyncio.Task[None]] = set()
@@ -266,7 +266,7 @@ class Node:
             log_dirs,
             self._failures,
             metadata.cache,
-            metadata.errand_channel,
+            metadata.forwarding_channel,
             lifecycle,
             self._clock,
             self._io,
@@ -279,7 +279,7 @@ class Node:
         config = self._config
         return BrokerLifecycle(
             self._identity(directories, server),
-            metadata.channel,
+            metadata.heartbeat_channel,
             clock=self._clock,
             times=LifecycleTimes(
                 config.broker_heartbeat_interval_ms,
@@ -315,9 +315,9 @@ class Node:
         self._not_ready = "the broker is not registered yet"
         metadata.driver.add_publisher(lifecycle)
         self._lifecycle = lifecycle
-        home_of = partial(_home_of, directories.log_dirs)
+        directory_of = partial(_directory_of, directories.log_dirs)
         assignments = DirectoryAssignments(
-            self._config.node_id, metadata.errand_channel, metadata.cache, lifecycle, home_of, self._loop
+            self._config.node_id, metadata.forwarding_channel, metadata.cache, lifecycle, directory_of, self._loop
         )
         data.partitions.add_listener(assignments)
         self._undo.callback(assignments.close)
@@ -535,6 +535,6 @@ def _nothing() -> None:
     """Comes after everything before it."""
 
 
-def _home_of(log_dirs: LogDirs, topic: str, index: int) -> Uuid | None:
+def _directory_of(log_dirs: LogDirs, topic: str, index: int) -> Uuid | None:
     directory = log_dirs.home_of(TopicPartition(topic, index))
     return None if directory is None else directory.id

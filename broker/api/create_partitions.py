@@ -8,7 +8,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.mutation_quota import hold_back, mutation_quota
 from broker.metadata.controller.controller import Controller
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -43,7 +43,7 @@ class CreatePartitionsHandler:
 
 def _create(
     asked: CreatePartitionsRequest, context: RequestContext, controller: Controller, now_ms: int
-) -> Result[CreatePartitionsResponse]:
+) -> ControllerResult[CreatePartitionsResponse]:
     quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
     result = controller.create_partitions(asked, quota=quota)
     result.response.throttle_time_ms = quota.throttle_ms

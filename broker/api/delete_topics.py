@@ -9,7 +9,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.mutation_quota import hold_back, mutation_quota
 from broker.metadata.controller.controller import Controller
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.image.topic_image import TopicsImage
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
@@ -47,7 +47,7 @@ class DeleteTopicsHandler:
 
 def _delete(
     asked: Iterable[DeleteTopicState], context: RequestContext, controller: Controller, now_ms: int
-) -> Result[DeleteTopicsResponse]:
+) -> ControllerResult[DeleteTopicsResponse]:
     """Resolve what was asked for on the controller's own image, and delete what is left."""
     quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
     refused: list[DeletableTopicResult] = []
@@ -63,7 +63,7 @@ def _delete(
         refused.append(_refusal(topic.name, each, ErrorCode.INVALID_REQUEST, "a topic is named twice"))
     result = controller.delete_topics([topic_id for topic_id in ids if topic_id not in repeated], quota=quota)
     responses = [*refused, *result.response.values()]
-    return Result(result.records, DeleteTopicsResponse(quota.throttle_ms, responses))
+    return ControllerResult(result.records, DeleteTopicsResponse(quota.throttle_ms, responses))
 
 
 def _well_formed(asked: Iterable[DeleteTopicState], refused: list[DeletableTopicResult]) -> list[DeleteTopicState]:

@@ -21,7 +21,7 @@ from broker.config.describe import (
     describe_topic,
 )
 from broker.metadata.image.config_image import CLUSTER_DEFAULT, ResourceType
-from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, name_fault
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, invalid_name_reason
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -104,7 +104,7 @@ class DescribeConfigsHandler:
         return describe_client_metrics(overrides)
 
     def _topic(self, name: str) -> list[ConfigEntry]:
-        fault = name_fault(name)
+        fault = invalid_name_reason(name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
         if name == CLUSTER_METADATA_TOPIC and self._metadata_is_readable:

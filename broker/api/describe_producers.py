@@ -4,7 +4,7 @@ Any replica answers from its own log, the leader or not.
 """
 
 from broker.api.serving.context import RequestContext
-from broker.metadata.image.topic_names import name_fault
+from broker.metadata.image.topic_names import invalid_name_reason
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ class DescribeProducersHandler:
         )
 
     def _answer(self, topic: str, index: int) -> PartitionResponse:
-        if (fault := name_fault(topic)) is not None:
+        if (fault := invalid_name_reason(topic)) is not None:
             return PartitionResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
         try:
             partition = self._partitions.hosted(topic, index)

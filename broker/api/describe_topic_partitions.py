@@ -9,7 +9,7 @@ from broker.api.serving.metadata_source import MetadataSource, leader_endpoint, 
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.image.topic_image import TopicImage
-from broker.metadata.image.topic_names import is_internal, name_fault
+from broker.metadata.image.topic_names import invalid_name_reason, is_internal
 from broker.runtime.partitions.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions import (
@@ -80,7 +80,7 @@ def _check_cursor(cursor: DescribeTopicPartitionsRequestCursor | None, asked: se
 
 
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
-    invalid = name_fault(name) is not None
+    invalid = invalid_name_reason(name) is not None
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, is_internal=is_internal(name), topic_authorized_operations=TOPIC_OPERATIONS

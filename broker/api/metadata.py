@@ -20,7 +20,7 @@ from broker.api.serving.metadata_source import (
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.image.topic_image import TopicImage
-from broker.metadata.image.topic_names import is_internal, name_fault
+from broker.metadata.image.topic_names import invalid_name_reason, is_internal
 from broker.runtime.partitions.metadata_topic import MetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
@@ -107,7 +107,7 @@ class MetadataHandler:
         topic = image.topics.by_name(name) or self._metadata_log(name, ZERO_UUID, image)
         if topic is not None:
             return view.topic(topic, operations)
-        if name_fault(name) is not None:
+        if invalid_name_reason(name) is not None:
             return _missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name, operations)
         if may_create and self._creator is not None:
             self._creator.request_topic(name)  # the client asks again until the topic is there

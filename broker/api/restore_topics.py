@@ -13,7 +13,7 @@ from functools import partial
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.metadata.controller.controller import Controller
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.restore_topics import RestoreTopicsRequest, RestoreTopicsResponse
@@ -41,5 +41,7 @@ def _check(request: RestoreTopicsRequest) -> None:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "a topic has no partitions")
 
 
-def _restore(request: RestoreTopicsRequest, controller: Controller, now_ms: int) -> Result[RestoreTopicsResponse]:
+def _restore(
+    request: RestoreTopicsRequest, controller: Controller, now_ms: int
+) -> ControllerResult[RestoreTopicsResponse]:
     return controller.restore_topics(request)

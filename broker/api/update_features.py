@@ -11,7 +11,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.metadata.controller.controller import Controller
 from broker.metadata.controller.feature_updates import FeatureChange, UpgradeType
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.image.features import KRAFT_VERSION
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import (
@@ -79,7 +79,7 @@ class UpdateFeaturesHandler:
 
 def _command(
     changes: Sequence[FeatureChange], controller: Controller, _now_ms: int, *, validate_only: bool
-) -> Result[None]:
+) -> ControllerResult[None]:
     return controller.update_features(changes, validate_only=validate_only)
 
 

@@ -27,6 +27,7 @@ from typing import Final, Protocol, TypeVar
 
 from broker.logs import EventLog
 from broker.net.peer_connection import (
+    ApiVersionRange,
     Call,
     Done,
     Ending,
@@ -39,7 +40,6 @@ from broker.net.peer_connection import (
     PeerUnavailable,
     Versioned,
     VersionMismatch,
-    VersionRange,
     versions_of,
 )
 from broker.net.receiver import ReceiveArena
@@ -48,6 +48,7 @@ from protocol.api_keys import ApiKey
 from protocol.messages import Message
 
 __all__ = [
+    "ApiVersionRange",
     "Done",
     "Endpoint",
     "NetworkClient",
@@ -58,7 +59,6 @@ __all__ = [
     "PeerTimedOut",
     "PeerUnavailable",
     "VersionMismatch",
-    "VersionRange",
     "Versioned",
 ]
 
@@ -171,7 +171,7 @@ class _Peer:
         return f"{self._endpoint.host}:{self._endpoint.port}"
 
     @property
-    def versions(self) -> Mapping[int, VersionRange] | None:
+    def versions(self) -> Mapping[int, ApiVersionRange] | None:
         """What is served there, while there is a connection that knows."""
         return None if self._connection is None else self._connection.versions
 
@@ -313,7 +313,7 @@ class NetworkClient:
         """Those there is, or was, something to say to."""
         return list(self._peers)
 
-    def versions(self, endpoint: Endpoint) -> Mapping[int, VersionRange] | None:
+    def versions(self, endpoint: Endpoint) -> Mapping[int, ApiVersionRange] | None:
         """The versions of each API that a node serves; None while there is no connection to it."""
         peer = self._peers.get(endpoint)
         return None if peer is None else peer.versions
@@ -325,7 +325,7 @@ class NetworkClient:
         done: Done,
         *,
         timeout_ms: float,
-        versions: VersionRange | tuple[int, int] | None = None,
+        versions: ApiVersionRange | tuple[int, int] | None = None,
     ) -> None:
         """Send in the highest version that both sides have, within `versions` if given.
 
@@ -340,7 +340,7 @@ class NetworkClient:
         answer: type[R],
         *,
         timeout_ms: float,
-        versions: VersionRange | tuple[int, int] | None = None,
+        versions: ApiVersionRange | tuple[int, int] | None = None,
     ) -> "asyncio.Future[R]":
         """`send` with a future, which has an `answer` or raises PeerError. Cancelled early enough, nothing is sent."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -379,7 +379,7 @@ class NetworkClient:
         versions: tuple[int, int] | None,
     ) -> tuple[_Peer, Call]:
         key, build = request if isinstance(request, Versioned) else (ApiKey(request.API_KEY), _as_it_is(request))
-        wanted = versions_of(key) if versions is None else VersionRange(*versions)
+        wanted = versions_of(key) if versions is None else ApiVersionRange(*versions)
         call = Call(self._commons.loop, key, build, wanted, done)
         peer = self._peers.get(endpoint)
         if peer is None:

@@ -52,7 +52,7 @@ Outcome: TypeAlias = Message | PeerError
 Done: TypeAlias = Callable[[Outcome], None]
 
 
-class VersionRange(NamedTuple):
+class ApiVersionRange(NamedTuple):
     """The versions of an API that somebody understands."""
 
     low: int
@@ -85,7 +85,7 @@ class Call:
     __slots__ = ("_done", "_loop", "build", "key", "timer", "versions")
 
     def __init__(
-        self, loop: PeerLoop, key: ApiKey, build: Callable[[int], Message], versions: VersionRange, done: Done
+        self, loop: PeerLoop, key: ApiKey, build: Callable[[int], Message], versions: ApiVersionRange, done: Done
     ) -> None:
         self.key = key
         self.build = build
@@ -166,7 +166,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._on_end = on_end
         self._receiver = FrameReceiver(arena, frame_bytes_max, lambda: True)
         self._transport: asyncio.Transport | None = None
-        self._versions: dict[int, VersionRange] | None = None
+        self._versions: dict[int, ApiVersionRange] | None = None
         self._versions_asked = -1
         self._in_flight: deque[_Sent] = deque()
         self._next_id = 0
@@ -179,7 +179,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._versions is not None
 
     @property
-    def versions(self) -> Mapping[int, VersionRange] | None:
+    def versions(self) -> Mapping[int, ApiVersionRange] | None:
         """What is served there, by API key; None until that is known."""
         return self._versions
 
@@ -258,7 +258,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     # Sending.
 
-    def _choose(self, key: ApiKey, wanted: VersionRange) -> int:
+    def _choose(self, key: ApiKey, wanted: ApiVersionRange) -> int:
         """The highest version of `wanted` that both sides have. Raises VersionMismatch."""
         assert self._versions is not None
         theirs = self._versions.get(key)
@@ -304,11 +304,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         correlation_id, code = _ANSWER_START.unpack_from(frame)
         refused = code == ErrorCode.UNSUPPORTED_VERSION
         response, _ = decode(ApiVersionsResponse, frame, 0 if refused else self._versions_asked, 4)
-        served = {each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys}
+        served = {each.api_key: ApiVersionRange(each.min_version, each.max_version) for each in response.api_keys}
         if correlation_id != self._next_id:
             raise DecodeError(f"answer {correlation_id} to request {self._next_id}")
         if refused and self._versions_asked > 0:
-            theirs = served.get(ApiKey.API_VERSIONS, VersionRange(0, 0)).high
+            theirs = served.get(ApiKey.API_VERSIONS, ApiVersionRange(0, 0)).high
             self._ask_versions(max(0, min(theirs, self._versions_asked - 1)))
         elif code:
             self.end(Ending(f"refuses to tell its versions (error {code})", is_fault=True))
@@ -326,7 +326,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         sent.call.finish(message)
 
 
-def versions_of(key: ApiKey) -> VersionRange:
+def versions_of(key: ApiKey) -> ApiVersionRange:
     """The versions of an API that we may send: all but one that is still being designed."""
     api = API_BY_KEY[key]
-    return VersionRange(api.min_version, api.max_version - api.unstable)
+    return ApiVersionRange(api.min_version, api.max_version - api.unstable)

@@ -4,7 +4,7 @@ from broker.api.serving.controller_routes import ControllerServices, controller_
 from broker.api.serving.dispatch import Dispatcher
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
-from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.metrics.requests import RequestMetrics
 from broker.net.peer import PeerSettings
@@ -13,8 +13,8 @@ from broker.node.directories import NodeDirectories
 from broker.node.front import SECURITY_PROTOCOL_IDS
 from broker.node.metadata import MetadataPart
 from broker.node.quorum import own_listeners
-from broker.runtime.controller.broker_watch import BrokerWatch, Spawn, knock
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.broker_watch import BrokerWatch, Spawn, probe
+from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.controller.registration import ControllerIdentity, ControllerRegistrar
 from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 from protocol.primitives import Uuid
@@ -24,7 +24,7 @@ def build_controller_dispatcher(
     config: BrokerConfig,
     directories: NodeDirectories,
     metadata: MetadataPart,
-    loggers: LoggerLevels,
+    loggers: ProcessLoggers,
     clock: Clock,
     requests: RequestMetrics,
     watch: BrokerWatch | None,
@@ -57,7 +57,7 @@ def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> B
         config.node_id,
         config.inter_broker_listener_name,
         metadata.driver,
-        lambda endpoint: knock(endpoint, timeout_s=timeout_s),
+        lambda endpoint: probe(endpoint, timeout_s=timeout_s),
         spawn=spawn,
     )
     metadata.driver.add_publisher(watch)
@@ -71,7 +71,8 @@ def build_registrar(
     """Keeps this controller registered; a publisher, with `run` to be run."""
     protocols = {listener.name: SECURITY_PROTOCOL_IDS[listener.protocol] for listener in config.controller_listeners}
     listeners = {
-        own.name: Endpoint(own.host, own.port, protocols[own.name]) for own in own_listeners(config, server.addresses)
+        own.name: RegisteredEndpoint(own.host, own.port, protocols[own.name])
+        for own in own_listeners(config, server.addresses)
     }
     identity = ControllerIdentity(config.node_id, incarnation_id, listeners, SUPPORTED_FEATURES)
-    return ControllerRegistrar(identity, metadata.channel)
+    return ControllerRegistrar(identity, metadata.heartbeat_channel)

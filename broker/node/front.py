@@ -10,7 +10,7 @@ from broker.api.serving.routes import Services, broker_routes
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import Listener as ConfiguredListener
-from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metrics.requests import RequestMetrics
 from broker.net.limits import NetLimits
 from broker.net.listening import ListenAddress
@@ -22,7 +22,7 @@ from broker.node.metadata import MetadataPart
 from broker.node.own_host import own_host
 from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
 from broker.runtime.controller.forwarding import Forwarder
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.fetch_sessions import FetchSessions
@@ -60,11 +60,11 @@ def open_ports(
     return server
 
 
-def advertised_endpoints(config: BrokerConfig, server: Server) -> dict[str, Endpoint]:
+def advertised_endpoints(config: BrokerConfig, server: Server) -> dict[str, RegisteredEndpoint]:
     """What to register, with the ports that were picked where 0 was asked for."""
     bound = server.addresses
     return {
-        each.name: Endpoint(
+        each.name: RegisteredEndpoint(
             each.host or own_host(),
             each.port or bound[each.name][1],
             SECURITY_PROTOCOL_IDS[each.protocol],
@@ -79,7 +79,7 @@ def build_dispatcher(
     metadata: MetadataPart,
     data: DataPart,
     lifecycle: BrokerLifecycle,
-    loggers: LoggerLevels,
+    loggers: ProcessLoggers,
     fs: FileSystem,
     clock: Clock,
     io: BlockingIo,
@@ -103,7 +103,7 @@ def build_dispatcher(
         io=io,
         metadata=metadata.cache,
         controller=metadata.driver,
-        forwarding=Forwarder(metadata.errands),
+        forwarding=Forwarder(metadata.forwarding_router),
         hosting=hosting,
         active_controller=ForwardingBroker(config.node_id),
         topic_creator=created if remote is None else remote.topic_creator(created),
@@ -114,7 +114,7 @@ def build_dispatcher(
         fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
         throttles=data.throttles,
         groups=data.groups,
-        producer_ids=ProducerIds(ControllerBlocks(metadata.errand_channel, lifecycle, config.node_id)),
+        producer_ids=ProducerIds(ControllerBlocks(metadata.forwarding_channel, lifecycle, config.node_id)),
         loggers=loggers,
         metadata_topic=metadata.topic,
         snapshots=metadata.snapshots,

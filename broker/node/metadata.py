@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
-from broker.metadata.controller.controller import Controller, OwnBroker
+from broker.metadata.controller.controller import Controller, LocalBroker
 from broker.metadata.controller.state import ControllerSettings, MutationQuotaSettings, TokenSettings
 from broker.metrics.snapshots import SnapshotMetrics
 from broker.net.peer import NetworkClient, PeerSettings, TcpConnect
@@ -16,14 +16,14 @@ from broker.node.directories import NodeDirectories, read_bootstrap
 from broker.node.quorum import QuorumPart
 from broker.quorum.identity import LeaderAndEpoch
 from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
+from broker.runtime.controller.auto_topic_creation import AutoTopicCreation
 from broker.runtime.controller.channel import ChannelTimes, ControllerChannel
 from broker.runtime.controller.config_schema import KafkaConfigSchema
+from broker.runtime.controller.controller_router import ControllerRouter
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.controller.dynamic_config import DynamicConfig
 from broker.runtime.controller.first_image import FirstImage
 from broker.runtime.controller.metadata_cache import MetadataCache
-from broker.runtime.controller.seeker import ControllerSeeker
-from broker.runtime.controller.topic_creation import TopicCreation
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
 from broker.runtime.quorum.controlled_shutdown import Farewell
@@ -40,7 +40,7 @@ LAST_GOODBYE_MS = 100
 """Time for who resigns to say so, where nobody can be elected in its place."""
 
 
-class ActiveController:
+class ActiveControllerId:
     """Which node the active controller is, for handlers."""
 
     def __init__(self, driver: ControllerDriver) -> None:
@@ -52,7 +52,7 @@ class ActiveController:
         return self._driver.leader.leader_id
 
 
-class QuorumFacts:
+class ControllerQuorumView:
     """What the controller asks about the quorum that it writes through."""
 
     def __init__(self, quorum: QuorumPart) -> None:
@@ -69,10 +69,11 @@ class QuorumFacts:
 
 @dataclass(frozen=True, slots=True)
 class MetadataPart:
-    """Built, not started. `quorum.driver.start()` begins; publishers are added to `driver` in the order they are told.
+    """The metadata components of a node, built and not started; `quorum.driver.start()` starts them.
 
-    There are two ways to the active controller: `channel` for what keeps this node a member of the cluster, `errands`
-    for everything else, which may take its time.
+    `driver` notifies publishers in the order in which they were added. Two routers lead to the active controller, over
+    connections of their own: `heartbeat_router` carries registrations and heartbeats, which are short and urgent;
+    `forwarding_router` carries all other requests.
     """
 
     quorum: QuorumPart
@@ -84,12 +85,12 @@ class MetadataPart:
     snapshots: SnapshotGenerator
     snapshot_metrics: SnapshotMetrics
     topic: MetadataTopic | None
-    membership: ControllerSeeker
-    errands: ControllerSeeker
-    channel: ControllerChannel
-    errand_channel: ControllerChannel
-    topics: TopicCreation
-    active_controller: ActiveController
+    heartbeat_router: ControllerRouter
+    forwarding_router: ControllerRouter
+    heartbeat_channel: ControllerChannel
+    forwarding_channel: ControllerChannel
+    topics: AutoTopicCreation
+    active_controller: ActiveControllerId
     connections: tuple[NetworkClient, ...]
 
     async def leave_quorum(self, *, with_consent: bool) -> None:
@@ -133,7 +134,7 @@ def build_metadata(
         KafkaConfigSchema(config),
         random=random.Random(),
         new_id=random_id,
-        quorum=QuorumFacts(quorum),
+        quorum=ControllerQuorumView(quorum),
         may_lead=config.is_controller,
     )
     driver = ControllerDriver(
@@ -143,12 +144,14 @@ def build_metadata(
         loop=loop,
         io=io,
         bootstrap=read_bootstrap(fs, directories.metadata_directory),
-        own_broker=OwnBroker(config.node_id, incarnation_id) if config.is_broker else None,
+        local_broker=LocalBroker(config.node_id, incarnation_id) if config.is_broker else None,
     )
     cache, dynamic, first_image = MetadataCache(), DynamicConfig(config), FirstImage()
     connections = tuple(_connections(config, loop) for _ in range(2))
-    membership, errands = (ControllerSeeker(config.node_id, driver, quorum.controller, peers) for peers in connections)
-    errand_channel = ControllerChannel(driver, errands, _times(config))
+    heartbeat_router, forwarding_router = (
+        ControllerRouter(config.node_id, driver, quorum.controller, peers) for peers in connections
+    )
+    forwarding_channel = ControllerChannel(driver, forwarding_router, _times(config))
     snapshot_metrics = SnapshotMetrics(clock.monotonic_ms())
     snapshots = SnapshotGenerator(
         quorum.driver,
@@ -159,7 +162,7 @@ def build_metadata(
         clock=clock,
         io=snapshot_io,
     )
-    driver.add_log_follower(snapshots)
+    driver.add_log_read_listener(snapshots)
     farewell = Farewell(config.node_id, lambda: quorum.driver.core.voters.ids)
     for publisher in (cache, dynamic, first_image, farewell, snapshots):
         driver.add_publisher(publisher)
@@ -167,8 +170,8 @@ def build_metadata(
     topic = _metadata_topic(config, quorum, on_log_failure) if config.ottla_cluster_metadata_readable else None
 
     def on_leader_change(_leader: LeaderAndEpoch) -> None:
-        for seeker in (membership, errands):
-            seeker.on_leader_change()
+        for router in (heartbeat_router, forwarding_router):
+            router.on_leader_change()
         if topic is not None:
             topic.on_quorum_changed()
 
@@ -183,18 +186,18 @@ def build_metadata(
         snapshots,
         snapshot_metrics,
         topic,
-        membership,
-        errands,
-        ControllerChannel(driver, membership, _times(config)),
-        errand_channel,
-        TopicCreation(
-            errand_channel,
+        heartbeat_router,
+        forwarding_router,
+        ControllerChannel(driver, heartbeat_router, _times(config)),
+        forwarding_channel,
+        AutoTopicCreation(
+            forwarding_channel,
             cache,
             config,
             voter_count=lambda: len(quorum.driver.core.voters.ids),
             spawn=spawn,
         ),
-        ActiveController(driver),
+        ActiveControllerId(driver),
         connections,
     )
 

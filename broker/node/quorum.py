@@ -16,7 +16,7 @@ from broker.node.own_host import own_host
 from broker.quorum.core import QuorumCore
 from broker.quorum.identity import Endpoint, Instant, ListenerEndpoint, Listeners, ReplicaKey
 from broker.quorum.settings import QuorumSettings, StaticVoter
-from broker.runtime.controller.seeker import ControllerLocation
+from broker.runtime.controller.controller_router import ControllerLocation
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.quorum.driver import QuorumDriver

@@ -467,7 +467,7 @@ def _build_topic_metadata(
         listener=config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name,
     )
     creation = MetadataTopicCreation(
-        metadata.errand_channel,
+        metadata.forwarding_channel,
         metadata.cache,
         settings,
         loop,

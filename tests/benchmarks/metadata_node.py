@@ -100,7 +100,7 @@ class Node:
             clock=clock,
             io=self.io,
             bootstrap=bootstrap_records(),
-            own_broker=None,
+            local_broker=None,
         )
         self.metrics = SnapshotMetrics(clock.monotonic_ms())
         trigger = TriggerSettings(min_changed_ratio=0.5, min_bytes=2**62, interval_ms=0)  # on demand alone
@@ -113,7 +113,7 @@ class Node:
             clock=clock,
             io=self.snapshot_io,
         )
-        self.driver.add_log_follower(self.generator)
+        self.driver.add_log_read_listener(self.generator)
         self.driver.add_publisher(self.generator)
         self.quorum.add_listener(self.driver)
 

@@ -11,7 +11,7 @@ from immutables import Map
 
 from broker.client import Client, ClientConfig
 from broker.clock import SystemClock
-from broker.metadata.image.cluster_image import BrokerRegistration, ClusterImage, Endpoint
+from broker.metadata.image.cluster_image import BrokerRegistration, ClusterImage, RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.partition import PartitionRegistration
@@ -61,7 +61,7 @@ def image_of(node: OttlaNode) -> MetadataImage:
     }
     topic = TopicImage(TOPIC, found.topic_id, Map(registrations))
     broker = BrokerRegistration(
-        1, 1, ZERO_UUID, {"INTERNAL": Endpoint("127.0.0.1", node.port)}, {}, None, False, False, ()
+        1, 1, ZERO_UUID, {"INTERNAL": RegisteredEndpoint("127.0.0.1", node.port)}, {}, None, False, False, ()
     )
     return EMPTY_IMAGE._replace(
         topics=TopicsImage(Map({TOPIC: topic}), Map({topic.id: topic}), COUNT), brokers=ClusterImage(Map({1: broker}))

@@ -29,7 +29,7 @@ from broker.quorum.identity import SnapshotId
 from broker.quorum.messages import Request as QuorumRequest
 from broker.quorum.messages import Response as QuorumResponse
 from broker.runtime.controller.config_schema import KafkaConfigSchema
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.loggers import ProcessLoggers
 from protocol.api_keys import response_class
 from protocol.compiler import encode_bytes
 from protocol.framing import SIZE_BYTES
@@ -192,7 +192,7 @@ class Own(_Known):
             controller=self._cluster,
             active_controller=self._cluster,
             quorum=_NoReplica(),
-            loggers=LoggerLevels(),
+            loggers=ProcessLoggers(),
             snapshots=_NoReplica(),
         )
         self._dispatch = Dispatcher(controller_routes(services), ManualClock(), _Observer())

@@ -14,9 +14,9 @@ from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.net.peer import Endpoint, NetworkClient, TcpConnect
 from broker.net.request import ConnectionInfo, Request
 from broker.runtime.controller.channel import ControllerChannel
+from broker.runtime.controller.controller_router import ControllerLocation, ControllerRouter
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.controller.forwarding import Forwarder
-from broker.runtime.controller.seeker import ControllerLocation, ControllerSeeker
 from protocol.api_keys import API_BY_KEY, ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import RequestHeader
@@ -84,9 +84,9 @@ class OwnBroker:
         loop = asyncio.get_running_loop()
         self.apache = apache
         self.peers = NetworkClient(loop, TcpConnect(loop), client_id=str(OWN_ID))
-        seeker = ControllerSeeker(OWN_ID, self, lambda: ControllerLocation(APACHE_ID, apache.controller), self.peers)
-        self.channel = ControllerChannel(cast(ControllerDriver, self), seeker)
-        self.forwarding = Forwarder(seeker)
+        router = ControllerRouter(OWN_ID, self, lambda: ControllerLocation(APACHE_ID, apache.controller), self.peers)
+        self.channel = ControllerChannel(cast(ControllerDriver, self), router)
+        self.forwarding = Forwarder(router)
         self.epoch = -1
 
     async def register(self) -> None:

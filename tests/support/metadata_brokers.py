@@ -17,7 +17,7 @@ DIRECTORY = "data/remote-log-metadata"
 
 
 class CountedCreation:
-    """Implements TopicCreation."""
+    """Implements AutoTopicCreation."""
 
     def __init__(self) -> None:
         self.wanted = 0

@@ -35,7 +35,7 @@ from broker.api.vote import VoteHandler
 from broker.config.broker_config import BrokerConfig
 from broker.quorum.wire.replication import FETCH_FROM
 from broker.runtime.controller.broker_watch import BrokerWatch
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.loggers import ProcessLoggers
 from protocol.api_keys import ApiKey
 
 
@@ -55,7 +55,7 @@ class ControllerServices:
     controller: ControllerGateway
     active_controller: ControllerSource
     quorum: QuorumPeer
-    loggers: LoggerLevels
+    loggers: ProcessLoggers
     snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None
     watch: BrokerWatch | None = None

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from broker.metadata.image.cluster_image import ClusterImage, Endpoint
+from broker.metadata.image.cluster_image import ClusterImage, RegisteredEndpoint
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import PartitionRegistration
 
@@ -32,7 +32,7 @@ def visible_controller(brokers: ClusterImage, listener: str, controller_id: int 
     return alive[0] if alive else -1
 
 
-def leader_endpoint(brokers: ClusterImage, leader: int, listener: str) -> Endpoint | None:
+def leader_endpoint(brokers: ClusterImage, leader: int, listener: str) -> RegisteredEndpoint | None:
     """Where a leader is reached through a listener; fenced ones count, they still hold the lead."""
     broker = brokers.get(leader)
     return None if broker is None else broker.endpoints.get(listener)

@@ -56,7 +56,7 @@ from broker.api.update_features import KraftVersionUpgrade
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.waiters import Deadlines, Loop
@@ -101,7 +101,7 @@ class Services:
     throttles: ReplicationThrottles
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
-    loggers: LoggerLevels
+    loggers: ProcessLoggers
     metadata_topic: MetadataTopic | None
     snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None

@@ -12,7 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from struct import Struct
 from typing import Final, TypeAlias
 
-from broker.metadata.image.cluster_image import BrokerRegistration, ClusterImage, ControllerRegistration, Endpoint
+from broker.metadata.image.cluster_image import (
+    BrokerRegistration,
+    ClusterImage,
+    ControllerRegistration,
+    RegisteredEndpoint,
+)
 from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ConfigsImage, ResourceType
 from broker.metadata.image.features import FeaturesImage, VersionRange
 from broker.metadata.image.metadata_image import MetadataImage, Provenance
@@ -277,9 +282,9 @@ def _by_number(entries: Mapping[int, object], shown: Callable[..., str]) -> Dire
     return Directory(lambda: map(str, entries), child)
 
 
-def _endpoints(endpoints: Mapping[str, Endpoint]) -> str:
+def _endpoints(endpoints: Mapping[str, RegisteredEndpoint]) -> str:
     return ", ".join(
-        f"Endpoint(listenerName='{name}', securityProtocol={_named(_PROTOCOLS, each[2])}, host='{each[0]}', "
+        f"RegisteredEndpoint(listenerName='{name}', securityProtocol={_named(_PROTOCOLS, each[2])}, host='{each[0]}', "
         f"port={each[1]})"
         for name, each in sorted(endpoints.items())
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.metadata.controller.acl_filter import AclFilter, AclPattern
-from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, Result
+from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.security_image import AccessControlEntry
@@ -33,7 +33,7 @@ class Acls:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
-    def create(self, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+    def create(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
         """Add entries, one answer each; what exists already is a success and not written again."""
         present = set(self._state.image.acls.entries.values())
         records: list[VersionedRecord] = []
@@ -48,9 +48,9 @@ class Acls:
             if entry not in present:
                 present.add(entry)
                 records.append(VersionedRecord(AccessControlEntryRecord(self._new_id(), *entry), 0))
-        return Result(records, response)
+        return ControllerResult(records, response)
 
-    def delete(self, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+    def delete(self, request: DeleteAclsRequest) -> ControllerResult[DeleteAclsResponse]:
         """Remove the entries that filters match, one answer each. Raises KafkaError POLICY_VIOLATION for too many."""
         removed: dict[Uuid, None] = {}
         response = DeleteAclsResponse()
@@ -66,7 +66,7 @@ class Acls:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"more than {MAX_RECORDS_PER_BATCH} entries at once cannot be removed"
             )
-        return Result(records, response)
+        return ControllerResult(records, response)
 
     def _delete_matching(
         self, matches: Callable[[AccessControlEntry], bool], removed: dict[Uuid, None]

@@ -5,9 +5,9 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from broker.metadata.controller.broker_sessions import BrokerControlState
-from broker.metadata.controller.leadership import Leadership
-from broker.metadata.controller.portions import Changes, after_departure, departure, in_portions
-from broker.metadata.controller.result import Outcome, Portion, Result
+from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
+from broker.metadata.controller.result import CommandResult, ControllerResult, PartialResult
+from broker.metadata.controller.split_changes import Changes, retry_after_removal, split_broker_removal, split_changes
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.cluster_image import FENCE, IN_CONTROLLED_SHUTDOWN, UNFENCE, BrokerRegistration
 from broker.metadata.image.features import KRAFT_VERSION, VersionRange
@@ -38,18 +38,18 @@ _DIRECTORY_CHANGE_VERSION: Final = 2
 class Brokers:
     """The controller's part for brokers."""
 
-    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+    def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
-        self._leadership = leadership
+        self._leader_and_isr = leader_and_isr
 
     # Registration
 
-    def register(self, request: BrokerRegistrationRequest, *, now_ms: int) -> Outcome[BrokerRegistrationResponse]:
+    def register(self, request: BrokerRegistrationRequest, *, now_ms: int) -> CommandResult[BrokerRegistrationResponse]:
         """Admit a broker, fenced. Its epoch is the offset of the batch with its registration.
 
         The same incarnation may register again and keeps its epoch and state. Raises KafkaError.
         """
-        waiting = after_departure(
+        waiting = retry_after_removal(
             self._state, request.broker_id, lambda later_ms: self.register(request, now_ms=later_ms)
         )
         if waiting is not None:
@@ -62,16 +62,16 @@ class Brokers:
             record = _registration_record(request, existing.epoch)
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
-            return Result([self._versioned(record)], BrokerRegistrationResponse(broker_epoch=existing.epoch))
+            return ControllerResult([self._versioned(record)], BrokerRegistrationResponse(broker_epoch=existing.epoch))
         changes = self._clean_up(existing, request.previous_broker_epoch)
-        return departure(self._state, existing.id, changes, lambda records: self._admit(request, records))
+        return split_broker_removal(self._state, existing.id, changes, lambda records: self._admit(request, records))
 
     def _admit(
         self, request: BrokerRegistrationRequest, records: list[VersionedRecord]
-    ) -> Result[BrokerRegistrationResponse]:
+    ) -> ControllerResult[BrokerRegistrationResponse]:
         epoch = self._state.next_offset
         records.append(self._versioned(_registration_record(request, epoch)))
-        return Result(records, BrokerRegistrationResponse(broker_epoch=epoch))
+        return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=epoch))
 
     def _check_registration(self, request: BrokerRegistrationRequest, now_ms: int) -> None:
         state = self._state
@@ -133,18 +133,18 @@ class Brokers:
         """What a former incarnation leaves: if it may have lost data, it is not eligible to lead either."""
         stopped_cleanly = previous_epoch == existing.epoch
         if self._state.image.features.elr_enabled and not stopped_cleanly:
-            return self._leadership.broker_lost_unflushed_data(existing.id)
-        return self._leadership.broker_leaves(existing.id)
+            return self._leader_and_isr.broker_lost_unflushed_data(existing.id)
+        return self._leader_and_isr.broker_leaves(existing.id)
 
     # Heartbeats
 
-    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
+    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> CommandResult[BrokerHeartbeatResponse]:
         """Renew a session and let the broker's state move one step. Raises KafkaError STALE_BROKER_EPOCH.
 
         The session is soft state and renewed at once; all else happens by records. They need not be atomic.
         """
         broker = self._registered(request.broker_id, request.broker_epoch)
-        waiting = after_departure(self._state, broker.id, lambda later_ms: self.heartbeat(request, now_ms=later_ms))
+        waiting = retry_after_removal(self._state, broker.id, lambda later_ms: self.heartbeat(request, now_ms=later_ms))
         if waiting is not None:
             return waiting
         self._state.sessions.touch(
@@ -157,7 +157,9 @@ class Brokers:
         # Before anything else, or the broker might be let lead what lies there.
         return self._lose_directories(broker, request) or self._advance(broker, request)
 
-    def _advance(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> Outcome[BrokerHeartbeatResponse]:
+    def _advance(
+        self, broker: BrokerRegistration, request: BrokerHeartbeatRequest
+    ) -> CommandResult[BrokerHeartbeatResponse]:
         sessions = self._state.sessions
         caught_up = request.current_metadata_offset >= self._state.registration_offsets.get(broker.id, broker.epoch)
         state = sessions.next_state(
@@ -175,43 +177,47 @@ class Brokers:
             is_fenced=state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
             should_shut_down=state is BrokerControlState.SHUTDOWN_NOW,
         )
-        return self._enter(broker, state, response) or Result((), response)
+        return self._enter(broker, state, response) or ControllerResult((), response)
 
     def _enter(
         self, broker: BrokerRegistration, state: BrokerControlState, response: BrokerHeartbeatResponse
-    ) -> Outcome[BrokerHeartbeatResponse] | None:
+    ) -> CommandResult[BrokerHeartbeatResponse] | None:
         match state:
             case BrokerControlState.UNFENCED if broker.fenced:
-                changes = chain((_fencing(broker, UNFENCE),), self._leadership.broker_arrives(broker.id))
-                return in_portions(changes, lambda records: Result(records, response, atomic=False))
+                changes = chain((_fencing(broker, UNFENCE),), self._leader_and_isr.broker_arrives(broker.id))
+                return split_changes(changes, lambda records: ControllerResult(records, response, atomic=False))
             case BrokerControlState.FENCED | BrokerControlState.SHUTDOWN_NOW if not broker.fenced:
                 return self._fence(broker, response)
             case BrokerControlState.CONTROLLED_SHUTDOWN if not self._state.sessions.is_shutting_down(broker.id):
                 return self._begin_shutdown(broker, response)
         return None
 
-    def _fence(self, broker: BrokerRegistration, response: R) -> Outcome[R]:
-        changes = chain(self._leadership.broker_leaves(broker.id), (_fencing(broker, FENCE),))
-        return departure(self._state, broker.id, changes, lambda records: Result(records, response, atomic=False))
+    def _fence(self, broker: BrokerRegistration, response: R) -> CommandResult[R]:
+        changes = chain(self._leader_and_isr.broker_leaves(broker.id), (_fencing(broker, FENCE),))
+        return split_broker_removal(
+            self._state, broker.id, changes, lambda records: ControllerResult(records, response, atomic=False)
+        )
 
     def _begin_shutdown(
         self, broker: BrokerRegistration, response: BrokerHeartbeatResponse
-    ) -> Outcome[BrokerHeartbeatResponse]:
+    ) -> CommandResult[BrokerHeartbeatResponse]:
         """Also where the broker is in shutdown by the image: a predecessor may have got no further than that."""
         begins = BrokerRegistrationChangeRecord(
             broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
         )
         first = () if broker.in_controlled_shutdown else (VersionedRecord(begins, _SHUTDOWN_CHANGE_VERSION),)
 
-        def finish(records: list[VersionedRecord]) -> Result[BrokerHeartbeatResponse]:
+        def finish(records: list[VersionedRecord]) -> ControllerResult[BrokerHeartbeatResponse]:
             self._state.sessions.begin_shutdown(broker.id, self._state.next_offset + len(records) - 1)
-            return Result(records, response, atomic=False)
+            return ControllerResult(records, response, atomic=False)
 
-        return departure(self._state, broker.id, chain(first, self._leadership.broker_leaves(broker.id)), finish)
+        return split_broker_removal(
+            self._state, broker.id, chain(first, self._leader_and_isr.broker_leaves(broker.id)), finish
+        )
 
     def _lose_directories(
         self, broker: BrokerRegistration, request: BrokerHeartbeatRequest
-    ) -> Outcome[BrokerHeartbeatResponse] | None:
+    ) -> CommandResult[BrokerHeartbeatResponse] | None:
         """A broker repeats its offline directories until they are gone here; then the heartbeat goes on."""
         lost = set(request.offline_log_dirs) & set(broker.directories)
         if not lost or not self._state.version.supports_directories:
@@ -219,48 +225,52 @@ class Brokers:
         remaining = [directory for directory in broker.directories if directory not in lost]
         record = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining)
         last = (VersionedRecord(record, _DIRECTORY_CHANGE_VERSION),)
-        changes = chain(self._leadership.directories_lost(broker.id, lost), last)
+        changes = chain(self._leader_and_isr.directories_lost(broker.id, lost), last)
 
-        def go_on(_now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
+        def go_on(_now_ms: int) -> CommandResult[BrokerHeartbeatResponse]:
             return self._advance(self._registered(broker.id, broker.epoch), request)
 
-        return departure(self._state, broker.id, changes, lambda records: Portion(records, go_on))
+        return split_broker_removal(self._state, broker.id, changes, lambda records: PartialResult(records, go_on))
 
     # Fencing and leaving
 
-    def fence_expired(self, *, now_ms: int) -> Outcome[None]:
+    def fence_expired(self, *, now_ms: int) -> CommandResult[None]:
         """Fence the broker that has been silent longest, if its session is over."""
         broker_id = self._state.sessions.expired(now_ms)
         broker = None if broker_id is None else self._state.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             if broker_id is not None:  # a leftover of a registration that is gone
                 self._state.sessions.remove(broker_id)
-            return Result((), None)
+            return ControllerResult((), None)
         return self._fence(broker, None)
 
-    def fence_gone(self, broker_id: int, epoch: int) -> Outcome[None]:
+    def fence_terminated_broker(self, broker_id: int, epoch: int) -> CommandResult[None]:
         """Fence a broker of that epoch whose process has ended; another may take its place at once, whatever it is."""
-        waiting = after_departure(self._state, broker_id, lambda _later_ms: self.fence_gone(broker_id, epoch))
+        waiting = retry_after_removal(
+            self._state, broker_id, lambda _later_ms: self.fence_terminated_broker(broker_id, epoch)
+        )
         if waiting is not None:
             return waiting
         broker = self._state.image.brokers.get(broker_id)
         if broker is None or broker.epoch != epoch or broker.fenced:
-            return Result((), None)
+            return ControllerResult((), None)
         self._state.sessions.release(broker_id)
         return self._fence(broker, None)
 
-    def unregister(self, request: UnregisterBrokerRequest) -> Outcome[UnregisterBrokerResponse]:
+    def unregister(self, request: UnregisterBrokerRequest) -> CommandResult[UnregisterBrokerResponse]:
         """Forget a broker, alive or not. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
-        waiting = after_departure(self._state, request.broker_id, lambda _later_ms: self.unregister(request))
+        waiting = retry_after_removal(self._state, request.broker_id, lambda _later_ms: self.unregister(request))
         if waiting is not None:
             return waiting
         broker = self._state.image.brokers.get(request.broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
         record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-        changes = chain(self._leadership.broker_lost_unflushed_data(broker.id), (VersionedRecord(record, 0),))
+        changes = chain(self._leader_and_isr.broker_lost_unflushed_data(broker.id), (VersionedRecord(record, 0),))
         response = UnregisterBrokerResponse()
-        return departure(self._state, broker.id, changes, lambda records: Result(records, response, atomic=False))
+        return split_broker_removal(
+            self._state, broker.id, changes, lambda records: ControllerResult(records, response, atomic=False)
+        )
 
     def check_epoch(self, broker_id: int, epoch: int) -> None:
         """Raises KafkaError STALE_BROKER_EPOCH unless that broker is registered with that epoch."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
 
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.quota_image import CLIENT_ID, IP, USER, QuotaEntity, quota_entity, quota_record
 from broker.metadata.image.records import VersionedRecord
@@ -43,7 +43,7 @@ class ClientQuotas:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
-    def alter(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
+    def alter(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
         """Set and remove limits; each entity is changed wholly or not at all, and has one answer."""
         times_named = Counter(_named(entry) for entry in request.entries)
         records: list[VersionedRecord] = []
@@ -60,7 +60,7 @@ class ClientQuotas:
             except KafkaError as error:
                 answer.error_code, answer.error_message = error.code, error.message
         response = AlterClientQuotasResponse(entries=list(answers.values()))
-        return Result(() if request.validate_only else records, response)
+        return ControllerResult(() if request.validate_only else records, response)
 
     def _changes(self, entity: QuotaEntity, entry: AlterClientQuotasRequestEntryData) -> list[VersionedRecord]:
         if len(entry.entity) != len(entity):

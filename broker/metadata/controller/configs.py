@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.metadata.controller.eligible_leaders import cleared_eligible_leaders
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import MIN_INSYNC_REPLICAS, ControllerState
 from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ResourceType, config_record
 from broker.metadata.image.records import VersionedRecord
@@ -53,7 +53,7 @@ class Configs:
 
     def alter_incrementally(
         self, changes: Mapping[ConfigResource, Sequence[ConfigOperation]], *, validate_only: bool
-    ) -> Result[list[AlterOutcome]]:
+    ) -> ControllerResult[list[AlterOutcome]]:
         """Apply operations; a resource is changed wholly or not at all."""
         outcomes = []
         records: list[VersionedRecord] = []
@@ -61,11 +61,11 @@ class Configs:
             outcome, written = self._attempt(resource, partial(self._resolved, resource, operations))
             outcomes.append(outcome)
             records += written
-        return Result(() if validate_only else records, outcomes)
+        return ControllerResult(() if validate_only else records, outcomes)
 
     def replace(
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
-    ) -> Result[list[AlterOutcome]]:
+    ) -> ControllerResult[list[AlterOutcome]]:
         """Make the given sets the whole of each resource's overrides."""
         outcomes = []
         records: list[VersionedRecord] = []
@@ -73,7 +73,7 @@ class Configs:
             outcome, written = self._attempt(resource, partial(self._replacement, resource, values))
             outcomes.append(outcome)
             records += written
-        return Result(() if validate_only else records, outcomes)
+        return ControllerResult(() if validate_only else records, outcomes)
 
     def _attempt(
         self, resource: ConfigResource, plan: Callable[[], Mapping[str, str | None]]

@@ -16,16 +16,16 @@ from broker.metadata.controller.client_quotas import ClientQuotas
 from broker.metadata.controller.configs import AlterOutcome, ConfigOperation, Configs
 from broker.metadata.controller.controllers import Controllers
 from broker.metadata.controller.delegation_tokens import DelegationTokens
-from broker.metadata.controller.elections import Elections
 from broker.metadata.controller.feature_updates import FeatureChange, FeatureUpdates
-from broker.metadata.controller.jobs import Job, Jobs
-from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
+from broker.metadata.controller.leader_elections import LeaderElections
 from broker.metadata.controller.mutation_quota import UNLIMITED, MutationQuota, MutationQuotas
-from broker.metadata.controller.placement import RandomSource
+from broker.metadata.controller.periodic_tasks import PeriodicTask, PeriodicTasks
+from broker.metadata.controller.placement import PlacementRandom
 from broker.metadata.controller.producer_ids import ProducerIdBlock, allocate_block
 from broker.metadata.controller.reassignments import Reassignments
 from broker.metadata.controller.replica_changes import ReplicaChanges
-from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, Outcome, Result
+from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, CommandResult, ControllerResult
 from broker.metadata.controller.scram import ScramCredentials
 from broker.metadata.controller.state import (
     MIN_INSYNC_REPLICAS,
@@ -33,8 +33,8 @@ from broker.metadata.controller.state import (
     ConfigSchema,
     ControllerSettings,
     ControllerState,
-    LoneVoter,
     QuorumView,
+    SingleVoterQuorum,
 )
 from broker.metadata.controller.topics import Topics
 from broker.metadata.image.config_image import ConfigResource
@@ -79,7 +79,7 @@ from protocol.primitives import Uuid
 R = TypeVar("R")
 
 
-class OwnBroker(NamedTuple):
+class LocalBroker(NamedTuple):
     """The broker in this very process, if there is one."""
 
     id: int
@@ -108,25 +108,25 @@ class Controller:
         settings: ControllerSettings,
         schema: ConfigSchema,
         *,
-        random: RandomSource,
+        random: PlacementRandom,
         new_id: Callable[[], Uuid],
         log: LoaderState = LoaderState(),  # noqa: B008  immutable
         quorum: QuorumView | None = None,
         may_lead: bool = True,
     ) -> None:
         self.may_lead = may_lead
-        quorum = quorum or LoneVoter(settings.kraft_version, (settings.node_id,))
+        quorum = quorum or SingleVoterQuorum(settings.kraft_version, (settings.node_id,))
         self._state = ControllerState(settings, schema, random, new_id, MetadataLoader(log), quorum)
         if may_lead:
             self._state.index = PartitionIndex.of(log.image.topics)
         self._uncommitted: deque[_Uncommitted] = deque()
-        leadership = Leadership(self._state)
-        self._brokers = Brokers(self._state, leadership)
+        leader_and_isr = LeaderAndIsrUpdates(self._state)
+        self._brokers = Brokers(self._state, leader_and_isr)
         self._controllers = Controllers(self._state)
-        self._topics = Topics(self._state, leadership)
-        self._replicas = ReplicaChanges(self._state, self._brokers, leadership)
-        self._elections = Elections(self._state, leadership)
-        self._reassignments = Reassignments(self._state, leadership)
+        self._topics = Topics(self._state, leader_and_isr)
+        self._replicas = ReplicaChanges(self._state, self._brokers, leader_and_isr)
+        self._elections = LeaderElections(self._state, leader_and_isr)
+        self._reassignments = Reassignments(self._state, leader_and_isr)
         self._configs = Configs(self._state)
         self._features = FeatureUpdates(self._state)
         self._mutations = MutationQuotas(self._state)
@@ -134,7 +134,7 @@ class Controller:
         self._scram = ScramCredentials(self._state)
         self._acls = Acls(self._state)
         self._tokens = DelegationTokens(self._state)
-        self._jobs = Jobs(self._state, self._brokers, leadership, self._tokens)
+        self._periodic_tasks = PeriodicTasks(self._state, self._brokers, leader_and_isr, self._tokens)
 
     @property
     def settings(self) -> ControllerSettings:
@@ -196,7 +196,7 @@ class Controller:
         publication = self._take((batch,))
         self._uncommitted.append(_Uncommitted(batch.last_offset, before, publication))
         self._follow_sessions(publication, now_ms)
-        self._jobs.rearm(now_ms)
+        self._periodic_tasks.rearm(now_ms)
 
     def commit(self, offset: int) -> list[Publication]:
         """Everything up to `offset` is committed: what is to be published, in order."""
@@ -206,7 +206,7 @@ class Controller:
         return published
 
     def revert(self) -> None:
-        """Leadership is lost: forget what was not committed."""
+        """LeaderAndIsrUpdates is lost: forget what was not committed."""
         self._state.leaving.clear()
         while self._uncommitted:
             _, before, publication = self._uncommitted.pop()
@@ -239,8 +239,8 @@ class Controller:
     # Activation and upkeep
 
     def activate(
-        self, bootstrap: Sequence[VersionedRecord], *, own_broker: OwnBroker | None, now_ms: int
-    ) -> Result[None]:
+        self, bootstrap: Sequence[VersionedRecord], *, local_broker: LocalBroker | None, now_ms: int
+    ) -> ControllerResult[None]:
         """This controller leads from now on: the records to write first.
 
         Every unfenced broker gets a full session. Not the one of this process's former life: that it ended is certain,
@@ -252,41 +252,43 @@ class Controller:
         self._mutations.clear()
         for broker in self.image.brokers.all():
             replaced = (
-                own_broker is not None
-                and own_broker.id == broker.id
-                and own_broker.incarnation_id != broker.incarnation_id
+                local_broker is not None
+                and local_broker.id == broker.id
+                and local_broker.incarnation_id != broker.incarnation_id
             )
             if not replaced:
                 self._state.sessions.start(broker.id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
-        self._jobs.arm(now_ms)
+        self._periodic_tasks.arm(now_ms)
         min_insync = self._state.schema.topic_value(MIN_INSYNC_REPLICAS, ConfigLayers({}, {}, {}))
-        return Result(activation_records(self._state.loader.state, bootstrap, min_insync), None)
+        return ControllerResult(activation_records(self._state.loader.state, bootstrap, min_insync), None)
 
     def next_due_ms(self) -> int | None:
-        """When `due_jobs` will give something; None while nothing is planned."""
-        return self._jobs.next_due_ms()
+        """When `due_tasks` will give something; None while nothing is planned."""
+        return self._periodic_tasks.next_due_ms()
 
-    def due_jobs(self, now_ms: int) -> list[Job]:
+    def due_tasks(self, now_ms: int) -> list[PeriodicTask]:
         """What the controller wants to do by itself now, one command after the other."""
-        return self._jobs.due(now_ms)
+        return self._periodic_tasks.due(now_ms)
 
     # Commands
 
     def register_broker(
         self, request: BrokerRegistrationRequest, *, now_ms: int
-    ) -> Outcome[BrokerRegistrationResponse]:
+    ) -> CommandResult[BrokerRegistrationResponse]:
         return self._brokers.register(request, now_ms=now_ms)
 
-    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> Outcome[BrokerHeartbeatResponse]:
+    def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> CommandResult[BrokerHeartbeatResponse]:
         return self._brokers.heartbeat(request, now_ms=now_ms)
 
-    def fence_gone(self, broker_id: int, epoch: int) -> Outcome[None]:
-        return self._brokers.fence_gone(broker_id, epoch)
+    def fence_terminated_broker(self, broker_id: int, epoch: int) -> CommandResult[None]:
+        return self._brokers.fence_terminated_broker(broker_id, epoch)
 
-    def unregister_broker(self, request: UnregisterBrokerRequest) -> Outcome[UnregisterBrokerResponse]:
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> CommandResult[UnregisterBrokerResponse]:
         return self._brokers.unregister(request)
 
-    def register_controller(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
+    def register_controller(
+        self, request: ControllerRegistrationRequest
+    ) -> ControllerResult[ControllerRegistrationResponse]:
         return self._controllers.register(request)
 
     def create_topics(
@@ -295,57 +297,59 @@ class Controller:
         *,
         may_describe: Callable[[str], bool] = lambda _name: True,
         quota: MutationQuota = UNLIMITED,
-    ) -> Result[CreateTopicsResponse]:
+    ) -> ControllerResult[CreateTopicsResponse]:
         return _bounded(self._topics.create(request, may_describe=may_describe, quota=quota))
 
-    def restore_topics(self, request: RestoreTopicsRequest) -> Result[RestoreTopicsResponse]:
+    def restore_topics(self, request: RestoreTopicsRequest) -> ControllerResult[RestoreTopicsResponse]:
         return _bounded(self._topics.restore(request))
 
     def create_partitions(
         self, request: CreatePartitionsRequest, *, quota: MutationQuota = UNLIMITED
-    ) -> Result[CreatePartitionsResponse]:
+    ) -> ControllerResult[CreatePartitionsResponse]:
         return _bounded(self._topics.create_partitions(request, quota=quota))
 
     def delete_topics(
         self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
-    ) -> Result[dict[Uuid, DeletableTopicResult]]:
+    ) -> ControllerResult[dict[Uuid, DeletableTopicResult]]:
         return _bounded(self._topics.delete(topic_ids, quota=quota))
 
     def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigOperation]], *, validate_only: bool
-    ) -> Result[list[AlterOutcome]]:
+    ) -> ControllerResult[list[AlterOutcome]]:
         return _bounded(self._configs.alter_incrementally(changes, validate_only=validate_only))
 
     def replace_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
-    ) -> Result[list[AlterOutcome]]:
+    ) -> ControllerResult[list[AlterOutcome]]:
         return _bounded(self._configs.replace(configs, validate_only=validate_only))
 
-    def update_features(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> Result[None]:
+    def update_features(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> ControllerResult[None]:
         """Raises KafkaError INVALID_UPDATE_VERSION. A change of kraft.version is checked, and left to the quorum."""
         return _bounded(self._features.update(changes, validate_only=validate_only))
 
-    def elect_leaders(self, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+    def elect_leaders(self, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
         return self._elections.elect(request)
 
     def alter_reassignments(
         self, request: AlterPartitionReassignmentsRequest
-    ) -> Result[AlterPartitionReassignmentsResponse]:
+    ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
         return _bounded(self._reassignments.alter(request))
 
     def list_reassignments(
         self, request: ListPartitionReassignmentsRequest
-    ) -> Result[ListPartitionReassignmentsResponse]:
+    ) -> ControllerResult[ListPartitionReassignmentsResponse]:
         """Writes nothing: the answer is that of the latest image, once that is committed."""
         return self._reassignments.list(request)
 
-    def alter_partitions(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
+    def alter_partitions(self, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
         return _bounded(self._replicas.alter(request))
 
-    def assign_directories(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
+    def assign_directories(
+        self, request: AssignReplicasToDirsRequest
+    ) -> ControllerResult[AssignReplicasToDirsResponse]:
         return _bounded(self._replicas.assign_directories(request))
 
-    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Result[ProducerIdBlock]:
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ControllerResult[ProducerIdBlock]:
         """Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
         self._brokers.check_epoch(broker_id, broker_epoch)
         return allocate_block(self._state, broker_id, broker_epoch)
@@ -356,38 +360,38 @@ class Controller:
         """What a client may create and delete now; to be given to the commands that do."""
         return self._mutations.of(principal, client_id, strict=strict, now_ms=now_ms)
 
-    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Result[AlterClientQuotasResponse]:
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
         return _bounded(self._quotas.alter(request))
 
     def alter_scram_credentials(
         self, request: AlterUserScramCredentialsRequest
-    ) -> Result[AlterUserScramCredentialsResponse]:
+    ) -> ControllerResult[AlterUserScramCredentialsResponse]:
         return _bounded(self._scram.alter(request))
 
-    def create_acls(self, request: CreateAclsRequest) -> Result[CreateAclsResponse]:
+    def create_acls(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
         return _bounded(self._acls.create(request))
 
-    def delete_acls(self, request: DeleteAclsRequest) -> Result[DeleteAclsResponse]:
+    def delete_acls(self, request: DeleteAclsRequest) -> ControllerResult[DeleteAclsResponse]:
         return _bounded(self._acls.delete(request))
 
     def create_delegation_token(
         self, request: CreateDelegationTokenRequest, *, requester: str, wall_ms: int
-    ) -> Result[CreateDelegationTokenResponse]:
+    ) -> ControllerResult[CreateDelegationTokenResponse]:
         """`requester` is `Type:name`, and `wall_ms` the time of day, here and below: tokens outlive processes."""
         return self._tokens.create(request, requester=requester, now_ms=wall_ms)
 
     def renew_delegation_token(
         self, request: RenewDelegationTokenRequest, *, requester: str, wall_ms: int
-    ) -> Result[RenewDelegationTokenResponse]:
+    ) -> ControllerResult[RenewDelegationTokenResponse]:
         return self._tokens.renew(request, requester=requester, now_ms=wall_ms)
 
     def expire_delegation_token(
         self, request: ExpireDelegationTokenRequest, *, requester: str, wall_ms: int
-    ) -> Result[ExpireDelegationTokenResponse]:
+    ) -> ControllerResult[ExpireDelegationTokenResponse]:
         return self._tokens.expire(request, requester=requester, now_ms=wall_ms)
 
 
-def _bounded(result: Result[R]) -> Result[R]:
+def _bounded(result: ControllerResult[R]) -> ControllerResult[R]:
     """A request must fit one batch, or it could take effect in part."""
     if len(result.records) > MAX_RECORDS_PER_BATCH:
         raise KafkaError(

@@ -4,7 +4,7 @@ Controllers have no sessions, no epochs and no fencing; a registration stays unt
 Changes of features are held against it.
 """
 
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.cluster_image import ControllerRegistration
 from broker.metadata.image.records import VersionedRecord
@@ -20,7 +20,7 @@ class Controllers:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
-    def register(self, request: ControllerRegistrationRequest) -> Result[ControllerRegistrationResponse]:
+    def register(self, request: ControllerRegistrationRequest) -> ControllerResult[ControllerRegistrationResponse]:
         """Note a controller; what is registered already is not written again.
 
         Raises KafkaError UNSUPPORTED_VERSION below the level that knows the record, INVALID_REGISTRATION for a listener
@@ -38,8 +38,8 @@ class Controllers:
         response = ControllerRegistrationResponse(error_message=None)
         known = self._state.image.brokers.controllers.get(request.controller_id)
         if known == ControllerRegistration.from_record(record):
-            return Result((), response)
-        return Result([VersionedRecord(record, 0)], response)
+            return ControllerResult((), response)
+        return ControllerResult([VersionedRecord(record, 0)], response)
 
 
 def _registration_record(request: ControllerRegistrationRequest) -> RegisterControllerRecord:

@@ -10,7 +10,7 @@ from typing import Final
 
 from immutables import Map
 
-from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, Result
+from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, ControllerResult
 from broker.metadata.controller.state import ControllerState, TokenSettings
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.security_image import DelegationToken
@@ -44,7 +44,7 @@ class DelegationTokens:
 
     def create(
         self, request: CreateDelegationTokenRequest, *, requester: str, now_ms: int
-    ) -> Result[CreateDelegationTokenResponse]:
+    ) -> ControllerResult[CreateDelegationTokenResponse]:
         """Issue a token, to the requester unless another owner is named. Raises KafkaError."""
         settings, secret = self._enabled()
         owner = requester
@@ -58,11 +58,11 @@ class DelegationTokens:
         token = DelegationToken(owner, requester, _renewers(request.renewers), now_ms, max_ms, expiry_ms)
         token_id = uuid_to_text(self._state.new_id())
         response = _created(token, token_id, token_hmac(secret, token_id))
-        return Result([token.to_record(token_id)], response)
+        return ControllerResult([token.to_record(token_id)], response)
 
     def renew(
         self, request: RenewDelegationTokenRequest, *, requester: str, now_ms: int
-    ) -> Result[RenewDelegationTokenResponse]:
+    ) -> ControllerResult[RenewDelegationTokenResponse]:
         """Let a token live on, within its longest life. Raises KafkaError."""
         settings, _ = self._enabled()
         token_id, token = self._find(request.hmac)
@@ -72,32 +72,32 @@ class DelegationTokens:
         if request.renew_period_ms > 0:
             period = min(period, request.renew_period_ms)
         prolonged = _until(token, _later(now_ms, period))
-        return Result(
+        return ControllerResult(
             [prolonged.to_record(token_id)],
             RenewDelegationTokenResponse(expiry_timestamp_ms=prolonged.expiration_timestamp_ms),
         )
 
     def expire(
         self, request: ExpireDelegationTokenRequest, *, requester: str, now_ms: int
-    ) -> Result[ExpireDelegationTokenResponse]:
+    ) -> ControllerResult[ExpireDelegationTokenResponse]:
         """Let a token end sooner, at once for a negative period. Raises KafkaError."""
         self._enabled()
         token_id, token = self._find(request.hmac)
         _check_entitled(token, requester)
         if request.expiry_time_period_ms < 0:
-            return Result([_removal(token_id)], ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
+            return ControllerResult([_removal(token_id)], ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
         _check_alive(token, now_ms)
         shortened = _until(token, _later(now_ms, request.expiry_time_period_ms))
-        return Result(
+        return ControllerResult(
             [shortened.to_record(token_id)],
             ExpireDelegationTokenResponse(expiry_timestamp_ms=shortened.expiration_timestamp_ms),
         )
 
-    def sweep(self, now_ms: int) -> Result[None]:
+    def sweep(self, now_ms: int) -> ControllerResult[None]:
         """Remove the tokens that have expired, as many as fit one batch."""
         tokens = self._state.image.delegation_tokens.tokens
         expired = sorted(token_id for token_id, token in tokens.items() if _is_over(token, now_ms))
-        return Result([_removal(token_id) for token_id in expired[:MAX_RECORDS_PER_BATCH]], None)
+        return ControllerResult([_removal(token_id) for token_id in expired[:MAX_RECORDS_PER_BATCH]], None)
 
     def _enabled(self) -> tuple[TokenSettings, str]:
         settings = self._state.settings.tokens

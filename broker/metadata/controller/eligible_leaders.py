@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.partition import PartitionRegistration
-from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.partition_index import PartitionId
 from broker.metadata.image.records import VersionedRecord
 from protocol.messages.metadata_records import ClearElrRecord, PartitionChangeRecord
 
@@ -26,7 +26,7 @@ def cleared_eligible_leaders(state: ControllerState, topic: str | None) -> Itera
             yield VersionedRecord(change, state.version.partition_record_version)
 
 
-def eligible_leaders_given_up(state: ControllerState) -> Iterator[VersionedRecord]:
+def eligible_leaders_disabled(state: ControllerState) -> Iterator[VersionedRecord]:
     """The records that end the lists for good: the in-sync set, which takes over, gets who was in the last traces."""
     for partition, registration in _last_traces(state):
         change = _change(partition)
@@ -35,7 +35,7 @@ def eligible_leaders_given_up(state: ControllerState) -> Iterator[VersionedRecor
     yield VersionedRecord(ClearElrRecord(topic_name=""), 0)
 
 
-def _last_traces(state: ControllerState) -> Iterator[tuple[TopicPartition, PartitionRegistration]]:
+def _last_traces(state: ControllerState) -> Iterator[tuple[PartitionId, PartitionRegistration]]:
     for partition in state.index.leaderless():
         registration = state.image.topics.partition(*partition)
         assert registration is not None, "the index follows the image"
@@ -43,5 +43,5 @@ def _last_traces(state: ControllerState) -> Iterator[tuple[TopicPartition, Parti
             yield partition, registration
 
 
-def _change(partition: TopicPartition) -> PartitionChangeRecord:
+def _change(partition: PartitionId) -> PartitionChangeRecord:
     return PartitionChangeRecord(partition_id=partition.partition, topic_id=partition.topic_id)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from broker.metadata.controller.eligible_leaders import eligible_leaders_given_up
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.eligible_leaders import eligible_leaders_disabled
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import MIN_INSYNC_REPLICAS, ConfigLayers, ControllerState
 from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ResourceType, config_record
 from broker.metadata.image.features import (
@@ -55,13 +55,13 @@ class FeatureUpdates:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
-    def update(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> Result[None]:
+    def update(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> ControllerResult[None]:
         """Finalize new levels. Raises KafkaError INVALID_UPDATE_VERSION for the first change that cannot be."""
         proposed = self._levels()
         proposed.update({change.feature: change.level for change in changes})
         for change in changes:
             self._check(change, proposed)
-        return Result(() if validate_only else list(self._records(changes)), None)
+        return ControllerResult(() if validate_only else list(self._records(changes)), None)
 
     def _levels(self) -> dict[str, int]:
         return {**self._state.image.features.finalized(), KRAFT_VERSION: self._state.quorum.kraft_version}
@@ -129,7 +129,7 @@ class FeatureUpdates:
         """What keeps eligible leaders sound (KIP-966): one minimum for all nodes, no list that outlives its rules."""
         if not enabled:
             if self._state.image.features.elr_enabled:
-                yield from eligible_leaders_given_up(self._state)
+                yield from eligible_leaders_disabled(self._state)
             return
         configs = self._state.image.configs
         if MIN_INSYNC_REPLICAS not in configs.cluster_default():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
-class RandomSource(Protocol):
+class PlacementRandom(Protocol):
     """The randomness that placement needs; `random.Random` has it."""
 
     def randrange(self, stop: int, /) -> int: ...
@@ -35,7 +35,7 @@ class PlacementImpossible(Exception):
 class Placer:
     """Places topic after topic on the same brokers; each begins anew at random places."""
 
-    def __init__(self, brokers: Sequence[UsableBroker], random: RandomSource) -> None:
+    def __init__(self, brokers: Sequence[UsableBroker], random: PlacementRandom) -> None:
         self._count = len(brokers)
         self._unfenced_count = sum(not broker.fenced for broker in brokers)
         self._random = random
@@ -61,7 +61,7 @@ class Placer:
 
 
 def place(
-    brokers: Sequence[UsableBroker], partition_count: int, replication_factor: int, random: RandomSource
+    brokers: Sequence[UsableBroker], partition_count: int, replication_factor: int, random: PlacementRandom
 ) -> list[list[int]]:
     """One topic, as `Placer` does it."""
     return Placer(brokers, random).place(partition_count, replication_factor)
@@ -90,7 +90,7 @@ class _Ring:
         self.taken += 1
         return broker
 
-    def shuffle(self, random: RandomSource) -> None:
+    def shuffle(self, random: PlacementRandom) -> None:
         """The members are those of other topics as well: theirs keep their order."""
         self.members = list(self.members)
         random.shuffle(self.members)
@@ -115,7 +115,7 @@ class _Rack:
 
 
 class _Racks:
-    def __init__(self, racks: Sequence[_RackMembers], unfenced_count: int, random: RandomSource) -> None:
+    def __init__(self, racks: Sequence[_RackMembers], unfenced_count: int, random: PlacementRandom) -> None:
         self._random = random
         self._racks = [_Rack(self._ring(members.unfenced), self._ring(members.fenced)) for members in racks]
         self._unfenced_count = unfenced_count

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.records import VersionedRecord
 from protocol.errors import ErrorCode, KafkaError
@@ -19,10 +19,10 @@ class ProducerIdBlock(NamedTuple):
     size: int
 
 
-def allocate_block(state: ControllerState, broker_id: int, broker_epoch: int) -> Result[ProducerIdBlock]:
+def allocate_block(state: ControllerState, broker_id: int, broker_epoch: int) -> ControllerResult[ProducerIdBlock]:
     """The next block. The record names the first id after it, so that a lost answer wastes ids and repeats none."""
     first = state.image.producer_ids.next_id
     if first > _LARGEST_ID - BLOCK_SIZE:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + BLOCK_SIZE)
-    return Result([VersionedRecord(record, 0)], ProducerIdBlock(first, BLOCK_SIZE))
+    return ControllerResult([VersionedRecord(record, 0)], ProducerIdBlock(first, BLOCK_SIZE))

@@ -10,13 +10,13 @@ had added goes again, and taking the move back restores the original.
 
 from collections.abc import Sequence
 
-from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
 from broker.metadata.controller.partition_changes import Election
 from broker.metadata.controller.replica_assignments import bad_assignment, check_assignment
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.partition import PartitionRegistration
-from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.partition_index import PartitionId
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.topic_image import TopicImage
 from protocol.errors import ErrorCode, KafkaError
@@ -38,15 +38,17 @@ from protocol.messages.list_partition_reassignments import (
 class Reassignments:
     """The controller's part for AlterPartitionReassignments and ListPartitionReassignments."""
 
-    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+    def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
-        self._leadership = leadership
+        self._leader_and_isr = leader_and_isr
 
-    def alter(self, request: AlterPartitionReassignmentsRequest) -> Result[AlterPartitionReassignmentsResponse]:
+    def alter(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
         """Begin, replace and cancel reassignments; one answer each, and all that is possible as one change."""
         if not request.topics:
-            return Result((), AlterPartitionReassignmentsResponse())
-        records: dict[TopicPartition, VersionedRecord | None] = {}
+            return ControllerResult((), AlterPartitionReassignmentsResponse())
+        records: dict[PartitionId, VersionedRecord | None] = {}
         response = AlterPartitionReassignmentsResponse(
             error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
         )
@@ -66,7 +68,7 @@ class Reassignments:
                     outcome.error_code, outcome.error_message = error.code, error.message
                 answer.partitions.append(outcome)
             response.responses.append(answer)
-        return Result([record for record in records.values() if record is not None], response)
+        return ControllerResult([record for record in records.values() if record is not None], response)
 
     def _alter(
         self,
@@ -75,13 +77,13 @@ class Reassignments:
         target: Sequence[int] | None,
         *,
         may_change_factor: bool,
-        records: dict[TopicPartition, VersionedRecord | None],
+        records: dict[PartitionId, VersionedRecord | None],
     ) -> None:
         topic = self._state.image.topics.by_name(name)
         before = None if topic is None else topic.partitions.get(partition)
         if topic is None or before is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        here = TopicPartition(topic.id, partition)
+        here = PartitionId(topic.id, partition)
         if here in records:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice in the request")
         if target is None:
@@ -90,20 +92,20 @@ class Reassignments:
             records[here] = self._begin(here, before, target, may_change_factor=may_change_factor)
 
     def _begin(
-        self, here: TopicPartition, before: PartitionRegistration, target: Sequence[int], *, may_change_factor: bool
+        self, here: PartitionId, before: PartitionRegistration, target: Sequence[int], *, may_change_factor: bool
     ) -> VersionedRecord | None:
         check_assignment(target, self._state.image.brokers)
         if not may_change_factor:
             _check_same_factor(before, target)
         original = _original(before)
         replicas = (*target, *sorted(set(before.replicas).difference(target)))
-        change = self._leadership.change(here, before)
+        change = self._leader_and_isr.change(here, before)
         change.replicas = replicas
         change.removing = tuple(sorted(set(replicas).difference(target)))
         change.adding = tuple(sorted(set(replicas).difference(original)))
         return change.build()
 
-    def _cancel(self, topic: TopicImage, here: TopicPartition, before: PartitionRegistration) -> VersionedRecord | None:
+    def _cancel(self, topic: TopicImage, here: PartitionId, before: PartitionRegistration) -> VersionedRecord | None:
         if not before.is_reassigning:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         allows_unclean = self._state.allows_unclean_election(topic.name)
@@ -115,7 +117,7 @@ class Reassignments:
                     "only replicas that would be dropped are in sync: going back needs an unclean election"
                 )
             isr = replicas[:1]
-        change = self._leadership.change(here, before)
+        change = self._leader_and_isr.change(here, before)
         change.replicas, change.isr = replicas, isr
         change.removing = change.adding = ()
         if allows_unclean:
@@ -124,11 +126,11 @@ class Reassignments:
 
     # Listing
 
-    def list(self, request: ListPartitionReassignmentsRequest) -> Result[ListPartitionReassignmentsResponse]:
+    def list(self, request: ListPartitionReassignmentsRequest) -> ControllerResult[ListPartitionReassignmentsResponse]:
         """The partitions on the move among those asked for, null meaning all."""
         asked = self._all() if request.topics is None else request.topics
         answers = [self._ongoing(topic) for topic in asked]
-        return Result(
+        return ControllerResult(
             (), ListPartitionReassignmentsResponse(error_message=None, topics=[a for a in answers if a.partitions])
         )
 

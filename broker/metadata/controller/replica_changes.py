@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from broker.metadata.controller.brokers import Brokers
-from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
 from broker.metadata.controller.partition_changes import Election, PartitionChange
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
-from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.partition_index import PartitionId
 from broker.metadata.image.records import VersionedRecord
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import alter_partition
@@ -41,14 +41,14 @@ class _Member(NamedTuple):
 class ReplicaChanges:
     """The controller's part for AlterPartition and AssignReplicasToDirs."""
 
-    def __init__(self, state: ControllerState, brokers: Brokers, leadership: Leadership) -> None:
+    def __init__(self, state: ControllerState, brokers: Brokers, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
         self._brokers = brokers
-        self._leadership = leadership
+        self._leader_and_isr = leader_and_isr
 
     # AlterPartition
 
-    def alter(self, request: AlterPartitionRequest) -> Result[AlterPartitionResponse]:
+    def alter(self, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
         """Apply what a leader found out about its followers (versions 2, 3). Raises KafkaError STALE_BROKER_EPOCH."""
         self._brokers.check_epoch(request.broker_id, request.broker_epoch)
         records: list[VersionedRecord] = []
@@ -63,7 +63,7 @@ class ReplicaChanges:
                         alter_partition.AlterPartitionResponsePartitionData(asked.partition_index, error.code)
                     )
             response.topics.append(answer)
-        return Result(records, response)
+        return ControllerResult(records, response)
 
     def _alter(
         self,
@@ -72,13 +72,13 @@ class ReplicaChanges:
         asked: alter_partition.AlterPartitionRequestPartitionData,
         records: list[VersionedRecord],
     ) -> alter_partition.AlterPartitionResponsePartitionData:
-        partition = TopicPartition(topic_id, asked.partition_index)
+        partition = PartitionId(topic_id, asked.partition_index)
         before = self._registration(partition)
         members = _members(asked)
         _check_epochs(before, sender, asked)
         _check_isr(before, sender, asked, members)
         self._check_eligible(members)
-        change = self._leadership.change(partition, before)
+        change = self._leader_and_isr.change(partition, before)
         change.isr = _in_replica_order(before, members)
         change.recovery_state = LeaderRecoveryState(asked.leader_recovery_state)
         if self._allows_unclean(topic_id):
@@ -104,7 +104,9 @@ class ReplicaChanges:
 
     # AssignReplicasToDirs
 
-    def assign_directories(self, request: AssignReplicasToDirsRequest) -> Result[AssignReplicasToDirsResponse]:
+    def assign_directories(
+        self, request: AssignReplicasToDirsRequest
+    ) -> ControllerResult[AssignReplicasToDirsResponse]:
         """Note in which directories a broker keeps its replicas.
 
         Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION where the cluster's level knows no directories.
@@ -124,7 +126,7 @@ class ReplicaChanges:
                             self._assign(
                                 request.broker_id,
                                 directory.id,
-                                TopicPartition(topic.topic_id, each.partition_index),
+                                PartitionId(topic.topic_id, each.partition_index),
                                 records,
                             ),
                         )
@@ -134,10 +136,10 @@ class ReplicaChanges:
                 for topic in directory.topics
             ]
             response.directories.append(AssignReplicasToDirsResponseDirectoryData(directory.id, topics))
-        return Result(records, response)
+        return ControllerResult(records, response)
 
     def _assign(
-        self, broker_id: int, directory: Uuid, partition: TopicPartition, records: list[VersionedRecord]
+        self, broker_id: int, directory: Uuid, partition: PartitionId, records: list[VersionedRecord]
     ) -> ErrorCode:
         try:
             before = self._registration(partition)
@@ -147,11 +149,11 @@ class ReplicaChanges:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         broker = self._state.image.brokers.get(broker_id)
         assert broker is not None, "its epoch was checked"
-        change = self._leadership.change(partition, before)
+        change = self._leader_and_isr.change(partition, before)
         change.move_replica(broker_id, directory)
         moved = self._built(change, before, records)
         if not broker.has_online_directory(directory):  # it failed before it was known to hold this replica
-            offline = self._leadership.replica_offline(partition, moved, broker_id)
+            offline = self._leader_and_isr.replica_offline(partition, moved, broker_id)
             records += () if offline is None else (offline,)
         return ErrorCode.NONE
 
@@ -167,7 +169,7 @@ class ReplicaChanges:
         records.append(record)
         return before.merge(record.message)
 
-    def _registration(self, partition: TopicPartition) -> PartitionRegistration:
+    def _registration(self, partition: PartitionId) -> PartitionRegistration:
         topic = self._state.image.topics.by_id(partition.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

@@ -16,7 +16,7 @@ RECORDS_PER_SPLIT_BATCH: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Generic[R]):
+class ControllerResult(Generic[R]):
     """`records` all take effect together if `atomic`; else they may be split into batches, in order."""
 
     records: Sequence[VersionedRecord]
@@ -32,7 +32,7 @@ class Result(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Portion(Generic[R]):
+class PartialResult(Generic[R]):
     """The beginning of what a command writes, and the command that goes on from there, to be run a little later.
 
     Other commands get their turn in between and see what the records did. Whoever leads after a failure knows nothing
@@ -40,11 +40,11 @@ class Portion(Generic[R]):
     """
 
     records: Sequence[VersionedRecord]
-    rest: "Callable[[int], Outcome[R]]"  # of the time
+    rest: "Callable[[int], CommandResult[R]]"  # of the time
 
     def batches(self) -> list[Sequence[VersionedRecord]]:
         """The records as one batch."""
         return [self.records] if self.records else []
 
 
-Outcome: TypeAlias = Result[R] | Portion[R]
+CommandResult: TypeAlias = ControllerResult[R] | PartialResult[R]

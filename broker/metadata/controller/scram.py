@@ -8,7 +8,7 @@ import hmac
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.security_image import ScramMechanism
@@ -47,7 +47,7 @@ class ScramCredentials:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
-    def alter(self, request: AlterUserScramCredentialsRequest) -> Result[AlterUserScramCredentialsResponse]:
+    def alter(self, request: AlterUserScramCredentialsRequest) -> ControllerResult[AlterUserScramCredentialsResponse]:
         """Store and delete credentials. A user has one answer, and can be named once, whichever the mechanism."""
         records: dict[str, VersionedRecord] = {}
         errors: dict[str, KafkaError] = {}
@@ -64,7 +64,7 @@ class ScramCredentials:
                 errors[change.name] = error
         results = [AlterUserScramCredentialsResult(user, ErrorCode.NONE, None) for user in records]
         results += [AlterUserScramCredentialsResult(user, e.code, e.message) for user, e in errors.items()]
-        return Result(list(records.values()), AlterUserScramCredentialsResponse(results=results))
+        return ControllerResult(list(records.values()), AlterUserScramCredentialsResponse(results=results))
 
     def _record(self, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> VersionedRecord:
         if not self._state.version.supports_scram:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.metadata.controller.broker_sessions import BrokerSessions
 from broker.metadata.controller.partition_changes import ElectionRules
-from broker.metadata.controller.placement import RandomSource
+from broker.metadata.controller.placement import PlacementRandom
 from broker.metadata.image.config_image import ConfigResource
 from broker.metadata.image.loader import MetadataLoader
 from broker.metadata.image.metadata_image import MetadataImage
@@ -68,7 +68,9 @@ class ConfigSchema(Protocol):
         """The value of a topic key in effect."""
         ...
 
-    def settled_at_creation(self, topic: str, configs: Mapping[str, str], layers: ConfigLayers) -> Mapping[str, str]:
+    def configs_stored_at_creation(
+        self, topic: str, configs: Mapping[str, str], layers: ConfigLayers
+    ) -> Mapping[str, str]:
         """Defaults that a new topic keeps as its own, so that they are the same on all nodes and for all time."""
         ...
 
@@ -91,7 +93,7 @@ class QuorumView(Protocol):
         ...
 
 
-class LoneVoter(NamedTuple):
+class SingleVoterQuorum(NamedTuple):
     """A quorum of one."""
 
     kraft_version: int
@@ -146,7 +148,7 @@ class ControllerState:
 
     settings: ControllerSettings
     schema: ConfigSchema
-    random: RandomSource
+    random: PlacementRandom
     new_id: Callable[[], Uuid]
     loader: MetadataLoader
     quorum: QuorumView

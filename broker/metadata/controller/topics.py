@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
 from broker.metadata.controller.mutation_quota import UNLIMITED, MutationQuota
 from broker.metadata.controller.placement import PlacementImpossible, Placer, UsableBroker
 from broker.metadata.controller.replica_assignments import (
@@ -11,13 +11,13 @@ from broker.metadata.controller.replica_assignments import (
     check_assignment,
     check_same_factor,
 )
-from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, Result
+from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH, ControllerResult
 from broker.metadata.controller.state import ConfigLayers, ControllerState
 from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.partition_index import metric_name
 from broker.metadata.image.records import VersionedRecord
-from broker.metadata.image.topic_names import name_fault
+from broker.metadata.image.topic_names import invalid_name_reason
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -52,9 +52,9 @@ _MAX_ID_DRAWS: Final = 1_000
 class _Circumstances:
     """What is the same for all topics of a command, looked up once."""
 
-    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+    def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
-        self._leadership = leadership
+        self._leader_and_isr = leader_and_isr
         self._directories: dict[int, Uuid] = {}
         self._configs: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
         brokers = state.image.brokers.all()
@@ -115,7 +115,7 @@ class _Circumstances:
     def _directory(self, broker: int) -> Uuid:
         known = self._directories.get(broker)
         if known is None:
-            known = self._directories[broker] = self._leadership.default_directory(broker)
+            known = self._directories[broker] = self._leader_and_isr.default_directory(broker)
         return known
 
 
@@ -130,9 +130,9 @@ class _Plan(NamedTuple):
 class Topics:
     """The controller's part for topics."""
 
-    def __init__(self, state: ControllerState, leadership: Leadership) -> None:
+    def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
-        self._leadership = leadership
+        self._leader_and_isr = leader_and_isr
 
     # CreateTopics
 
@@ -142,7 +142,7 @@ class Topics:
         *,
         may_describe: Callable[[str], bool] = lambda _name: True,
         quota: MutationQuota = UNLIMITED,
-    ) -> Result[CreateTopicsResponse]:
+    ) -> ControllerResult[CreateTopicsResponse]:
         """Create topics; one answer each, in the request's order. `may_describe`: whose configs the caller may see.
 
         Raises KafkaError POLICY_VIOLATION for more partitions than can be created as one, before any are placed.
@@ -151,7 +151,7 @@ class Topics:
         _check_partition_count(sum(_asked_count(topic, default_count) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = CreateTopicsResponse()
-        circumstances = _Circumstances(self._state, self._leadership)
+        circumstances = _Circumstances(self._state, self._leader_and_isr)
         created: dict[str, str] = {}  # by their names as metrics show them
         for topic in request.topics:
             try:
@@ -165,7 +165,7 @@ class Topics:
             response.topics.append(plan.result)
         if len(records) > MAX_RECORDS_PER_BATCH:  # told to those who only validate as well
             raise _too_much(f"the request would write {len(records)} records")
-        return Result(() if request.validate_only else records, response)
+        return ControllerResult(() if request.validate_only else records, response)
 
     def _plan(
         self, topic: CreatableTopic, siblings: Mapping[str, str], circumstances: _Circumstances, may_describe: bool
@@ -194,7 +194,7 @@ class Topics:
     def _check_name(self, name: str, siblings: Mapping[str, str]) -> None:
         if self._state.image.topics.by_name(name) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
-        fault = name_fault(name)
+        fault = invalid_name_reason(name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
         other = self._state.index.colliding_name(name) or siblings.get(metric_name(name))
@@ -213,7 +213,7 @@ class Topics:
             resource = ConfigResource(ResourceType.TOPIC, topic.name)
             self._state.schema.validate(resource, overrides, None, self._state.layers(topic.name))
         schema = self._state.schema
-        return {**overrides, **schema.settled_at_creation(topic.name, overrides, self._state.layers(topic.name))}
+        return {**overrides, **schema.configs_stored_at_creation(topic.name, overrides, self._state.layers(topic.name))}
 
     def _assigned(self, topic: CreatableTopic, circumstances: _Circumstances) -> list[PartitionRegistration]:
         if topic.replication_factor != UNSET:
@@ -277,7 +277,7 @@ class Topics:
 
     # RestoreTopics
 
-    def restore(self, request: RestoreTopicsRequest) -> Result[RestoreTopicsResponse]:
+    def restore(self, request: RestoreTopicsRequest) -> ControllerResult[RestoreTopicsResponse]:
         """Create topics under the ids that they had in a life before; one answer each. No name or id comes twice.
 
         A topic that is there under its id already is an answer without error, so that the request may be repeated.
@@ -286,7 +286,7 @@ class Topics:
         _check_partition_count(sum(len(topic.leader_epochs) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = RestoreTopicsResponse()
-        circumstances = _Circumstances(self._state, self._leadership)
+        circumstances = _Circumstances(self._state, self._leader_and_isr)
         restored: dict[str, str] = {}
         for topic in request.topics:
             result = RestoredTopic(topic.name, topic.topic_id)
@@ -300,7 +300,7 @@ class Topics:
         if request.min_next_producer_id > self._state.image.producer_ids.next_id:
             ids = ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=request.min_next_producer_id)
             records.append(VersionedRecord(ids, 0))
-        return Result(() if request.validate_only else records, response)
+        return ControllerResult(() if request.validate_only else records, response)
 
     def _restored(
         self, topic: RestorableTopic, siblings: Mapping[str, str], circumstances: _Circumstances
@@ -330,11 +330,11 @@ class Topics:
 
     def create_partitions(
         self, request: CreatePartitionsRequest, *, quota: MutationQuota = UNLIMITED
-    ) -> Result[CreatePartitionsResponse]:
+    ) -> ControllerResult[CreatePartitionsResponse]:
         """Add partitions; one answer per topic, in the request's order."""
         records: list[VersionedRecord] = []
         response = CreatePartitionsResponse()
-        circumstances = _Circumstances(self._state, self._leadership)
+        circumstances = _Circumstances(self._state, self._leader_and_isr)
         for topic in request.topics:
             result = CreatePartitionsTopicResult(name=topic.name)
             try:
@@ -342,7 +342,7 @@ class Topics:
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
             response.results.append(result)
-        return Result(() if request.validate_only else records, response)
+        return ControllerResult(() if request.validate_only else records, response)
 
     def _new_partitions(
         self, request: CreatePartitionsTopic, circumstances: _Circumstances, quota: MutationQuota
@@ -382,7 +382,7 @@ class Topics:
 
     def delete(
         self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
-    ) -> Result[dict[Uuid, DeletableTopicResult]]:
+    ) -> ControllerResult[dict[Uuid, DeletableTopicResult]]:
         """Delete topics by id; the answer has one result per id."""
         records: list[VersionedRecord] = []
         results: dict[Uuid, DeletableTopicResult] = {}
@@ -400,7 +400,7 @@ class Topics:
                 continue
             records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id), 0))
             results[topic_id] = DeletableTopicResult(name=topic.name, topic_id=topic_id)
-        return Result(records, results)
+        return ControllerResult(records, results)
 
     # Replicas
 

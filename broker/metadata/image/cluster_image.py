@@ -31,7 +31,7 @@ UNFENCE: Final = -1
 IN_CONTROLLED_SHUTDOWN: Final = 1
 
 
-class Endpoint(NamedTuple):
+class RegisteredEndpoint(NamedTuple):
     """Where a listener can be reached. `security_protocol` is Kafka's number: 0 PLAINTEXT, 1 SSL, 2 and 3 SASL."""
 
     host: str
@@ -45,7 +45,7 @@ class BrokerRegistration(NamedTuple):
     id: int
     epoch: int
     incarnation_id: Uuid
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, RegisteredEndpoint]
     features: Mapping[str, VersionRange]
     rack: str | None
     fenced: bool
@@ -72,7 +72,7 @@ class BrokerRegistration(NamedTuple):
             id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=record.incarnation_id,
-            endpoints={e.name: Endpoint(e.host, e.port, e.security_protocol) for e in record.end_points},
+            endpoints={e.name: RegisteredEndpoint(e.host, e.port, e.security_protocol) for e in record.end_points},
             features={f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in record.features},
             rack=record.rack,
             fenced=record.fenced,
@@ -106,7 +106,7 @@ class ControllerRegistration(NamedTuple):
 
     id: int
     incarnation_id: Uuid
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, RegisteredEndpoint]
     features: Mapping[str, VersionRange]
 
     @classmethod
@@ -114,7 +114,7 @@ class ControllerRegistration(NamedTuple):
         return cls(
             id=record.controller_id,
             incarnation_id=record.incarnation_id,
-            endpoints={e.name: Endpoint(e.host, e.port, e.security_protocol) for e in record.end_points},
+            endpoints={e.name: RegisteredEndpoint(e.host, e.port, e.security_protocol) for e in record.end_points},
             features={f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in record.features},
         )
 

@@ -15,7 +15,7 @@ from protocol.primitives import Uuid
 _TOPICS_PER_STEP: Final = 64  # some ten partitions each, a millisecond together
 
 
-class TopicPartition(NamedTuple):
+class PartitionId(NamedTuple):
     """A partition by topic id and index."""
 
     topic_id: Uuid
@@ -28,9 +28,9 @@ class PartitionIndex:
     def __init__(self) -> None:
         self._replicas: dict[int, dict[Uuid, int]] = {}  # broker -> topic -> partitions as bits
         self._leader_counts: dict[int, int] = {}
-        self._leaderless: dict[TopicPartition, None] = {}
-        self._imbalanced: dict[TopicPartition, None] = {}
-        self._reassigning: dict[TopicPartition, None] = {}
+        self._leaderless: dict[PartitionId, None] = {}
+        self._imbalanced: dict[PartitionId, None] = {}
+        self._reassigning: dict[PartitionId, None] = {}
         self._names_by_metric: dict[str, dict[str, None]] = {}  # only names with a dot or an underscore
 
     @classmethod
@@ -73,16 +73,16 @@ class PartitionIndex:
         for topic in delta.deleted.values():
             self._add_topic(topic)
 
-    def partitions_of(self, broker: int) -> Iterator[TopicPartition]:
+    def partitions_of(self, broker: int) -> Iterator[PartitionId]:
         """The partitions that have a replica on the broker, in sync or not."""
         for topic_id, bits in list(self._replicas.get(broker, {}).items()):
-            yield from (TopicPartition(topic_id, partition) for partition in _set_bits(bits))
+            yield from (PartitionId(topic_id, partition) for partition in _set_bits(bits))
 
     def leader_count(self, broker: int) -> int:
         """How many partitions the broker leads."""
         return self._leader_counts.get(broker, 0)
 
-    def leaderless(self) -> list[TopicPartition]:
+    def leaderless(self) -> list[PartitionId]:
         """The partitions without a leader."""
         return list(self._leaderless)
 
@@ -90,7 +90,7 @@ class PartitionIndex:
     def leaderless_count(self) -> int:
         return len(self._leaderless)
 
-    def imbalanced(self) -> list[TopicPartition]:
+    def imbalanced(self) -> list[PartitionId]:
         """The partitions whose leader is not their first replica."""
         return list(self._imbalanced)
 
@@ -98,7 +98,7 @@ class PartitionIndex:
     def imbalanced_count(self) -> int:
         return len(self._imbalanced)
 
-    def reassigning(self) -> list[TopicPartition]:
+    def reassigning(self) -> list[PartitionId]:
         """The partitions whose replicas are on the move."""
         return list(self._reassigning)
 
@@ -124,11 +124,11 @@ class PartitionIndex:
             if leader >= 0:
                 leader_counts[leader] = leader_counts.get(leader, 0) + 1
             else:
-                self._leaderless[TopicPartition(topic_id, partition)] = None
+                self._leaderless[PartitionId(topic_id, partition)] = None
             if leader != (replicas[0] if replicas else NO_LEADER):
-                self._imbalanced[TopicPartition(topic_id, partition)] = None
+                self._imbalanced[PartitionId(topic_id, partition)] = None
             if registration.adding_replicas or registration.removing_replicas:
-                self._reassigning[TopicPartition(topic_id, partition)] = None
+                self._reassigning[PartitionId(topic_id, partition)] = None
         for broker, bits in held.items():
             topics = self._replicas.get(broker)
             if topics is None:
@@ -161,7 +161,7 @@ class PartitionIndex:
         leader_after = NO_LEADER if after is None else after.leader
         if leader_before != leader_after:
             self._change_leader(leader_before, leader_after)
-        here = TopicPartition(topic_id, partition)
+        here = PartitionId(topic_id, partition)
         _keep(self._leaderless, here, after is not None and not after.has_leader)
         _keep(self._imbalanced, here, after is not None and not after.has_preferred_leader)
         _keep(self._reassigning, here, after is not None and after.is_reassigning)
@@ -193,7 +193,7 @@ def _has_collision_character(name: str) -> bool:
     return "." in name or "_" in name
 
 
-def _keep(members: dict[TopicPartition, None], member: TopicPartition, belongs: bool) -> None:
+def _keep(members: dict[PartitionId, None], member: PartitionId, belongs: bool) -> None:
     if belongs:
         members[member] = None
     else:

@@ -13,7 +13,7 @@ MAX_NAME_LENGTH: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def name_fault(name: str) -> str | None:
+def invalid_name_reason(name: str) -> str | None:
     """What is wrong with a topic's name, as a sentence for the client; None if nothing is."""
     if not name:
         return "a topic's name must not be empty"

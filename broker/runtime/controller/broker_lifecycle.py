@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.metadata.image.cluster_image import BrokerRegistration, Endpoint
+from broker.metadata.image.cluster_image import BrokerRegistration, RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import VersionRange
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import (
@@ -77,14 +77,14 @@ class BrokerIdentity:
     broker_id: int
     cluster_id: str
     incarnation_id: Uuid
-    listeners: Mapping[str, Endpoint]
+    listeners: Mapping[str, RegisteredEndpoint]
     features: Mapping[str, VersionRange]
     directories: tuple[Uuid, ...]
     rack: str | None = None
     previous_epoch: int = NO_EPOCH
 
 
-class DirectoryFailureUntold(Exception):
+class DirectoryFailureUnreported(Exception):
     """The controller could not be told in time that a log directory failed; the node must stop, or its replicas there
     would stay leaders and members for ever."""
 
@@ -188,7 +188,7 @@ class BrokerLifecycle:
     # The conversation
 
     async def run(self) -> None:
-        """Register and send heartbeats until shut down. Raises RegistrationTimedOut, DirectoryFailureUntold."""
+        """Register and send heartbeats until shut down. Raises RegistrationTimedOut, DirectoryFailureUnreported."""
         if self._shut_down.is_set():  # told to stop before it began
             return
         self._become(BrokerState.STARTING)
@@ -256,11 +256,11 @@ class BrokerLifecycle:
             self._shut_down.set()
 
     def _check_failures_told(self) -> None:
-        """Raises DirectoryFailureUntold."""
+        """Raises DirectoryFailureUnreported."""
         limit_ms = self._clock.monotonic_ms() - self._times.directory_failure_timeout_ms
         for directory, failed_ms in self._offline_directories.items():
             if failed_ms is not None and failed_ms <= limit_ms:
-                raise DirectoryFailureUntold(
+                raise DirectoryFailureUnreported(
                     f"no controller could be told within {self._times.directory_failure_timeout_ms} ms "
                     f"that log directory {uuid_to_text(directory)} failed"
                 )

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from broker.logs import EventLog
-from broker.metadata.image.cluster_image import BrokerRegistration, Endpoint
+from broker.metadata.image.cluster_image import BrokerRegistration, RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.driver import Command
@@ -41,7 +41,7 @@ MOST_AT_ONCE: Final = 32
 _log: Final = EventLog("broker.controller")
 
 
-class Answer(Enum):
+class ProbeResult(Enum):
     """What comes of a connection to where a broker listens."""
 
     LISTENS = "listens"
@@ -49,7 +49,7 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-class ActiveController(Protocol):
+class FencingController(Protocol):
     """What this needs of the controller's driver."""
 
     @property
@@ -62,14 +62,14 @@ class HeartbeatConnection(Protocol):
     def when_closed(self, callback: Callable[[], None]) -> None: ...
 
 
-Knock = Callable[[Endpoint], Awaitable[Answer]]
+Probe = Callable[[RegisteredEndpoint], Awaitable[ProbeResult]]
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 @dataclass(slots=True)
 class _Watched:
     epoch: int
-    endpoint: Endpoint
+    endpoint: RegisteredEndpoint
     has_answered: bool = False
     connection: HeartbeatConnection | None = None
     is_suspected: bool = False
@@ -78,11 +78,13 @@ class _Watched:
 class BrokerWatch:
     """A publisher of metadata, on every controller. `listener` names the listener that brokers are asked at."""
 
-    def __init__(self, own_id: int, listener: str, controller: ActiveController, knock: Knock, *, spawn: Spawn) -> None:
+    def __init__(
+        self, own_id: int, listener: str, controller: FencingController, probe: Probe, *, spawn: Spawn
+    ) -> None:
         self._own_id = own_id
         self._listener = listener
         self._controller = controller
-        self._knock = knock
+        self._probe = probe
         self._spawn = spawn
         self._watched: dict[int, _Watched] = {}
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
@@ -106,7 +108,7 @@ class BrokerWatch:
     async def _introduce(self, broker_id: int, watched: _Watched) -> None:
         for failures in range(INTRODUCTIONS):
             async with self._slots:
-                watched.has_answered = await self._knock(watched.endpoint) is Answer.LISTENS
+                watched.has_answered = await self._probe(watched.endpoint) is ProbeResult.LISTENS
             if watched.has_answered:
                 return
             await asyncio.sleep(INTRODUCTION_PAUSE_S * 2**failures)
@@ -147,14 +149,14 @@ class BrokerWatch:
         refusals = 0
         for _ in range(MOST_CHECKS):
             async with self._slots:
-                answer = await self._knock(watched.endpoint)
+                answer = await self._probe(watched.endpoint)
             if (
-                answer is Answer.UNKNOWN
+                answer is ProbeResult.UNKNOWN
                 or watched.connection is not None
                 or self._watched.get(broker_id) is not watched
             ):
                 return False
-            refusals = refusals + 1 if answer is Answer.REFUSED else 0
+            refusals = refusals + 1 if answer is ProbeResult.REFUSED else 0
             if refusals == CHECKS:
                 return True
             await asyncio.sleep(CHECK_INTERVAL_S)
@@ -164,19 +166,21 @@ class BrokerWatch:
         _log.info("The process of a broker has ended", broker=broker_id, epoch=epoch)
 
         try:
-            await self._controller.submit(lambda controller, _now_ms: controller.fence_gone(broker_id, epoch))
+            await self._controller.submit(
+                lambda controller, _now_ms: controller.fence_terminated_broker(broker_id, epoch)
+            )
         except KafkaError as error:  # leadership went meanwhile: the next active controller asks for itself
             _log.info("A broker whose process has ended is left to the next controller", broker=broker_id, error=error)
 
 
-async def knock(endpoint: Endpoint, *, timeout_s: float) -> Answer:
+async def probe(endpoint: RegisteredEndpoint, *, timeout_s: float) -> ProbeResult:
     """Connect over TCP and hang up. A name with several addresses is never refused: one of them may be good."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     except ConnectionRefusedError:
-        return Answer.REFUSED
+        return ProbeResult.REFUSED
     except (OSError, TimeoutError, ValueError, OverflowError):  # the latter two: hosts and ports that cannot be
-        return Answer.UNKNOWN
+        return ProbeResult.UNKNOWN
     writer.close()
-    return Answer.LISTENS
+    return ProbeResult.LISTENS

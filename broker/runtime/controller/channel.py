@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from broker.metadata.controller.controller import Controller
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.result import ControllerResult
 from broker.net.peer import VersionMismatch
+from broker.runtime.controller.controller_router import ControllerRouter, ControllerUnavailable, RemoteController
 from broker.runtime.controller.driver import Command, ControllerDriver
-from broker.runtime.controller.seeker import ControllerSeeker, ControllerUnavailable, RemoteController
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -98,9 +98,9 @@ class ControllerChannel:
     Kafka gives a heartbeat and a registration half a session: what takes longer had better be said anew.
     """
 
-    def __init__(self, driver: ControllerDriver, seeker: ControllerSeeker, times: ChannelTimes = DEFAULT_TIMES) -> None:
+    def __init__(self, driver: ControllerDriver, router: ControllerRouter, times: ChannelTimes = DEFAULT_TIMES) -> None:
         self._local = LocalControllerChannel(driver)
-        self._seeker = seeker
+        self._router = router
         self._times = times
 
     async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
@@ -138,7 +138,7 @@ class ControllerChannel:
             return response
 
         within_ms = self._times.request_timeout_ms
-        return await self._seeker.run(
+        return await self._router.run(
             lambda: self._local.create_topics(request), there, within_ms=within_ms, attempt_ms=within_ms
         )
 
@@ -151,7 +151,7 @@ class ControllerChannel:
         versions: tuple[int, int] | None = None,
     ) -> F:
         """What keeps a node a member of the cluster."""
-        return await self._seeker.run(
+        return await self._router.run(
             *_ways(here, request, answer, versions),
             within_ms=self._times.session_timeout_ms / 2,
             attempt_ms=self._times.heartbeat_interval_ms,
@@ -167,7 +167,7 @@ class ControllerChannel:
     ) -> F:
         """What may take as long as a request may."""
         within_ms = self._times.request_timeout_ms
-        return await self._seeker.run(
+        return await self._router.run(
             *_ways(here, request, answer, versions), within_ms=within_ms, attempt_ms=within_ms
         )
 
@@ -204,9 +204,11 @@ def _checked(response: F) -> F:
 def allocate_producer_ids(request: AllocateProducerIdsRequest) -> Command[AllocateProducerIdsResponse]:
     """The command behind the API: the controller itself thinks in blocks."""
 
-    def allocate(controller: Controller, _now: int) -> Result[AllocateProducerIdsResponse]:
+    def allocate(controller: Controller, _now: int) -> ControllerResult[AllocateProducerIdsResponse]:
         granted = controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
         first, size = granted.response
-        return Result(granted.records, AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=size))
+        return ControllerResult(
+            granted.records, AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=size)
+        )
 
     return allocate

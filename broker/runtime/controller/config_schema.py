@@ -17,7 +17,7 @@ from broker.config.topic_config import REMOTE, log_config, topic_values, validat
 from broker.config.values import ConfigType, render_value
 from broker.metadata.controller.state import ConfigLayers, EffectiveConfig
 from broker.metadata.image.config_image import ConfigResource, ResourceType
-from broker.metadata.image.topic_names import name_fault
+from broker.metadata.image.topic_names import invalid_name_reason
 from protocol.errors import ErrorCode, KafkaError
 from storage.log import NEVER_TIERED
 
@@ -84,7 +84,9 @@ class KafkaConfigSchema:
         self._enter(layers)
         return self._topic_defaults[key]
 
-    def settled_at_creation(self, topic: str, configs: Mapping[str, str], layers: ConfigLayers) -> Mapping[str, str]:
+    def configs_stored_at_creation(
+        self, topic: str, configs: Mapping[str, str], layers: ConfigLayers
+    ) -> Mapping[str, str]:
         """That it is tiered, if that is the default: where one broker believes otherwise, what is remote is lost."""
         self._enter(layers)
         if not self._broker.ottla_log_remote_storage_enable or REMOTE in configs or topic in NEVER_TIERED:
@@ -102,7 +104,7 @@ class KafkaConfigSchema:
         kind = _KINDS_OF_NAMES.get(resource.type)
         if kind is not None and not resource.name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a {kind} resource needs a name")
-        fault = name_fault(resource.name) if resource.type == ResourceType.TOPIC else None
+        fault = invalid_name_reason(resource.name) if resource.type == ResourceType.TOPIC else None
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
 

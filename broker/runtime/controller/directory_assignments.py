@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from broker.logs import EventLog
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.assign_replicas_to_dirs import (
@@ -58,10 +58,10 @@ class ImageSource(Protocol):
 
 
 class DirectoryAssignments:
-    """Listens for partitions that come into service here, and reports those whose directory is not as registered.
+    """Reports replicas of this broker whose log directory differs from the registered one.
 
-    `home_of(topic, index)` names the directory that holds a log, None if there is none. One request is under way at a
-    time; what fails is sent again, later and later.
+    `directory_of(topic, index)` returns the id of the directory that holds a log, None without a log. At most one
+    request is in flight; a failed request is sent again after a growing pause.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class DirectoryAssignments:
         channel: AssignmentChannel,
         metadata: ImageSource,
         broker: RegisteredBroker,
-        home_of: Callable[[str, int], Uuid | None],
+        directory_of: Callable[[str, int], Uuid | None],
         loop: Loop,
     ) -> None:
         self._broker_id = broker_id
         self._channel = channel
         self._metadata = metadata
         self._broker = broker
-        self._home_of = home_of
+        self._directory_of = directory_of
         self._loop = loop
         self._pending: dict[tuple[Uuid, int], Uuid] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +91,7 @@ class DirectoryAssignments:
 
     def on_hosted(self, partition: HostedReplica) -> None:
         """A partition is in service: compare where it lies with what is registered."""
-        home = self._home_of(partition.topic, partition.index)
+        home = self._directory_of(partition.topic, partition.index)
         registration = self._metadata.image.topics.partition(partition.topic_id, partition.index)
         if home is None or registration is None or self._broker_id not in registration.replicas:
             return

@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.metadata.controller.controller import Controller, OwnBroker
-from broker.metadata.controller.jobs import Job
-from broker.metadata.controller.result import Outcome, Portion, Result
+from broker.metadata.controller.controller import Controller, LocalBroker
+from broker.metadata.controller.periodic_tasks import PeriodicTask
+from broker.metadata.controller.result import CommandResult, ControllerResult, PartialResult
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.image_difference import difference
 from broker.metadata.image.loader import Publication, RecordBatch
@@ -40,7 +40,7 @@ from protocol.records.batch import HEADER_SIZE
 from storage.errors import LogDirFailure
 
 R = TypeVar("R")
-Command = Callable[[Controller, int], Outcome[R]]
+Command = Callable[[Controller, int], CommandResult[R]]
 
 LARGE_IMAGE_PARTITIONS: Final = 20_000
 """The delta that leads to so many from nothing takes some 20 ms to make."""
@@ -57,7 +57,7 @@ class MetadataPublisher(Protocol):
         ...
 
 
-class LogFollower(Protocol):
+class LogReadListener(Protocol):
     """Someone who counts what this node reads of the log. Called on the loop, before publishers are told."""
 
     def on_log_read(self, size_bytes: int) -> None:
@@ -88,7 +88,7 @@ class _Waiting(NamedTuple):
 class ControllerDriver:
     """The controller of this node, active or not, and the source of its metadata images.
 
-    `own_broker` is the broker in this process, `bootstrap` what an empty log begins with. It must be added to the
+    `local_broker` is the broker in this process, `bootstrap` what an empty log begins with. It must be added to the
     quorum as a listener. Committed records that do not replay raise out of `on_commit`, which ends the node.
     """
 
@@ -101,7 +101,7 @@ class ControllerDriver:
         clock: Clock,
         io: BlockingIo,
         bootstrap: Sequence[VersionedRecord],
-        own_broker: OwnBroker | None,
+        local_broker: LocalBroker | None,
         large_image_partitions: int = LARGE_IMAGE_PARTITIONS,
     ) -> None:
         self._large_image_partitions = large_image_partitions
@@ -111,9 +111,9 @@ class ControllerDriver:
         self._clock = clock
         self._io = io
         self._bootstrap = bootstrap
-        self._own_broker = own_broker
+        self._own_broker = local_broker
         self._publishers: list[MetadataPublisher] = []
-        self._log_followers: list[LogFollower] = []
+        self._log_followers: list[LogReadListener] = []
         self._pauses = CollectorPauses()
         self._loading: asyncio.Future[LoadedSnapshot] | None = None
         self._published: MetadataImage | None = None
@@ -157,7 +157,7 @@ class ControllerDriver:
             publisher.on_metadata(_whole(self._published), self._published)
         self._publishers.append(publisher)
 
-    def add_log_follower(self, follower: LogFollower) -> None:
+    def add_log_read_listener(self, follower: LogReadListener) -> None:
         """Before the driver is added to the quorum."""
         self._log_followers.append(follower)
 
@@ -183,12 +183,12 @@ class ControllerDriver:
         self._follow(outcome, future)
         return future
 
-    def _follow(self, outcome: Outcome[R], future: "asyncio.Future[R] | None") -> None:
+    def _follow(self, outcome: CommandResult[R], future: "asyncio.Future[R] | None") -> None:
         """What was just written is everything, to be answered when it is committed; or there is a rest to it.
 
         Nobody waits for a job: it has no future.
         """
-        if isinstance(outcome, Portion):
+        if isinstance(outcome, PartialResult):
             self._loop.call_soon(partial(self._go_on, self._claimed_epoch, outcome.rest, future))
             return
         if future is None:
@@ -199,7 +199,7 @@ class ControllerDriver:
         elif not future.done():
             future.set_result(outcome.response)
 
-    def _go_on(self, epoch: int, rest: Callable[[int], Outcome[R]], future: "asyncio.Future[R] | None") -> None:
+    def _go_on(self, epoch: int, rest: Callable[[int], CommandResult[R]], future: "asyncio.Future[R] | None") -> None:
         """The rest of a command, whether anybody still waits for it or not. It ends with the leadership it began in."""
         try:
             if epoch != self._claimed_epoch:
@@ -211,7 +211,7 @@ class ControllerDriver:
         else:
             self._follow(outcome, future)
 
-    def _execute(self, command: Command[R]) -> Outcome[R]:
+    def _execute(self, command: Command[R]) -> CommandResult[R]:
         """Decide, append, replay: no other command gets in between."""
         if not self.is_active:
             raise _not_controller()
@@ -341,8 +341,8 @@ class ControllerDriver:
         else:
             activation.add_done_callback(self._on_activation_committed)
 
-    def _activate(self, controller: Controller, now_ms: int) -> Result[None]:
-        return controller.activate(self._bootstrap, own_broker=self._own_broker, now_ms=now_ms)
+    def _activate(self, controller: Controller, now_ms: int) -> ControllerResult[None]:
+        return controller.activate(self._bootstrap, local_broker=self._own_broker, now_ms=now_ms)
 
     def _on_activation_committed(self, future: "asyncio.Future[None]") -> None:
         if not future.cancelled() and future.exception() is None:
@@ -419,10 +419,10 @@ class ControllerDriver:
         due_ms = self._controller.next_due_ms()
         if due_ms is not None and self.is_active:
             delay = max(0.0, due_ms - self._clock.monotonic_ms()) / 1000
-            self._timer = self._loop.call_at(self._loop.time() + delay, self._run_jobs)
+            self._timer = self._loop.call_at(self._loop.time() + delay, self._run_periodic_tasks)
 
-    def _run_jobs(self) -> None:
-        for job in self._controller.due_jobs(self._now_ms()):
+    def _run_periodic_tasks(self) -> None:
+        for job in self._controller.due_tasks(self._now_ms()):
             try:
                 self._follow(self._execute(partial(_run, job)), None)
             except KafkaError as error:
@@ -434,7 +434,7 @@ class ControllerDriver:
         return int(self._clock.monotonic_ms())
 
 
-def _run(job: Job, _controller: Controller, now_ms: int) -> Outcome[None]:
+def _run(job: PeriodicTask, _controller: Controller, now_ms: int) -> CommandResult[None]:
     return job(now_ms)
 
 

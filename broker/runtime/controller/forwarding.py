@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from broker.logs import EventLog
-from broker.net.peer import VersionMismatch, VersionRange
+from broker.net.peer import ApiVersionRange, VersionMismatch
 from broker.net.request import CloseConnection, ConnectionInfo
+from broker.runtime.controller.controller_router import ControllerRouter, ControllerUnavailable, RemoteController
 from broker.runtime.controller.principals import serialize_principal
-from broker.runtime.controller.seeker import ControllerSeeker, ControllerUnavailable, RemoteController
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES
 from protocol.headers import RequestHeader, decode_response, encode_request
@@ -33,13 +33,13 @@ _log: Final = EventLog("broker.forwarding")
 class Forwarder:
     """Gets requests answered by the active controller, in this process or elsewhere."""
 
-    def __init__(self, seeker: ControllerSeeker, *, timeout_ms: float = FORWARDING_TIMEOUT_MS) -> None:
-        self._seeker = seeker
+    def __init__(self, router: ControllerRouter, *, timeout_ms: float = FORWARDING_TIMEOUT_MS) -> None:
+        self._router = router
         self._timeout_ms = timeout_ms
 
-    def controller_versions(self) -> Mapping[int, VersionRange] | None:
-        """See `ControllerSeeker`: what clients must not be promised more than."""
-        return self._seeker.controller_versions()
+    def controller_versions(self) -> Mapping[int, ApiVersionRange] | None:
+        """See `ControllerRouter`: what clients must not be promised more than."""
+        return self._router.controller_versions()
 
     async def forward(
         self,
@@ -60,7 +60,7 @@ class Forwarder:
             return _unpacked(await remote.ask(envelope, EnvelopeResponse), header, answer)
 
         try:
-            return await self._seeker.run(here, there, within_ms=self._timeout_ms, attempt_ms=ATTEMPT_TIMEOUT_MS)
+            return await self._router.run(here, there, within_ms=self._timeout_ms, attempt_ms=ATTEMPT_TIMEOUT_MS)
         except ControllerUnavailable as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except VersionMismatch as error:

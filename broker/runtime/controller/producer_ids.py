@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from broker.metadata.controller.producer_ids import ProducerIdBlock
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 
 from broker.logs import EventLog
-from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import VersionRange
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import KafkaError
 from protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -44,7 +44,7 @@ class ControllerIdentity:
 
     node_id: int
     incarnation_id: Uuid
-    listeners: Mapping[str, Endpoint]
+    listeners: Mapping[str, RegisteredEndpoint]
     features: Mapping[str, VersionRange]
 
 

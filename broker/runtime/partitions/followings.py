@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
-from broker.metadata.image.cluster_image import BrokerRegistration, ClusterDelta, Endpoint
+from broker.metadata.image.cluster_image import BrokerRegistration, ClusterDelta, RegisteredEndpoint
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.partitions.partition import Partition
 
@@ -51,7 +51,7 @@ class Followings:
         self._leaders: dict[Partition, int] = {}
         self._by_leader: dict[int, dict[Partition, None]] = {}
         """Also those whose leader is not registered, and who wait for it."""
-        self._addresses: dict[int, Mapping[str, Endpoint]] = {}
+        self._addresses: dict[int, Mapping[str, RegisteredEndpoint]] = {}
 
     def on_role(self, partition: Partition, *, is_new_reign: bool) -> None:
         """A partition has taken up or confirmed its role."""
@@ -122,5 +122,5 @@ class Followings:
         return True
 
 
-def _address(broker: BrokerRegistration | None) -> Mapping[str, Endpoint] | None:
+def _address(broker: BrokerRegistration | None) -> Mapping[str, RegisteredEndpoint] | None:
     return None if broker is None else broker.endpoints

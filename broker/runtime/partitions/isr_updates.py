@@ -14,7 +14,7 @@ from broker.logs import EventLog
 from broker.replication.isr import IsrProposal
 from broker.replication.isr_changes import IsrAnswer, IsrChanges, Outcome, PartitionKey, Retried
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import (

@@ -4,14 +4,15 @@ A cluster may start in any order, and a factor of three wants three brokers; so 
 Whoever needs the topic waits for it.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from broker.config.internal_topics import internal_min_isr, internal_replication_factor
 from broker.logs import EventLog
 from broker.metadata.controller.state import MIN_INSYNC_REPLICAS
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.auto_topic_creation import TopicCreationChannel
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Deadlines, Loop
 from broker.runtime.remote_metadata.client import error_name
 from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
@@ -20,19 +21,12 @@ from protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
 
 _LONGEST_WAIT_MS: Final = 10_000
 _DONE: Final = frozenset({int(ErrorCode.NONE), int(ErrorCode.TOPIC_ALREADY_EXISTS)})
 
 _log: Final = EventLog("broker.tiered.metadata")
-
-
-class CreationChannel(Protocol):
-    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
-
-    def create_topics(self, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]: ...
 
 
 class ImageSource(Protocol):
@@ -70,7 +64,7 @@ class MetadataTopicCreation:
 
     def __init__(
         self,
-        channel: CreationChannel,
+        channel: TopicCreationChannel,
         metadata: ImageSource,
         settings: RemoteMetadataSettings,
         loop: Loop,

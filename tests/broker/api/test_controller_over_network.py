@@ -14,9 +14,9 @@ from broker.net.peer import Endpoint, NetworkClient, TcpConnect
 from broker.net.request import ConnectionInfo, Request
 from broker.net.server import Server
 from broker.runtime.controller.channel import ControllerChannel
+from broker.runtime.controller.controller_router import ControllerLocation, ControllerRouter
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.controller.forwarding import Forwarder
-from broker.runtime.controller.seeker import ControllerLocation, ControllerSeeker
 from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -38,9 +38,9 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._left = list(endpoints)
         self.peers = NetworkClient(loop, TcpConnect(loop), client_id=str(BROKER_ID))
-        self.seeker = ControllerSeeker(BROKER_ID, self, self._locate, self.peers)
-        self.channel = ControllerChannel(cast(ControllerDriver, self), self.seeker)
-        self.forwarding = Forwarder(self.seeker)
+        self.router = ControllerRouter(BROKER_ID, self, self._locate, self.peers)
+        self.channel = ControllerChannel(cast(ControllerDriver, self), self.router)
+        self.forwarding = Forwarder(self.router)
 
     def _locate(self) -> ControllerLocation:
         endpoint = self._left[0]

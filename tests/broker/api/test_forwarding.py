@@ -22,9 +22,9 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.quota_image import quota_entity, quota_record
 from broker.net.peer import PeerUnavailable, VersionMismatch
 from broker.net.request import CloseConnection, ConnectionInfo, Request
+from broker.runtime.controller.controller_router import ControllerRouter
 from broker.runtime.controller.forwarding import Forwarder
 from broker.runtime.controller.principals import deserialize_principal, serialize_principal
-from broker.runtime.controller.seeker import ControllerSeeker
 from protocol.api_keys import ApiKey
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.framing import SIZE_BYTES
@@ -93,8 +93,8 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.nodes.answers = {SECOND: self.second.answer}
-        self.seeker = ControllerSeeker(1, self, self.nodes.locate, self.nodes)
-        self.forwarding = Forwarder(self.seeker)
+        self.router = ControllerRouter(1, self, self.nodes.locate, self.nodes)
+        self.forwarding = Forwarder(self.router)
 
     async def ask(self, row: Route, request: Message, version: int, client: ConnectionInfo = CLIENT) -> Any:
         header = RequestHeader(row.key, version, 77, "app")
@@ -187,7 +187,7 @@ async def test_a_standby_is_left_for_the_active_controller() -> None:
 
     def elect() -> None:
         broker.nodes.leader = THIRD
-        broker.seeker.on_leader_change()
+        broker.router.on_leader_change()
 
     asyncio.get_running_loop().call_later(1, elect)
     response = await broker.ask(CREATE_TOPICS, TOPIC, 7)

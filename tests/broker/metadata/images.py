@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
-from broker.metadata.controller.controller import Controller, OwnBroker
-from broker.metadata.controller.result import Outcome, Portion
+from broker.metadata.controller.controller import Controller, LocalBroker
+from broker.metadata.controller.result import CommandResult, PartialResult
 from broker.metadata.controller.state import ConfigLayers, ControllerSettings, EffectiveConfig, QuorumView
-from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.image.features import KRAFT_VERSION, SUPPORTED_FEATURES, VersionRange, bootstrap_records
 from broker.metadata.image.loader import LoaderState, MetadataLoader, Publication, RecordBatch
@@ -136,7 +136,9 @@ class PlainSchema:
                 return layer[key]
         return self.DEFAULTS[key]
 
-    def settled_at_creation(self, topic: str, configs: Mapping[str, str], layers: ConfigLayers) -> Mapping[str, str]:
+    def configs_stored_at_creation(
+        self, topic: str, configs: Mapping[str, str], layers: ConfigLayers
+    ) -> Mapping[str, str]:
         return {"default": "kept"} if topic == "settled" else {}
 
     def effective_topic_configs(self, layers: ConfigLayers) -> list[EffectiveConfig]:
@@ -180,8 +182,8 @@ class Cluster:
             quorum=self._quorum,
         )
 
-    def activate(self, own_broker: OwnBroker | None = None) -> None:
-        self.write(self.controller.activate(self._bootstrap, own_broker=own_broker, now_ms=self.now_ms))
+    def activate(self, local_broker: LocalBroker | None = None) -> None:
+        self.write(self.controller.activate(self._bootstrap, local_broker=local_broker, now_ms=self.now_ms))
 
     def fail_over(self) -> None:
         """Another controller takes over with nothing but the committed log."""
@@ -195,9 +197,9 @@ class Cluster:
     def image(self) -> MetadataImage:
         return self.controller.image
 
-    def write(self, result: Outcome[R], *, commit: bool = True) -> R:
+    def write(self, result: CommandResult[R], *, commit: bool = True) -> R:
         """Append and replay a command's records, portion by portion, as if nothing happened in between."""
-        while isinstance(result, Portion):
+        while isinstance(result, PartialResult):
             self.write_portion(result)
             result = result.rest(self.now_ms)
         for records in result.batches():
@@ -206,7 +208,7 @@ class Cluster:
             self.commit()
         return result.response
 
-    def write_portion(self, portion: Portion[R]) -> None:
+    def write_portion(self, portion: PartialResult[R]) -> None:
         for records in portion.batches():
             self.append(records)
 
@@ -280,12 +282,12 @@ class Cluster:
         self.now_ms += 1
         self.run_jobs()
 
-    def fence_gone(self, broker: int, epoch: int) -> None:
+    def fence_terminated_broker(self, broker: int, epoch: int) -> None:
         """The process of a broker was found to have ended."""
-        self.write(self.controller.fence_gone(broker, epoch))
+        self.write(self.controller.fence_terminated_broker(broker, epoch))
 
     def run_jobs(self) -> None:
-        for job in self.controller.due_jobs(self.now_ms):
+        for job in self.controller.due_tasks(self.now_ms):
             self.write(job(self.now_ms))
 
     def create_topic(self, name: str, assignments: Sequence[Sequence[int]]) -> Uuid:
@@ -302,8 +304,8 @@ class Cluster:
         return image.partitions[index]
 
 
-def endpoint(broker: int) -> Endpoint:
-    return Endpoint(f"host-{broker}", 9000 + broker)
+def endpoint(broker: int) -> RegisteredEndpoint:
+    return RegisteredEndpoint(f"host-{broker}", 9000 + broker)
 
 
 def _is_not_elr(record: VersionedRecord) -> bool:

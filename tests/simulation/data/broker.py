@@ -15,7 +15,7 @@ from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
-from broker.metadata.image.cluster_image import Endpoint as RegisteredEndpoint
+from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.metadata.image.image_difference import difference
@@ -26,10 +26,10 @@ from broker.net.peer import Endpoint
 from broker.node.data import set_aside_strays, settle_duplicates
 from broker.replication.fetch_plan import FetcherSettings
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.controller.driver import MetadataPublisher
 from broker.runtime.controller.metadata_cache import MetadataCache
-from broker.runtime.controller.seeker import ControllerUnavailable
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.fetch_sessions import FetchSessions
 from broker.runtime.partitions.isr_shrinking import IsrShrinking
@@ -388,7 +388,7 @@ class DataPart:
         self.store = LogStore(log_dirs, cleaner, removals, io, process, delete_delay_ms=1_000)
         self.store.discard_leftovers()
         flusher = LogFlusher(io, self.deadlines)
-        errands = ControllerPath(broker, "errands")
+        isr_channel = ControllerPath(broker, "isr")
         self.fetchers = ReplicaFetchers(
             node.id,
             broker,
@@ -404,7 +404,7 @@ class DataPart:
             fetcher_count=lambda: scenario.fetchers,
             broker_epoch=lambda: lifecycle.epoch,
         )
-        self.isr_updates = IsrUpdates(node.id, errands, lifecycle, process)
+        self.isr_updates = IsrUpdates(node.id, isr_channel, lifecycle, process)
         self.partitions = Partitions(
             node.id,
             self.store,
@@ -423,7 +423,7 @@ class DataPart:
         self.isr_shrinking.start()
         failures.listen(self.partitions.on_directory_failed)
         self.assignments = DirectoryAssignments(
-            node.id, ControllerPath(broker, "assignments"), broker.cache, lifecycle, self._home_of, process
+            node.id, ControllerPath(broker, "assignments"), broker.cache, lifecycle, self._directory_of, process
         )
         self.partitions.add_listener(self.assignments)
         self.tasks = LogTasks(
@@ -478,7 +478,7 @@ class DataPart:
         self.isr_updates.close()
         self.deadlines.close()
 
-    def _home_of(self, topic: str, index: int) -> Uuid | None:
+    def _directory_of(self, topic: str, index: int) -> Uuid | None:
         directory = self.log_dirs.home_of(TopicPartition(topic, index))
         return None if directory is None else directory.id
 

@@ -153,7 +153,7 @@ class MetadataService:
             clock=self.process,
             io=SimulatedIo(self.process, random, inline_share=1.0, delay_ms=1.0),
             bootstrap=_bootstrap(elr=scenario.elr),
-            own_broker=None,
+            local_broker=None,
         )
         self.quorum.add_listener(self.driver)
         self._loader = MetadataLoader()

@@ -22,7 +22,7 @@ from broker.quorum.messages import (
 )
 from broker.quorum.messages import Request as QuorumRequest
 from broker.quorum.messages import VoteRequest as CoreVoteRequest
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.loggers import ProcessLoggers
 from protocol.api_keys import API_BY_KEY, ApiKey, request_class, response_class
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
@@ -103,7 +103,7 @@ class Node:
             controller=self.cluster,
             active_controller=self.cluster,
             quorum=self.replica,
-            loggers=LoggerLevels(),
+            loggers=ProcessLoggers(),
             snapshots=self,
         )
         self.rows = controller_routes(services)

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.metadata.controller.configs import AlterOperation, ConfigOperation
-from broker.metadata.controller.controller import OwnBroker
+from broker.metadata.controller.controller import LocalBroker
 from broker.metadata.image.config_image import ConfigResource, ResourceType
 from broker.metadata.image.features import VersionRange
 from broker.metadata.image.partition import NO_LEADER, LeaderRecoveryState
@@ -209,9 +209,9 @@ class TestHeartbeat:
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
         epoch = cluster.image.brokers.brokers[1].epoch
-        cluster.fence_gone(1, epoch - 1)
+        cluster.fence_terminated_broker(1, epoch - 1)
         assert cluster.image.brokers.is_active(1), "that was an earlier life"
-        cluster.fence_gone(1, epoch)
+        cluster.fence_terminated_broker(1, epoch)
         assert not cluster.image.brokers.is_active(1)
         assert cluster.partition("t").leader == 2
         assert cluster.register(1, life=2) > epoch
@@ -381,7 +381,7 @@ class TestFailover:
         controller = cluster.new_controller()
         controller.load(cluster.log)
         cluster.controller = controller
-        cluster.activate(own_broker=OwnBroker(1, incarnation_of(1, life=2)))
+        cluster.activate(local_broker=LocalBroker(1, incarnation_of(1, life=2)))
         assert cluster.register(1, life=2) > 0
 
     def test_a_live_broker_keeps_its_session_when_its_own_controller_takes_over(self) -> None:
@@ -390,7 +390,7 @@ class TestFailover:
         controller = cluster.new_controller()
         controller.load(cluster.log)
         cluster.controller = controller
-        cluster.activate(own_broker=OwnBroker(1, incarnation_of(1)))
+        cluster.activate(local_broker=LocalBroker(1, incarnation_of(1)))
         assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 

@@ -16,7 +16,7 @@ from broker.metadata.image.config_image import ConfigResource, ResourceType
 from broker.metadata.image.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from broker.metadata.image.loader import MetadataLoader
 from broker.metadata.image.partition import PartitionRegistration
-from broker.metadata.image.partition_index import PartitionIndex, TopicPartition
+from broker.metadata.image.partition_index import PartitionId, PartitionIndex
 from protocol.errors import KafkaError
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -193,15 +193,15 @@ class Simulation:
             check_partition(partition, self.cluster)
 
 
-def image_partitions(cluster: Cluster) -> list[tuple[TopicPartition, PartitionRegistration]]:
+def image_partitions(cluster: Cluster) -> list[tuple[PartitionId, PartitionRegistration]]:
     return [
-        (TopicPartition(topic.id, index), partition)
+        (PartitionId(topic.id, index), partition)
         for topic in cluster.image.topics
         for index, partition in topic.in_order()
     ]
 
 
-def check_index(index: PartitionIndex, partitions: list[tuple[TopicPartition, PartitionRegistration]]) -> None:
+def check_index(index: PartitionIndex, partitions: list[tuple[PartitionId, PartitionRegistration]]) -> None:
     for broker in BROKERS:
         held = {where for where, partition in partitions if broker in partition.replicas}
         assert set(index.partitions_of(broker)) == held

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.metadata.image.cluster_image import ControllerRegistration, Endpoint
+from broker.metadata.image.cluster_image import ControllerRegistration, RegisteredEndpoint
 from broker.metadata.image.features import VersionRange
 from broker.metadata.image.metadata_version import MetadataVersion
 from protocol.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ def test_a_controller_is_registered_with_its_endpoints_and_features() -> None:
     assert cluster.image.brokers.controllers[1] == ControllerRegistration(
         id=1,
         incarnation_id=incarnation_of(1),
-        endpoints={"CONTROLLER": Endpoint("h", 9093)},
+        endpoints={"CONTROLLER": RegisteredEndpoint("h", 9093)},
         features={"kraft.version": VersionRange(0, 1), "metadata.version": VersionRange(7, 29)},
     )
 

@@ -1,11 +1,11 @@
-"""Controllers of other nodes, as the seeker meets them: each answers from a script, or does not."""
+"""Controllers of other nodes, as the router meets them: each answers from a script, or does not."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.net.peer import Endpoint, PeerError, PeerTimedOut, PeerUnavailable, Versioned, VersionRange
-from broker.runtime.controller.seeker import ControllerLocation
+from broker.net.peer import ApiVersionRange, Endpoint, PeerError, PeerTimedOut, PeerUnavailable, Versioned
+from broker.runtime.controller.controller_router import ControllerLocation
 from protocol.api_keys import API_BY_KEY, response_class
 from protocol.compiler import decode, encode_bytes
 from protocol.messages import Message
@@ -66,9 +66,9 @@ class OtherNodes:
             future.set_result(decode(answer, encode_bytes(outcome, version), version)[0])
         return future
 
-    def versions(self, endpoint: Endpoint) -> dict[int, VersionRange] | None:
+    def versions(self, endpoint: Endpoint) -> dict[int, ApiVersionRange] | None:
         """Each node serves one version of CreateTopics, that of its id."""
-        return {19: VersionRange(NODES[endpoint], NODES[endpoint])}
+        return {19: ApiVersionRange(NODES[endpoint], NODES[endpoint])}
 
     def drop(self, endpoint: Endpoint) -> None:
         self.dropped.append(endpoint)

@@ -14,7 +14,7 @@ from broker.runtime.controller.broker_lifecycle import (
     BrokerIdentity,
     BrokerLifecycle,
     BrokerState,
-    DirectoryFailureUntold,
+    DirectoryFailureUnreported,
     LifecycleTimes,
     RegistrationTimedOut,
 )
@@ -230,7 +230,7 @@ async def test_a_directory_failure_that_nobody_can_be_told_of_ends_the_node() ->
     scene.controller.on_heartbeat = refuse
     scene.lifecycle.on_directory_failure(directory_of(1))
     async with asyncio.timeout(60):
-        with pytest.raises(DirectoryFailureUntold):
+        with pytest.raises(DirectoryFailureUnreported):
             await scene.task
     failed = [request for request in scene.controller.heartbeats if request.offline_log_dirs]
     assert len(failed) == 2  # 15 and 30 seconds after

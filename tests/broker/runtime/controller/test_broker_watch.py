@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.metadata.image.cluster_image import Endpoint
+from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE
 from broker.net.request import ConnectionInfo
 from broker.runtime.controller import broker_watch
-from broker.runtime.controller.broker_watch import Answer, BrokerWatch, knock
+from broker.runtime.controller.broker_watch import BrokerWatch, ProbeResult, probe
 from broker.runtime.controller.driver import Command
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
@@ -23,7 +23,7 @@ from protocol.messages.metadata_records import (
 from protocol.primitives import Uuid
 from tests.support.closed_port import closed_port
 
-HERE = Endpoint("broker-2", 9092, 0)
+HERE = RegisteredEndpoint("broker-2", 9092, 0)
 EPOCH = 7
 
 
@@ -40,22 +40,22 @@ class Fences:
         done.set_result(None)
         return done
 
-    def fence_gone(self, broker_id: int, epoch: int) -> None:
+    def fence_terminated_broker(self, broker_id: int, epoch: int) -> None:
         self.fenced.append((broker_id, epoch))
 
 
 class Scene:
     """Broker 2 registered and unfenced; `answers` are what its address says, the last again and again."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: ProbeResult) -> None:
         self.controller = Fences()
         self.answers = list(answers)
         self.tasks: list[asyncio.Task[None]] = []
         self.is_settling = True
         self.image = EMPTY_IMAGE
-        self.watch = BrokerWatch(1, "INTERNAL", self.controller, self.knock, spawn=self.spawn)
+        self.watch = BrokerWatch(1, "INTERNAL", self.controller, self.probe, spawn=self.spawn)
 
-    async def knock(self, endpoint: Endpoint) -> Answer:
+    async def probe(self, endpoint: RegisteredEndpoint) -> ProbeResult:
         assert endpoint == HERE
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -100,45 +100,49 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_broker_whose_connection_ends_and_whose_address_refuses_is_fenced() -> None:
-    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == [(2, EPOCH)]
 
 
 async def test_a_process_that_ends_may_listen_for_a_moment_after_its_connections_are_gone() -> None:
-    scene = Scene(Answer.LISTENS, Answer.LISTENS, Answer.REFUSED, Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(
+        ProbeResult.LISTENS, ProbeResult.LISTENS, ProbeResult.REFUSED, ProbeResult.LISTENS, ProbeResult.REFUSED
+    )
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == [(2, EPOCH)]
 
 
-@pytest.mark.parametrize("answers", [(Answer.LISTENS,), (Answer.UNKNOWN,), (Answer.REFUSED, Answer.LISTENS)])
-async def test_a_broker_that_may_be_there_is_not(answers: tuple[Answer, ...]) -> None:
-    scene = Scene(Answer.LISTENS, *answers)
+@pytest.mark.parametrize(
+    "answers", [(ProbeResult.LISTENS,), (ProbeResult.UNKNOWN,), (ProbeResult.REFUSED, ProbeResult.LISTENS)]
+)
+async def test_a_broker_that_may_be_there_is_not(answers: tuple[ProbeResult, ...]) -> None:
+    scene = Scene(ProbeResult.LISTENS, *answers)
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == []
 
 
-@pytest.mark.parametrize("first", [Answer.REFUSED, Answer.UNKNOWN])
-async def test_an_address_that_never_answered_says_nothing_by_refusing(first: Answer) -> None:
-    scene = Scene(first, Answer.REFUSED)
+@pytest.mark.parametrize("first", [ProbeResult.REFUSED, ProbeResult.UNKNOWN])
+async def test_an_address_that_never_answered_says_nothing_by_refusing(first: ProbeResult) -> None:
+    scene = Scene(first, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == []
 
 
-@pytest.mark.parametrize("first", [Answer.REFUSED, Answer.UNKNOWN])
-async def test_an_address_may_take_a_moment_to_answer(first: Answer) -> None:
-    scene = Scene(first, first, Answer.LISTENS, Answer.REFUSED)
+@pytest.mark.parametrize("first", [ProbeResult.REFUSED, ProbeResult.UNKNOWN])
+async def test_an_address_may_take_a_moment_to_answer(first: ProbeResult) -> None:
+    scene = Scene(first, first, ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == [(2, EPOCH)]
 
 
 async def test_nobody_goes_on_asking_for_an_earlier_life() -> None:
-    scene = Scene(*[Answer.REFUSED] * 9)
+    scene = Scene(*[ProbeResult.REFUSED] * 9)
     scene.is_settling = False
     await scene.introduce()
     first = scene.tasks[0]
@@ -148,7 +152,7 @@ async def test_nobody_goes_on_asking_for_an_earlier_life() -> None:
 
 
 async def test_a_broker_that_speaks_on_another_connection_is_left_alone() -> None:
-    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     first = scene.heartbeat()
     scene.heartbeat()
@@ -157,7 +161,7 @@ async def test_a_broker_that_speaks_on_another_connection_is_left_alone() -> Non
 
 
 async def test_a_broker_that_speaks_again_meanwhile_is_left_alone() -> None:
-    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
     scene.heartbeat()
@@ -165,7 +169,7 @@ async def test_a_broker_that_speaks_again_meanwhile_is_left_alone() -> None:
 
 
 async def test_one_connection_is_listened_to_once() -> None:
-    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     connection = scene.heartbeat()
     scene.heartbeat(connection)
@@ -175,7 +179,7 @@ async def test_one_connection_is_listened_to_once() -> None:
 
 
 async def test_a_new_active_controller_asks_all_that_are_unfenced() -> None:
-    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.controller.is_active = False
     scene.watch.on_active()
@@ -186,7 +190,7 @@ async def test_a_new_active_controller_asks_all_that_are_unfenced() -> None:
 
 
 async def test_a_fenced_broker_is_nobodys_concern() -> None:
-    scene = Scene(Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     connection = scene.heartbeat()
     await scene.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
@@ -196,7 +200,7 @@ async def test_a_fenced_broker_is_nobodys_concern() -> None:
 
 
 async def test_the_end_of_an_earlier_life_says_nothing_of_this_one() -> None:
-    scene = Scene(Answer.LISTENS, Answer.LISTENS, Answer.REFUSED)
+    scene = Scene(ProbeResult.LISTENS, ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     connection = scene.heartbeat()
     await scene.introduce(EPOCH + 1)
@@ -206,8 +210,8 @@ async def test_the_end_of_an_earlier_life_says_nothing_of_this_one() -> None:
 
 async def test_knocking() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        place = Endpoint("127.0.0.1", server.getsockname()[1], 0)
-        assert await knock(place, timeout_s=60) is Answer.LISTENS
+        place = RegisteredEndpoint("127.0.0.1", server.getsockname()[1], 0)
+        assert await probe(place, timeout_s=60) is ProbeResult.LISTENS
     with closed_port() as port:
-        assert await knock(place._replace(port=port), timeout_s=60) is Answer.REFUSED
-    assert await knock(place._replace(port=99_999), timeout_s=5) is Answer.UNKNOWN
+        assert await probe(place._replace(port=port), timeout_s=60) is ProbeResult.REFUSED
+    assert await probe(place._replace(port=99_999), timeout_s=5) is ProbeResult.UNKNOWN

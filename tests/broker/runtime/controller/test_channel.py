@@ -17,9 +17,9 @@ from broker.runtime.controller.channel import (
     ControllerUnavailable,
     LocalControllerChannel,
 )
+from broker.runtime.controller.controller_router import ControllerLocation, ControllerRouter
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
-from broker.runtime.controller.seeker import ControllerLocation, ControllerSeeker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -66,8 +66,8 @@ class Scene:
         self.nodes = OtherNodes()
         self.driver = StandbyDriver()
         driver = cast(ControllerDriver, self.driver)
-        self.seeker = ControllerSeeker(OWN_ID, driver, self.nodes.locate, self.nodes)
-        self.channel = ControllerChannel(driver, self.seeker, ChannelTimes())
+        self.router = ControllerRouter(OWN_ID, driver, self.nodes.locate, self.nodes)
+        self.channel = ControllerChannel(driver, self.router, ChannelTimes())
         self.times: list[float] = []
         loop = asyncio.get_running_loop()
         self.nodes.on_request = lambda: self.times.append(loop.time())
@@ -77,7 +77,7 @@ class Scene:
 
     def elect(self, leader: Any) -> None:
         self.nodes.leader = leader
-        self.seeker.on_leader_change()
+        self.router.on_leader_change()
 
 
 def fast(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -144,7 +144,7 @@ async def test_this_node_becoming_active_ends_the_search() -> None:
 
     def become_active() -> None:
         scene.driver.is_active = True
-        scene.seeker.on_leader_change()
+        scene.router.on_leader_change()
 
     scene.in_ms(700, become_active)
     assert (await scene.channel.heartbeat(BEAT)).is_caught_up
@@ -154,9 +154,9 @@ async def test_this_node_becoming_active_ends_the_search() -> None:
 @fast
 async def test_this_node_does_not_ask_itself_over_the_network() -> None:
     nodes, driver = OtherNodes(), StandbyDriver()
-    seeker = ControllerSeeker(2, cast(ControllerDriver, driver), lambda: ControllerLocation(2, SECOND), nodes)
+    router = ControllerRouter(2, cast(ControllerDriver, driver), lambda: ControllerLocation(2, SECOND), nodes)
     with pytest.raises(ControllerUnavailable, match="about to become it"):
-        await ControllerChannel(cast(ControllerDriver, driver), seeker).heartbeat(BEAT)
+        await ControllerChannel(cast(ControllerDriver, driver), router).heartbeat(BEAT)
     assert nodes.asked == []
 
 
@@ -294,14 +294,14 @@ async def test_topics_that_met_a_standby_are_asked_for_again() -> None:
 @fast
 async def test_what_is_served_is_what_the_active_controller_serves() -> None:
     scene = Scene()
-    assert scene.seeker.controller_versions() == {19: (2, 2)}
+    assert scene.router.controller_versions() == {19: (2, 2)}
     scene.elect(THIRD)
-    assert scene.seeker.controller_versions() == {19: (3, 3)}
+    assert scene.router.controller_versions() == {19: (3, 3)}
     scene.elect(None)
-    assert scene.seeker.controller_versions() is None
+    assert scene.router.controller_versions() is None
     scene.elect(SECOND)
     scene.driver.is_active = True
-    assert scene.seeker.controller_versions() is None, "this program's own versions are known anyway"
+    assert scene.router.controller_versions() is None, "this program's own versions are known anyway"
 
 
 @fast

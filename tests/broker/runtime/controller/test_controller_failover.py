@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from broker.metadata.controller.controller import Controller
-from broker.metadata.controller.result import Outcome, Portion, Result
+from broker.metadata.controller.result import CommandResult, ControllerResult, PartialResult
 from broker.metadata.controller.state import ControllerSettings
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import bootstrap_records
@@ -105,7 +105,7 @@ class Node:
             clock=ManualClock(),
             io=InlineIo(self.loop),
             bootstrap=bootstrap_records(),
-            own_broker=None,
+            local_broker=None,
             large_image_partitions=large_image_partitions,
         )
         self.driver.add_publisher(self.publisher)
@@ -301,15 +301,15 @@ def test_a_batch_that_is_too_large_costs_the_request_not_the_leadership() -> Non
 def creating_in_portions(*names: str) -> Command[str]:
     """Topics one by one; the answer is the last one's name."""
 
-    def create(controller: Controller, now_ms: int) -> Outcome[str]:
+    def create(controller: Controller, now_ms: int) -> CommandResult[str]:
         return proceed(controller, list(names))
 
-    def proceed(controller: Controller, left: list[str]) -> Outcome[str]:
+    def proceed(controller: Controller, left: list[str]) -> CommandResult[str]:
         name, *rest = left
         created = creating(name)(controller, 0)
         if rest:
-            return Portion(created.records, lambda _now_ms: proceed(controller, rest))
-        return Result(created.records, name)
+            return PartialResult(created.records, lambda _now_ms: proceed(controller, rest))
+        return ControllerResult(created.records, name)
 
     return create
 

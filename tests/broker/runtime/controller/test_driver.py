@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from broker.metadata.controller.controller import Controller, OwnBroker
-from broker.metadata.controller.result import Result
+from broker.metadata.controller.controller import Controller, LocalBroker
+from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerSettings
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import bootstrap_records
@@ -55,7 +55,7 @@ class DriverNode:
             clock=self.node.clock,
             io=self.node.io,
             bootstrap=bootstrap_records(),
-            own_broker=OwnBroker(1, incarnation_of(1, life)),
+            local_broker=LocalBroker(1, incarnation_of(1, life)),
         )
         self.publisher = RecordingPublisher()
         self.driver.add_publisher(self.publisher)
@@ -161,7 +161,7 @@ class TestCommands:
 
     def test_a_command_without_records_and_nothing_pending_is_answered_at_once(self) -> None:
         node = DriverNode().start()
-        future = node.driver.submit(lambda _controller, _now: Result((), "answer"))
+        future = node.driver.submit(lambda _controller, _now: ControllerResult((), "answer"))
         assert future.result() == "answer"
 
     def test_a_cancelled_client_disturbs_nobody(self) -> None:
@@ -184,7 +184,7 @@ class TestCommands:
 
 
 class TestFailures:
-    def fail(self, _controller: Controller, _now: int) -> Result[None]:
+    def fail(self, _controller: Controller, _now: int) -> ControllerResult[None]:
         raise ValueError("a fault of ours")
 
     def test_an_unforeseen_one_costs_the_leadership_and_begins_again(self) -> None:
@@ -206,7 +206,7 @@ class TestFailures:
     def test_a_quorum_that_has_another_leader(self) -> None:
         node = DriverNode().start()
 
-        def not_leader(_controller: Controller, _now: int) -> Result[None]:
+        def not_leader(_controller: Controller, _now: int) -> ControllerResult[None]:
             raise NotLeader("deposed")
 
         assert code_of(lambda: node.driver.submit(not_leader)) is ErrorCode.NOT_CONTROLLER
@@ -226,7 +226,7 @@ class TestFailures:
 
     def test_records_that_do_not_replay_end_the_node(self) -> None:
         node = DriverNode().start()
-        broken = Result([VersionedRecord(RemoveTopicRecord(uuid(77)), 0)], None)
+        broken = ControllerResult([VersionedRecord(RemoveTopicRecord(uuid(77)), 0)], None)
         assert code_of(lambda: node.driver.submit(lambda _c, _now: broken)) is ErrorCode.UNKNOWN_SERVER_ERROR
         node.node.settle()
         assert [type(each) for each in node.node.failures] == [InvalidMetadata]

@@ -13,7 +13,7 @@ import pytest
 from broker.clock import SystemClock
 from broker.config.load import load_config
 from broker.metadata.controller.configs import AlterOperation, ConfigOperation
-from broker.metadata.controller.controller import Controller, OwnBroker
+from broker.metadata.controller.controller import Controller, LocalBroker
 from broker.metadata.controller.producer_ids import BLOCK_SIZE, ProducerIdBlock
 from broker.metadata.controller.state import ConfigLayers, ControllerSettings
 from broker.metadata.image.config_image import ConfigResource, ResourceType
@@ -22,14 +22,14 @@ from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, GROUP_OFFS
 from broker.quorum.core import QuorumCore
 from broker.quorum.identity import Instant
 from broker.quorum.settings import QuorumSettings
+from broker.runtime.controller.auto_topic_creation import AutoTopicCreation
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from broker.runtime.controller.channel import LocalControllerChannel
 from broker.runtime.controller.config_schema import KafkaConfigSchema
 from broker.runtime.controller.driver import ControllerDriver
-from broker.runtime.controller.logger_levels import LoggerLevels
+from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
-from broker.runtime.controller.topic_creation import TopicCreation
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import MetadataLog
 from broker.runtime.quorum.state_file import QuorumStateFile
@@ -83,7 +83,7 @@ class LoneNode:
             clock=clock,
             io=InlineIo(loop),
             bootstrap=bootstrap_records(),
-            own_broker=OwnBroker(1, incarnation),
+            local_broker=LocalBroker(1, incarnation),
         )
         self.cache = MetadataCache()
         identity = BrokerIdentity(
@@ -91,7 +91,7 @@ class LoneNode:
         )
         self.lifecycle = BrokerLifecycle(identity, LocalControllerChannel(self.driver), clock=clock)
         self.tasks: set[asyncio.Task[None]] = set()
-        self.topics = TopicCreation(
+        self.topics = AutoTopicCreation(
             LocalControllerChannel(self.driver), self.cache, CONFIG, voter_count=lambda: 1, spawn=self.spawn
         )
         for publisher in (self.cache, self.lifecycle):
@@ -270,9 +270,9 @@ class TestConfigSchema:
     ) -> None:
         storage = ("remote.log.storage.system.enable=true", "remote.log.storage.manager.class.name=local")
         by_default = load_config(None, (*storage, "ottla.log.remote.storage.enable=true"), {})[0]
-        kept = KafkaConfigSchema(by_default).settled_at_creation(topic, configs, self.NOTHING)
+        kept = KafkaConfigSchema(by_default).configs_stored_at_creation(topic, configs, self.NOTHING)
         assert kept == ({"remote.storage.enable": "true"} if is_tiered else {})
-        assert KafkaConfigSchema(CONFIG).settled_at_creation(topic, configs, self.NOTHING) == {}
+        assert KafkaConfigSchema(CONFIG).configs_stored_at_creation(topic, configs, self.NOTHING) == {}
 
     def test_lists_and_defaults(self) -> None:
         schema = KafkaConfigSchema(CONFIG)
@@ -293,7 +293,7 @@ class TestLoggerLevels:
 
     def test_set_show_and_delete(self) -> None:
         logging.getLogger("ottla.test.levels")
-        levels = LoggerLevels()
+        levels = ProcessLoggers()
         levels.alter(self.operation("ottla.test.levels", AlterOperation.SET, "DEBUG"), validate_only=True)
         before = levels.levels()["ottla.test.levels"]
         levels.alter(self.operation("ottla.test.levels", AlterOperation.SET, "DEBUG"), validate_only=False)
@@ -312,5 +312,5 @@ class TestLoggerLevels:
     )
     def test_refusals(self, name: str, operation: int, value: str | None, code: ErrorCode) -> None:
         with pytest.raises(KafkaError) as caught:
-            LoggerLevels().alter(self.operation(name, operation, value), validate_only=False)
+            ProcessLoggers().alter(self.operation(name, operation, value), validate_only=False)
         assert caught.value.code is code

@@ -10,8 +10,8 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.metadata_version import METADATA_VERSION
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.controller.registration import ControllerIdentity, ControllerRegistrar
-from broker.runtime.controller.seeker import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from protocol.messages.metadata_records import FeatureLevelRecord, RegisterControllerRecord

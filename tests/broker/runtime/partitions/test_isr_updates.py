@@ -7,7 +7,7 @@ import pytest
 from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink
 from broker.replication.isr_changes import Confirmed
 from broker.replication.leader import FollowerFetch
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.partitions.isr_shrinking import PARTITIONS_PER_TURN, IsrShrinking
 from broker.runtime.partitions.isr_updates import RETRY_MS
 from broker.runtime.partitions.partition import ACKS_ALL, Partition

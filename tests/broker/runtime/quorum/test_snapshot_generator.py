@@ -47,7 +47,7 @@ class CuttingNode(DriverNode):
             clock=node.clock,
             io=node.io,
         )
-        self.driver.add_log_follower(self.generator)
+        self.driver.add_log_read_listener(self.generator)
         self.driver.add_publisher(self.generator)
 
     def cut(self) -> SnapshotId:

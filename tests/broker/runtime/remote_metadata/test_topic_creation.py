@@ -8,7 +8,7 @@ from immutables import Map
 from broker.metadata.image.cluster_image import BrokerRegistration, ClusterImage
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.topic_image import TopicImage, TopicsImage
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.remote_metadata.settings import TOPIC, parse_remote_metadata_settings
 from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation, MetadataTopicOnRequest

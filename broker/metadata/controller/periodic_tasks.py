@@ -8,32 +8,32 @@ from typing import Final, TypeAlias
 
 from broker.metadata.controller.brokers import Brokers
 from broker.metadata.controller.delegation_tokens import DelegationTokens
-from broker.metadata.controller.leadership import Leadership
+from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
 from broker.metadata.controller.partition_changes import Election
-from broker.metadata.controller.portions import in_portions
-from broker.metadata.controller.result import Outcome, Result
+from broker.metadata.controller.result import CommandResult, ControllerResult
+from broker.metadata.controller.split_changes import split_changes
 from broker.metadata.controller.state import ControllerState
-from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.partition_index import PartitionId
 from broker.metadata.image.records import VersionedRecord
 from protocol.messages.metadata_records import NoOpRecord
 
-Job: TypeAlias = Callable[[int], Outcome[None]]
+PeriodicTask: TypeAlias = Callable[[int], CommandResult[None]]
 
 # One run of an election job writes at most this much and leaves the rest to the next, so that requests get their turn.
 MAX_ELECTIONS_PER_RUN: Final = 1_000
 _CONTINUE_AFTER_MS: Final = 10
 
 
-class Jobs:
+class PeriodicTasks:
     """When each job is due next; None while it has nothing to do."""
 
     def __init__(
-        self, state: ControllerState, brokers: Brokers, leadership: Leadership, tokens: DelegationTokens
+        self, state: ControllerState, brokers: Brokers, leader_and_isr: LeaderAndIsrUpdates, tokens: DelegationTokens
     ) -> None:
         self._state = state
         self._brokers = brokers
         self._tokens = tokens
-        self._leadership = leadership
+        self._leader_and_isr = leader_and_isr
         self._noop_due_ms: int | None = None
         self._balance_due_ms: int | None = None
         self._unclean_due_ms: int | None = None
@@ -74,9 +74,9 @@ class Jobs:
         )
         return min((time for time in times if time is not None), default=None)
 
-    def due(self, now_ms: int) -> list[Job]:
+    def due(self, now_ms: int) -> list[PeriodicTask]:
         """The jobs whose time has come, to be run one after the other."""
-        jobs: list[Job] = []
+        jobs: list[PeriodicTask] = []
         if _is_due(self._session_due_ms(), now_ms):
             jobs.append(self._fence)
         if _is_due(self._vacancies_due_ms, now_ms):
@@ -95,30 +95,32 @@ class Jobs:
         """One broker leaves after the other, or several would hold up the rest together."""
         return None if self._state.leaving else self._state.sessions.next_expiry_ms()
 
-    def _fence(self, now_ms: int) -> Outcome[None]:
+    def _fence(self, now_ms: int) -> CommandResult[None]:
         return self._brokers.fence_expired(now_ms=now_ms)
 
-    def _fill_vacancies(self, _now_ms: int) -> Outcome[None]:
+    def _fill_vacancies(self, _now_ms: int) -> CommandResult[None]:
         """Once: a predecessor may have unfenced a broker and not come to let it lead all that nobody leads."""
         self._vacancies_due_ms = None
-        return in_portions(self._leadership.vacancies_filled(), lambda records: Result(records, None, atomic=False))
+        return split_changes(
+            self._leader_and_isr.vacancies_filled(), lambda records: ControllerResult(records, None, atomic=False)
+        )
 
-    def _noop(self, now_ms: int) -> Result[None]:
+    def _noop(self, now_ms: int) -> ControllerResult[None]:
         self._noop_due_ms = now_ms + self._state.settings.max_idle_interval_ms
-        return Result([VersionedRecord(NoOpRecord(), 0)], None)
+        return ControllerResult([VersionedRecord(NoOpRecord(), 0)], None)
 
-    def _sweep_tokens(self, now_ms: int) -> Result[None]:
+    def _sweep_tokens(self, now_ms: int) -> ControllerResult[None]:
         """What time it is for tokens the log says: its last record is no older than the interval of idle records."""
         self._tokens_due_ms = now_ms + self._state.settings.tokens.expiry_check_interval_ms
         return self._tokens.sweep(self._state.image.provenance.timestamp_ms)
 
-    def _balance(self, now_ms: int) -> Result[None]:
+    def _balance(self, now_ms: int) -> ControllerResult[None]:
         records, more = self._elect_all(self._state.index.imbalanced(), Election.PREFERRED)
         interval = _CONTINUE_AFTER_MS if more else self._state.settings.leader_imbalance_check_interval_ms
         self._balance_due_ms = now_ms + interval
-        return Result(records, None, atomic=False)
+        return ControllerResult(records, None, atomic=False)
 
-    def _elect_uncleanly(self, now_ms: int) -> Result[None]:
+    def _elect_uncleanly(self, now_ms: int) -> ControllerResult[None]:
         topics = self._state.image.topics
         allowed = []
         for partition in self._state.index.leaderless():
@@ -128,13 +130,13 @@ class Jobs:
         records, more = self._elect_all(allowed, Election.UNCLEAN)
         interval = _CONTINUE_AFTER_MS if more else self._state.settings.unclean_election_interval_ms
         self._unclean_due_ms = now_ms + interval
-        return Result(records, None, atomic=False)
+        return ControllerResult(records, None, atomic=False)
 
-    def _elect_all(self, partitions: list[TopicPartition], election: Election) -> tuple[list[VersionedRecord], bool]:
+    def _elect_all(self, partitions: list[PartitionId], election: Election) -> tuple[list[VersionedRecord], bool]:
         """The records of as many elections as one run may hold, and whether some had to wait."""
         records: list[VersionedRecord] = []
         for partition in partitions:
-            record = self._leadership.elect(partition, election)
+            record = self._leader_and_isr.elect(partition, election)
             if record is None:
                 continue
             if len(records) == MAX_ELECTIONS_PER_RUN:

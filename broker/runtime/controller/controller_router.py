@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from broker.net.peer import PeerTimedOut, PeerUnavailable, Versioned, VersionRange
+from broker.net.peer import ApiVersionRange, PeerTimedOut, PeerUnavailable, Versioned
 from broker.quorum.identity import Endpoint
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
@@ -53,7 +53,7 @@ class Requests(Protocol):
         versions: tuple[int, int] | None = None,
     ) -> "asyncio.Future[M]": ...
 
-    def versions(self, endpoint: Endpoint) -> Mapping[int, VersionRange] | None: ...
+    def versions(self, endpoint: Endpoint) -> Mapping[int, ApiVersionRange] | None: ...
 
     def drop(self, endpoint: Endpoint) -> None: ...
 
@@ -72,10 +72,10 @@ class RemoteController(NamedTuple):
         return self.requests.request(self.endpoint, request, answer, timeout_ms=self.timeout_ms, versions=versions)
 
 
-class ControllerSeeker:
+class ControllerRouter:
     """`locate` tells where the active controller should be; `on_leader_change` wants to be called when that changes.
 
-    Without the latter nothing is lost but time. Connections belong to this seeker alone, since it breaks off those to
+    Without the latter nothing is lost but time. Connections belong to this router alone, since it breaks off those to
     a controller that was replaced.
     """
 
@@ -104,7 +104,7 @@ class ControllerSeeker:
         self._news.set()  # wakes those who wait now, and nobody later
         self._news.clear()
 
-    def controller_versions(self) -> Mapping[int, VersionRange] | None:
+    def controller_versions(self) -> Mapping[int, ApiVersionRange] | None:
         """What the active controller of another node serves, by API key; None for this one, and while not connected."""
         endpoint = None if self._local.is_active else self._locate().endpoint
         return None if endpoint is None else self._requests.versions(endpoint)

@@ -18,7 +18,7 @@ _LEVELS: Final = {
 }
 
 
-class LoggerLevels:
+class ProcessLoggers:
     """Kafka's level names over Python's loggers. A logger without a level of its own has that of its parent."""
 
     def levels(self) -> Mapping[str, str]:

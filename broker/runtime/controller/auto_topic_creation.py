@@ -17,7 +17,7 @@ from broker.metadata.image.topic_names import (
     GROUP_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from broker.runtime.controller.seeker import ControllerUnavailable
+from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import (
     CreatableTopic,
@@ -39,13 +39,13 @@ class ImageSource(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-class CreationChannel(Protocol):
+class TopicCreationChannel(Protocol):
     """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def create_topics(self, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]: ...
 
 
-class TopicCreation:
+class AutoTopicCreation:
     """Creates topics in the background.
 
     `spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum, by which the factors
@@ -54,7 +54,7 @@ class TopicCreation:
 
     def __init__(
         self,
-        channel: CreationChannel,
+        channel: TopicCreationChannel,
         metadata: ImageSource,
         config: BrokerConfig,
         *,

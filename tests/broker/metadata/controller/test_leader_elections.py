@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from broker.metadata.controller import elections
+from broker.metadata.controller import leader_elections
 from broker.metadata.image.partition import NO_LEADER, LeaderRecoveryState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -93,7 +93,7 @@ def test_other_kinds_of_election(cluster: Cluster) -> None:
 
 
 def test_more_elections_than_one_request_may_cause(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elections, "MAX_RECORDS_PER_BATCH", 0)
+    monkeypatch.setattr(leader_elections, "MAX_RECORDS_PER_BATCH", 0)
     with pytest.raises(KafkaError) as caught:
         elect(cluster, PREFERRED, None)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.metadata.controller.result import RECORDS_PER_SPLIT_BATCH, Outcome, Portion
+from broker.metadata.controller.result import RECORDS_PER_SPLIT_BATCH, CommandResult, PartialResult
 from broker.metadata.image.partition import PartitionRegistration
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import (
@@ -40,7 +40,7 @@ def create(cluster: Cluster, name: str, partitions: int) -> None:
 
 def heartbeat(
     cluster: Cluster, broker: int, *, want_fence: bool = False, want_shut_down: bool = False
-) -> Outcome[BrokerHeartbeatResponse]:
+) -> CommandResult[BrokerHeartbeatResponse]:
     registration = cluster.image.brokers.get(broker)
     assert registration is not None
     request = BrokerHeartbeatRequest(
@@ -63,14 +63,14 @@ def led_count(cluster: Cluster, broker: int) -> int:
     return sum(each.leader == broker for each in partitions(cluster))
 
 
-def begin(cluster: Cluster, outcome: Outcome[object]) -> Portion[object]:
+def begin(cluster: Cluster, outcome: CommandResult[object]) -> PartialResult[object]:
     """Write the first portion."""
-    assert isinstance(outcome, Portion)
+    assert isinstance(outcome, PartialResult)
     cluster.write_portion(outcome)
     return outcome
 
 
-def finish(cluster: Cluster, portion: Portion[object]) -> None:
+def finish(cluster: Cluster, portion: PartialResult[object]) -> None:
     cluster.write(portion.rest(cluster.now_ms))
 
 
@@ -84,9 +84,9 @@ def is_fenced(cluster: Cluster, broker: int) -> bool:
 
 
 def test_a_broker_is_fenced_portion_by_portion_and_marked_fenced_last(cluster: Cluster) -> None:
-    outcome: Outcome[object] = heartbeat(cluster, 1, want_fence=True)
+    outcome: CommandResult[object] = heartbeat(cluster, 1, want_fence=True)
     sizes = []
-    while isinstance(outcome, Portion):
+    while isinstance(outcome, PartialResult):
         sizes.append(len(outcome.records))
         cluster.write_portion(outcome)
         assert not is_fenced(cluster, 1)
@@ -139,10 +139,10 @@ def propose(
 def test_what_concerns_a_leaving_broker_waits_for_the_end(cluster: Cluster) -> None:
     portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
     waiting = heartbeat(cluster, 1)
-    assert isinstance(waiting, Portion)
+    assert isinstance(waiting, PartialResult)
     assert not waiting.records
     still = waiting.rest(cluster.now_ms)
-    assert isinstance(still, Portion)
+    assert isinstance(still, PartialResult)
     finish(cluster, portion)
     response = cluster.write(still.rest(cluster.now_ms))
     assert not response.is_fenced  # a heartbeat after the fencing: it is welcome again
@@ -162,7 +162,7 @@ def test_a_topic_may_go_while_a_broker_leaves_its_partitions(cluster: Cluster) -
 
 def test_brokers_whose_sessions_end_together_leave_one_after_the_other(cluster: Cluster) -> None:
     cluster.now_ms += cluster.settings.session_timeout_ms
-    fence, *_ = cluster.controller.due_jobs(cluster.now_ms)
+    fence, *_ = cluster.controller.due_tasks(cluster.now_ms)
     portion = begin(cluster, fence(cluster.now_ms))
     cluster.run_jobs()
     assert not any(is_fenced(cluster, broker) for broker in (1, 2, 3))
@@ -219,14 +219,14 @@ def test_an_unfencing_cut_short_leaves_nobody_without_a_leader(cluster: Cluster)
     assert cluster.controller.leaderless_count > 0
     cluster.run_jobs()
     assert cluster.controller.leaderless_count == 0
-    assert cluster.controller.due_jobs(cluster.now_ms) == []
+    assert cluster.controller.due_tasks(cluster.now_ms) == []
 
 
 def test_a_leadership_that_ends_forgets_who_was_leaving(cluster: Cluster) -> None:
     begin(cluster, heartbeat(cluster, 1, want_fence=True))
     cluster.controller.revert()
     cluster.activate()
-    assert not isinstance(heartbeat(cluster, 1), Portion)
+    assert not isinstance(heartbeat(cluster, 1), PartialResult)
 
 
 # Other ways to go
@@ -246,7 +246,7 @@ def test_a_broker_is_unregistered_last(cluster: Cluster) -> None:
     portion = begin(cluster, cluster.controller.unregister_broker(UnregisterBrokerRequest(1)))
     assert cluster.image.brokers.get(1) is not None
     again = cluster.controller.unregister_broker(UnregisterBrokerRequest(1))
-    assert isinstance(again, Portion)
+    assert isinstance(again, PartialResult)
     finish(cluster, portion)
     assert cluster.image.brokers.get(1) is None
     with pytest.raises(KafkaError) as refused:
@@ -264,6 +264,6 @@ def test_a_successor_registers_however_many_partitions_its_predecessor_served(cl
 
 def test_small_changes_are_whole(cluster: Cluster) -> None:
     cluster.register(4)
-    assert not isinstance(heartbeat(cluster, 4), Portion)
+    assert not isinstance(heartbeat(cluster, 4), PartialResult)
     cluster.heartbeat(4)
-    assert not isinstance(heartbeat(cluster, 4, want_fence=True), Portion)
+    assert not isinstance(heartbeat(cluster, 4, want_fence=True), PartialResult)

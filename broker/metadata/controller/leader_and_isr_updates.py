@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from broker.metadata.controller.partition_changes import Election, ElectionRules, PartitionChange
-from broker.metadata.controller.portions import Changes
+from broker.metadata.controller.split_changes import Changes
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.cluster_image import BrokerRegistration
 from broker.metadata.image.config_image import ConfigsImage
 from broker.metadata.image.features import FeaturesImage
 from broker.metadata.image.partition import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, PartitionRegistration
-from broker.metadata.image.partition_index import TopicPartition
+from broker.metadata.image.partition_index import PartitionId
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.topic_image import TopicImage
 from protocol.primitives import Uuid
@@ -40,11 +40,11 @@ class _Replica(NamedTuple):
     """A partition that was looked up."""
 
     topic: TopicImage
-    partition: TopicPartition
+    partition: PartitionId
     registration: PartitionRegistration
 
 
-class Leadership:
+class LeaderAndIsrUpdates:
     """Partition changes as a consequence of broker events."""
 
     def __init__(self, state: ControllerState) -> None:
@@ -81,14 +81,14 @@ class Leadership:
             yield self._shrunk(held, broker) if is_concerned else None
 
     def replica_offline(
-        self, partition: TopicPartition, registration: PartitionRegistration, broker: int
+        self, partition: PartitionId, registration: PartitionRegistration, broker: int
     ) -> VersionedRecord | None:
         """One replica is in no directory that is online: it can neither lead nor be in sync."""
         topic = self._state.image.topics.by_id(partition.topic_id)
         assert topic is not None, "whose registration this is"
         return self._shrunk(_Replica(topic, partition, registration), broker)
 
-    def elect(self, partition: TopicPartition, election: Election) -> VersionedRecord | None:
+    def elect(self, partition: PartitionId, election: Election) -> VersionedRecord | None:
         """The record of an election in one partition, None if it changes nothing."""
         change = self.change(partition, self._look_up(partition).registration)
         change.election = election
@@ -96,7 +96,7 @@ class Leadership:
 
     def change(
         self,
-        partition: TopicPartition,
+        partition: PartitionId,
         registration: PartitionRegistration,
         *,
         leaving: int | None = None,
@@ -112,7 +112,7 @@ class Leadership:
 
     def _change(
         self,
-        partition: TopicPartition,
+        partition: PartitionId,
         registration: PartitionRegistration,
         policy: _TopicPolicy,
         leaving: int | None,
@@ -182,7 +182,7 @@ class Leadership:
     def _held_by(self, broker: int) -> Iterator[_Replica]:
         return self._looked_up(self._state.index.partitions_of(broker))
 
-    def _looked_up(self, partitions: Iterable[TopicPartition]) -> Iterator[_Replica]:
+    def _looked_up(self, partitions: Iterable[PartitionId]) -> Iterator[_Replica]:
         """Those of the partitions that are still there when their turn comes."""
         for partition in partitions:
             topic_id, index = partition
@@ -191,7 +191,7 @@ class Leadership:
             if topic is not None and registration is not None:
                 yield _Replica(topic, partition, registration)
 
-    def _look_up(self, partition: TopicPartition) -> _Replica:
+    def _look_up(self, partition: PartitionId) -> _Replica:
         found = next(self._looked_up((partition,)), None)
         assert found is not None, "the index follows the image"
         return found
