@@ -1,82 +1,30 @@
-"""The configuration of a broker, parsed once, with a typed attribute per setting that code asks for.
+"""The configuration of a broker, parsed once, with a typed attribute for every setting that product code reads.
 
-Owns the layers a value can come from (Kafka's precedence: dynamic for this broker, dynamic for the cluster, static,
-default) and the settings that several keys decide together. Where the static text comes from is ``load``'s business,
-what must hold between keys ``cross_checks``'s.
-
-An attribute without anything after it stands for the key of the same name with dots: ``num_partitions`` is
-``num.partitions``. Adding one is adding a row; the row is checked against the tables when the module is imported.
+Owns the layers of values (Kafka's precedence: dynamic for this broker, dynamic for the cluster, static, default) and
+the settings that several keys decide together. ``load`` supplies the static text, ``cross_checks`` the rules between
+keys. A new typed setting is one more row of BrokerConfig; see ``setting``.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from posixpath import abspath
 from types import MappingProxyType
-from typing import Generic, TypeVar, cast
+from typing import cast
 
 from broker.config.definitions import BROKER_KEYS, broker_key
 from broker.config.errors import ConfigError
 from broker.config.key import ConfigKey
 from broker.config.listeners import Listener, ListenerSettings, plan_listeners
 from broker.config.quorum_addresses import HostPort, Voter, parse_bootstrap_servers, parse_host_port, parse_voters
-from broker.config.values import ConfigType, Value
-
-T = TypeVar("T")
+from broker.config.setting import boolean, integer, items, number, optional_integer, optional_text, text
+from broker.config.values import Value
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Setting(Generic[T]):
-    """A typed view of one key of the owning BrokerConfig."""
-
-    __slots__ = ("_key", "_kinds", "_nullable")
-
-    def __init__(self, *kinds: ConfigType, nullable: bool = False) -> None:
-        self._key = ""
-        self._kinds = kinds
-        self._nullable = nullable
-
-    def __set_name__(self, owner: type["BrokerConfig"], name: str) -> None:
-        self._key = name.replace("_", ".")
-        key = BROKER_KEYS[self._key]
-        assert key.kind in self._kinds, f"{self._key} is a {key.kind.name}"
-        assert self._nullable or key.required or key.default is not None, f"{self._key} may be unset"
-
-    def __get__(self, config: "BrokerConfig", owner: type["BrokerConfig"]) -> T:
-        return cast(T, config.value(self._key))
-
-
-def boolean() -> Setting[bool]:
-    return Setting(ConfigType.BOOLEAN)
-
-
-def integer() -> Setting[int]:
-    return Setting(ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
-
-
-def optional_integer() -> Setting[int | None]:
-    return Setting(ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, nullable=True)
-
-
-def number() -> Setting[float]:
-    return Setting(ConfigType.DOUBLE)
-
-
-def text() -> Setting[str]:
-    return Setting(ConfigType.STRING, ConfigType.CLASS)
-
-
-def optional_text() -> Setting[str | None]:
-    return Setting(ConfigType.STRING, ConfigType.CLASS, ConfigType.PASSWORD, nullable=True)
-
-
-def items() -> Setting[tuple[str, ...]]:
-    return Setting(ConfigType.LIST)
-
-
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What was set, as text by key and source, strongest first; defaults are in the tables."""
+    """The given settings, as text by key and source, strongest source first. Defaults are in the tables."""
 
     broker: Mapping[str, str]
     cluster: Mapping[str, str]
@@ -91,61 +39,43 @@ class Layers:
 
 
 class BrokerConfig:
-    """Immutable. A dynamic change makes another one: ``with_dynamic``.
+    """Immutable. ``with_dynamic`` makes another configuration for a dynamic change.
 
-    ``cluster_id`` is the CLUSTER_ID of the environment, with which a node formats itself; ``lone`` says that nothing
-    gave this node a place in a cluster, so that it is a cluster of its own and may format itself too.
+    ``cluster_id`` is the CLUSTER_ID of the environment, with which a node formats its directories. ``lone`` says that
+    no setting places the node in a cluster: the node is a cluster of its own and may format its directories as well.
     """
 
-    # Identity and life
+    # Identity and lifecycle
     node_id = integer()
     broker_rack = optional_text()
     initial_broker_registration_timeout_ms = integer()
     broker_heartbeat_interval_ms = integer()
     broker_session_timeout_ms = integer()
     controlled_shutdown_enable = boolean()
-    server_max_startup_time_ms = integer()
-    background_threads = integer()
-    num_network_threads = integer()
-    num_io_threads = integer()
 
     # Connections and requests
     queued_max_requests = integer()
     queued_max_request_bytes = integer()
     request_timeout_ms = integer()
-    socket_send_buffer_bytes = integer()
-    socket_receive_buffer_bytes = integer()
     socket_listen_backlog_size = integer()
     socket_request_max_bytes = integer()
-    socket_connection_setup_timeout_ms = integer()
-    socket_connection_setup_timeout_max_ms = integer()
     connections_max_idle_ms = integer()
-    connection_failed_authentication_delay_ms = integer()
     max_connections = integer()
     max_connections_per_ip = integer()
-    max_connection_creation_rate = integer()
     max_incremental_fetch_session_cache_slots = integer()
     max_request_partition_size_limit = integer()
     fetch_max_bytes = integer()
-    telemetry_max_bytes = integer()
 
     # Topics
     auto_create_topics_enable = boolean()
     delete_topic_enable = boolean()
     num_partitions = integer()
     default_replication_factor = integer()
-    min_insync_replicas = integer()
-    unclean_leader_election_enable = boolean()
     unclean_leader_election_interval_ms = integer()
     auto_leader_rebalance_enable = boolean()
     leader_imbalance_check_interval_seconds = integer()
-    message_max_bytes = integer()
-    unstable_api_versions_enable = boolean()
-    unstable_feature_versions_enable = boolean()
 
     # Quotas
-    quota_window_num = integer()
-    quota_window_size_seconds = integer()
     replication_quota_window_num = integer()
     replication_quota_window_size_seconds = integer()
     controller_quota_window_num = integer()
@@ -172,31 +102,17 @@ class BrokerConfig:
     metadata_start_offset_lag_time_max_ms = integer()
     internal_metadata_log_segment_bytes = optional_integer()
     internal_metadata_max_batch_size_in_bytes = integer()
-    internal_metadata_max_fetch_size_in_bytes = integer()
-    internal_metadata_delete_delay_millis = integer()
 
     # Logs
     log_dir_failure_timeout_ms = integer()
-    log_segment_bytes = integer()
     log_segment_delete_delay_ms = integer()
     log_roll_ms = optional_integer()
-    log_roll_hours = integer()
     log_roll_jitter_ms = optional_integer()
-    log_roll_jitter_hours = integer()
-    log_retention_ms = optional_integer()
-    log_retention_minutes = optional_integer()
-    log_retention_hours = integer()
-    log_retention_bytes = integer()
-    log_local_retention_ms = integer()
-    log_local_retention_bytes = integer()
     log_retention_check_interval_ms = integer()
-    log_flush_interval_ms = optional_integer()
-    log_flush_scheduler_interval_ms = integer()
     log_flush_offset_checkpoint_interval_ms = integer()
     log_flush_start_offset_checkpoint_interval_ms = integer()
     log_initial_task_delay_ms = integer()
     num_recovery_threads_per_data_dir = integer()
-    num_replica_alter_log_dirs_threads = optional_integer()
     producer_id_expiration_ms = integer()
     producer_id_expiration_check_interval_ms = integer()
 
@@ -205,7 +121,6 @@ class BrokerConfig:
     log_cleaner_threads = integer()
     log_cleaner_backoff_ms = integer()
     log_cleaner_dedupe_buffer_size = integer()
-    log_cleaner_io_buffer_size = integer()
     log_cleaner_io_buffer_load_factor = number()
     log_cleaner_io_max_bytes_per_second = number()
 
@@ -219,7 +134,6 @@ class BrokerConfig:
     replica_lag_time_max_ms = integer()
     replica_high_watermark_checkpoint_interval_ms = integer()
     replica_socket_timeout_ms = integer()
-    replica_socket_receive_buffer_bytes = integer()
     replica_selector_class = optional_text()
 
     # Groups and offsets
@@ -238,51 +152,14 @@ class BrokerConfig:
     group_max_size = integer()
     group_coordinator_append_linger_ms = integer()
     group_coordinator_rebalance_protocols = items()
-    group_coordinator_threads = integer()
-    group_consumer_assignors = items()
-    group_consumer_heartbeat_interval_ms = integer()
-    group_consumer_min_heartbeat_interval_ms = integer()
-    group_consumer_max_heartbeat_interval_ms = integer()
-    group_consumer_session_timeout_ms = integer()
-    group_consumer_min_session_timeout_ms = integer()
-    group_consumer_max_session_timeout_ms = integer()
-    group_consumer_max_size = integer()
-    group_consumer_migration_policy = text()
-    group_consumer_regex_refresh_interval_ms = integer()
-    group_share_heartbeat_interval_ms = integer()
-    group_share_min_heartbeat_interval_ms = integer()
-    group_share_max_heartbeat_interval_ms = integer()
-    group_share_session_timeout_ms = integer()
-    group_share_min_session_timeout_ms = integer()
-    group_share_max_session_timeout_ms = integer()
-    group_share_record_lock_duration_ms = integer()
-    group_share_min_record_lock_duration_ms = integer()
-    group_share_max_record_lock_duration_ms = integer()
-    group_streams_heartbeat_interval_ms = integer()
-    group_streams_min_heartbeat_interval_ms = integer()
-    group_streams_max_heartbeat_interval_ms = integer()
-    group_streams_session_timeout_ms = integer()
-    group_streams_min_session_timeout_ms = integer()
-    group_streams_max_session_timeout_ms = integer()
     group_streams_num_standby_replicas = integer()
     group_streams_max_standby_replicas = integer()
-    group_streams_initial_rebalance_delay_ms = integer()
-    share_coordinator_state_topic_num_partitions = integer()
-    share_coordinator_state_topic_replication_factor = integer()
-    share_coordinator_state_topic_min_isr = integer()
 
     # Transactions
-    transaction_max_timeout_ms = integer()
-    transaction_abort_timed_out_transaction_cleanup_interval_ms = integer()
-    transaction_remove_expired_transaction_cleanup_interval_ms = integer()
-    transaction_partition_verification_enable = boolean()
-    transaction_state_log_load_buffer_size = integer()
     transaction_state_log_min_isr = integer()
     transaction_state_log_num_partitions = integer()
     transaction_state_log_replication_factor = integer()
     transaction_state_log_segment_bytes = integer()
-    transaction_two_phase_commit_enable = boolean()
-    transactional_id_expiration_ms = integer()
 
     # Remote storage
     remote_log_storage_system_enable = boolean()
@@ -323,16 +200,12 @@ class BrokerConfig:
     ottla_remote_fetch_result_max_bytes = integer()
 
     # Security
-    authorizer_class_name = text()
-    sasl_enabled_mechanisms = items()
-    sasl_server_max_receive_size = integer()
-    connections_max_reauth_ms = integer()
     delegation_token_secret_key = optional_text()
     delegation_token_max_lifetime_ms = integer()
     delegation_token_expiry_time_ms = integer()
     delegation_token_expiry_check_interval_ms = integer()
 
-    # Ours
+    # Ottla's own
     ottla_cluster_metadata_readable = boolean()
     ottla_controller_broker_watch_enable = boolean()
     ottla_metadata_snapshot_import_uri = optional_text()
@@ -361,7 +234,7 @@ class BrokerConfig:
         cluster_id: str | None = None,
         lone: bool = False,
     ) -> None:
-        """Parses the layers. Raises ConfigError for a value that cannot be used."""
+        """Parse the layers. Raise ConfigError for a value that cannot be used."""
         self.layers = Layers(dict(broker), dict(cluster), dict(static))
         self.cluster_id = cluster_id
         self.lone = lone
@@ -376,10 +249,10 @@ class BrokerConfig:
     def with_dynamic(
         self, *, cluster: Mapping[str, str], broker: Mapping[str, str]
     ) -> tuple["BrokerConfig", list[ConfigError]]:
-        """This configuration under the dynamic layers of the metadata log.
+        """Return this configuration under the metadata log's dynamic layers, and the errors of unusable values.
 
-        A stored value that no longer parses (it was written by another version) is left out and returned, as one bad
-        record must not keep a broker from starting.
+        A stored value that no longer parses (another version wrote it) is left out, since one bad record must not
+        keep a broker from starting.
         """
         problems: list[ConfigError] = []
         changed = BrokerConfig(
@@ -392,11 +265,11 @@ class BrokerConfig:
         return changed, problems
 
     def value(self, name: str) -> Value:
-        """The parsed value of a defined key. Raises KeyError for any other name."""
+        """Return the parsed value of a defined key. Raise KeyError for any other name."""
         return self._values[name]
 
     def raw(self, name: str) -> str | None:
-        """The text of a setting, as given or by default; None when unset or unknown."""
+        """Return the text of a setting, as given or by default; None when unset or unknown."""
         found = self.layers.find(name)
         if found is not None:
             return found
@@ -404,7 +277,7 @@ class BrokerConfig:
         return None if key is None else key.default
 
     def settings_below(self, prefix: str) -> dict[str, str]:
-        """Static settings whose name begins with ``prefix``, without it: what a plug-in is handed."""
+        """Return the static settings below ``prefix``, without the prefix: the configuration of a plug-in."""
         static = self.layers.static
         return {name.removeprefix(prefix): static[name] for name in static if name.startswith(prefix)}
 
@@ -428,12 +301,12 @@ class BrokerConfig:
 
     @property
     def advertised_listeners(self) -> tuple[Listener, ...]:
-        """What a broker registers; a port 0 or an empty host is for the binder to fill in."""
+        """Listeners that a broker registers; the binder fills in port 0 and an empty host."""
         return self._plan.advertised
 
     @property
     def advertised_controller_listeners(self) -> tuple[Listener, ...]:
-        """Where the quorum is told to reach this controller, in the order of `controller.listener.names`."""
+        """Listeners at which the quorum reaches this controller, in the order of `controller.listener.names`."""
         return self._plan.advertised_controllers
 
     @property
@@ -446,8 +319,7 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The directories, each once and as an absolute path, since they are told apart by their paths, here and by
-        those who ask for them from elsewhere (DescribeLogDirs)."""
+        """Log directories, each once and as an absolute path: the node and DescribeLogDirs identify them by path."""
         given = self._items("log.dirs") or self._items("log.dir")
         return tuple(dict.fromkeys(abspath(path) for path in given))
 
@@ -497,7 +369,7 @@ class BrokerConfig:
 
 
 def _parse_prefixed(layers: Layers) -> None:
-    """Settings of one listener must be fit for the key they stand for, though nobody may ask for them yet."""
+    """Check each setting of one listener by the rule of its key, even where no code reads the setting."""
     for layer in (layers.broker, layers.cluster, layers.static):
         for name, given in layer.items():
             key = broker_key(name)
@@ -519,12 +391,12 @@ def _usable(settings: Mapping[str, str], problems: list[ConfigError]) -> dict[st
 
 
 def _parse_overrides_per_ip(given: str) -> dict[str, int]:
-    """``host:count`` pairs."""
+    """Parse comma-separated ``host:count`` pairs."""
     overrides: dict[str, int] = {}
     for entry in filter(None, (entry.strip() for entry in given.split(","))):
         host, _, count = entry.rpartition(":")
         if not host or not count.strip().isdecimal():
             name = "max.connections.per.ip.overrides"
-            raise ConfigError(name, f"{name} has {entry!r}, which is not of the form host:count.")
+            raise ConfigError(name, f"{name} has {entry!r} but every entry must be of the form host:count.")
         overrides[host.strip()] = int(count)
     return overrides

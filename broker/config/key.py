@@ -1,4 +1,4 @@
-"""One row of the configuration tables: a key and all that is fixed about it."""
+"""A row of the configuration tables: a key and everything that is fixed about it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +17,14 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class FixedValue:
+    """The only value that the node acts on, whatever a key is set to, and the reason, as a clause of the warning."""
+
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigKey:
     """A key: its type, default in text form (None: unset), rule, scope and documentation.
 
@@ -31,36 +39,40 @@ class ConfigKey:
     scope: Scope = Scope.RESTART
     required: bool = False
     internal: bool = False
+    honoured: bool = True
+    """Whether the node acts on the value. Loading a broker key that is set and not honoured gives a warning."""
+    fixed: FixedValue | None = None
+    """The value that stands for every other one; only for keys that are not honoured."""
 
     @property
     def sensitive(self) -> bool:
         return self.kind is ConfigType.PASSWORD
 
     def parse(self, text: str, *, name: str | None = None) -> Value:
-        """Reads ``text``; ``name`` is the spelling to blame (a listener's own key, say) when it is not the key's.
+        """Parse and check ``text``; ``name`` is the spelling to report when it differs (a listener's own key).
 
-        Raises ConfigError.
+        Raise ConfigError.
         """
         try:
             value = parse_value(self.kind, text)
         except ValueError as error:
-            raise self._refusal(name, text, str(error)) from None
+            raise self._error(name, text, str(error)) from None
         complaint = self.rule(value) if self.rule is not None else None
         if complaint is not None:
-            raise self._refusal(name, text, complaint)
+            raise self._error(name, text, complaint)
         return value
 
     def default_value(self) -> Value:
         return None if self.default is None else parse_value(self.kind, self.default)
 
-    def _refusal(self, name: str | None, text: str, complaint: str) -> ConfigError:
-        blamed = name or self.name
+    def _error(self, name: str | None, text: str, complaint: str) -> ConfigError:
+        reported = name or self.name
         shown = "" if self.sensitive else f" is {text!r} but"
-        return ConfigError(blamed, f"{blamed}{shown} {complaint}.")
+        return ConfigError(reported, f"{reported}{shown} {complaint}.")
 
 
 def by_name(*tables: tuple[ConfigKey, ...]) -> dict[str, ConfigKey]:
-    """Joins tables into one mapping in table order; a key defined twice is a programmer's mistake."""
+    """Join tables into one mapping in table order. A key must not be defined twice."""
     keys = [key for table in tables for key in table]
     joined = {key.name: key for key in keys}
     assert len(joined) == len(keys), "a configuration key is defined twice"

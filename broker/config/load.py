@@ -1,7 +1,7 @@
-"""Brings the static configuration together: overrides over environment over file over default.
+"""The static configuration: overrides over environment over file over default.
 
-Owns where settings come from and what is said about those that will not do what their author hopes. It reads one
-file; everything else is handed in.
+Owns the sources of settings and the warnings about settings without the expected effect. Reads one file; arguments
+supply everything else.
 """
 
 import re
@@ -22,13 +22,12 @@ from broker.config.definitions import (
 )
 from broker.config.environment import CLUSTER_ID, settings_from_environment
 from broker.config.errors import ConfigError
-from broker.config.honoured import AS_IF, HONOURED
 
 _CLIENT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 _CONTROLLER_LISTENER = "CONTROLLER://127.0.0.1:9093"
 _FREE_CONTROLLER_LISTENER = "CONTROLLER://127.0.0.1:0"
 _METADATA_TOPIC = re.compile(r"remote\.log\.metadata\.(topic|common|producer|consumer|admin|consume|initialization)\.")
-"""Settings that KIP-405 lists without the prefix that they need."""
+"""Settings that KIP-405 lists without their required prefix."""
 _PLACE_IN_A_CLUSTER = (
     "process.roles",
     "node.id",
@@ -42,10 +41,10 @@ _PLACE_IN_A_CLUSTER = (
 def load_config(
     path: str | None, overrides: Iterable[str], environ: Mapping[str, str]
 ) -> tuple[BrokerConfig, list[str]]:
-    """Loads a node's configuration; also returns warnings, a sentence each.
+    """Load a node's configuration. Return it with warnings, each one sentence.
 
-    ``path`` is a Java properties file or None; ``overrides`` are ``KEY=VALUE`` texts, the last of a key wins.
-    Raises ConfigError.
+    ``path`` is a Java properties file or None. ``overrides`` are ``KEY=VALUE`` texts; the last one for a key wins.
+    Raise ConfigError.
     """
     warnings: list[str] = []
     given = {} if path is None else read_properties(path)
@@ -57,25 +56,25 @@ def load_config(
     try:
         return parse_config(settings, cluster_id=cluster_id, lone=lone), warnings
     except ConfigError as error:
-        raise _as_spelled(error, given) from error
+        raise _under_alias(error, given) from error
 
 
-def _as_spelled(error: ConfigError, given: Mapping[str, str]) -> ConfigError:
-    """The same about the alias under which the key was given, if it was."""
+def _under_alias(error: ConfigError, given: Mapping[str, str]) -> ConfigError:
+    """Return the error with the alias under which the key was given, if any, in place of the key."""
     alias = next((name for name in given if ALIASES.get(name) == error.key and error.key not in given), None)
     return error if alias is None else ConfigError(alias, error.sentence.replace(error.key, alias))
 
 
 def parse_config(static: Mapping[str, str], *, cluster_id: str | None = None, lone: bool = False) -> BrokerConfig:
-    """A checked configuration from settings by key. Raises ConfigError."""
-    config = BrokerConfig(_with_older_spellings(_with_both_ids(static)), cluster_id=cluster_id, lone=lone)
+    """Return a checked configuration from settings by key. Raise ConfigError."""
+    config = BrokerConfig(_with_replaced_keys(_with_both_ids(static)), cluster_id=cluster_id, lone=lone)
     check_together(config)
     return config
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Raises ConfigError when the file cannot be read or is no Java properties file."""
-    import javaproperties  # Here, because it costs a start without a file 28 ms of the time to the first answer.
+    """Read a Java properties file. Raise ConfigError when it cannot be read or is not of that format."""
+    import javaproperties  # Local import: it takes 28 ms, which a start without a file does not need to spend.
 
     try:
         with Path(path).open("rb") as file:
@@ -87,34 +86,34 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def parse_override(override: str) -> tuple[str, str]:
-    """``KEY=VALUE``; the value may hold further equal signs. Raises ConfigError."""
+    """Split ``KEY=VALUE``; the value may contain equal signs. Raise ConfigError."""
     name, equals, value = override.partition("=")
     if not equals or not name.strip():
-        raise ConfigError(override, f"The override {override!r} is not of the form KEY=VALUE.")
+        raise ConfigError(override, f"The override {override!r} must be of the form KEY=VALUE.")
     return name.strip(), value.strip()
 
 
 def _known_names(given: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
-    """The settings under the names the tables know, with a warning for each that will have no effect."""
+    """Return the settings under the names of the tables; add a warning for each setting without effect."""
     known: dict[str, str] = {}
     for name, value in given.items():
         if name in ALIASES:
             known.setdefault(ALIASES[name], _in_units(name, value))
         elif name in DYNAMIC_ONLY:
-            warnings.append(f"{name} has no effect here: it can only be set dynamically, with AlterConfigs.")
+            warnings.append(f"{name} has no effect in a static configuration: only AlterConfigs can set it.")
         else:
             known[name] = value
-            warnings.extend(_doubts(name, value))
+            warnings.extend(_warnings_about(name, value))
     return known
 
 
 def _in_units(alias: str, value: str) -> str:
-    """In those of the key that the alias stands for; what is no number is for its check to refuse."""
+    """Return the value in the unit of the alias's key. A value that is no number stays, for the key's check."""
     unit = ALIAS_UNITS.get(alias, 1)
     return str(int(value) * unit) if unit > 1 and value.strip().isdecimal() else value
 
 
-def _doubts(name: str, value: str) -> Iterable[str]:
+def _warnings_about(name: str, value: str) -> Iterable[str]:
     if is_plugin_setting(name):
         return
     key = broker_key(name)
@@ -122,30 +121,29 @@ def _doubts(name: str, value: str) -> Iterable[str]:
         suggestion = f"rlmm.config.{name}" if _METADATA_TOPIC.match(name) else nearest(name, BROKER_KEYS)
         meant = f" Did you mean {suggestion}?" if suggestion else ""
         yield f"{name} is not a configuration key and has no effect.{meant}"
-    elif name in AS_IF:
-        only, reason = AS_IF[name]
-        if value != only:
-            yield f"{name} is {value}, but Ottla acts as if it were {only}: {reason}."
-    elif name not in HONOURED:
+    elif key.fixed is not None and key.name == name:
+        if value != key.fixed.value:
+            yield f"{name} is {value}, but Ottla acts as if it were {key.fixed.value}: {key.fixed.reason}."
+    elif not key.honoured or key.name != name:
         yield f"{name} is a key of Apache Kafka that Ottla does not act upon."
 
 
 def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
-    """node.id and its older spelling broker.id each stand in for the other."""
+    """Fill in node.id from its older name broker.id, or the reverse."""
     node_id = static.get("node.id", static.get("broker.id"))
     if node_id is None:
         return dict(static)
     return {"broker.id": node_id, "node.id": node_id, **static}
 
 
-def _with_older_spellings(static: Mapping[str, str]) -> Mapping[str, str]:
-    """Keys that Kafka replaced by others and still reads where these are not given."""
+def _with_replaced_keys(static: Mapping[str, str]) -> Mapping[str, str]:
+    """Fill in keys that are not given from the deprecated keys that they replace, as Kafka does."""
     stand_in = {new: static[old] for old, new in REPLACED.items() if old in static and new not in static}
     return {**static, **stand_in} if stand_in else static
 
 
 def _as_lone_node(static: Mapping[str, str]) -> dict[str, str]:
-    """Makes a node that nobody gave a place in a cluster a cluster of its own."""
+    """Add the settings that make a node without a place in a cluster a cluster of its own."""
     listeners = static.get("listeners", f"{_CLIENT_LISTENER},{_CONTROLLER_LISTENER}")
     controller = next((entry.strip() for entry in listeners.split(",") if _is_controller_entry(entry)), None)
     if controller is None:

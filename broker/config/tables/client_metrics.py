@@ -11,10 +11,11 @@ LIST = ConfigType.LIST
 # fmt: off
 CLIENT_METRICS_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("interval.ms", INT, "300000",
-        "Time between two pushes of metrics by a matching client; 100 ms to an hour.", rule=between(100, 3600000)),
+        "Time between two pushes of metrics by a matching client; 100 ms to an hour.", rule=between(100, 3600000),
+        honoured=False),
     ConfigKey("match", LIST, "",
-        "Clients this subscription is for, as attribute=pattern pairs; empty means all."),
+        "Clients this subscription is for, as attribute=pattern pairs; empty means all.", honoured=False),
     ConfigKey("metrics", LIST, "",
-        "Prefixes of the metrics asked for; * means all, empty none."),
+        "Prefixes of the metrics asked for; * means all, empty none.", honoured=False),
 )
 # fmt: on

@@ -1,6 +1,6 @@
 """Logs on disk: directories, segments, retention, flushing, compaction."""
 
-from broker.config.key import ConfigKey, Scope
+from broker.config.key import ConfigKey, FixedValue, Scope
 from broker.config.rules import at_least, between, items_of, non_empty, one_of
 from broker.config.values import ConfigType
 
@@ -62,7 +62,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.initial.task.delay.ms", LONG, "30000",
         "Delay before the periodic log tasks run for the first time.", rule=at_least(0), internal=True),
     ConfigKey("log.preallocate", BOOLEAN, "false",
-        "Whether a new segment file is created at its full size.", scope=Scope.CLUSTER),
+        "Whether a new segment file is created at its full size.", scope=Scope.CLUSTER, honoured=False),
     ConfigKey("log.message.timestamp.type", STRING, "CreateTime",
         "Whether records carry the producer's time or the time of append.",
         rule=one_of("CreateTime", "LogAppendTime"), scope=Scope.CLUSTER),
@@ -76,17 +76,19 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
         "Threads per directory that load logs at start and close them at shutdown.",
         rule=at_least(1), scope=Scope.CLUSTER),
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None,
-        "Threads that move replicas between directories; by default one per directory."),
+        "Threads that move replicas between directories; by default one per directory.", honoured=False),
     ConfigKey("log.cleaner.enable", BOOLEAN, "true",
         "Whether compaction runs."),
     ConfigKey("log.cleaner.threads", INT, "1",
-        "Partitions compacted at a time.", rule=at_least(0), scope=Scope.CLUSTER),
+        "Partitions compacted at a time.", rule=at_least(0), scope=Scope.CLUSTER, honoured=False,
+        fixed=FixedValue("1", "logs are compacted one after another, on the one thread that waits for disks")),
     ConfigKey("log.cleaner.backoff.ms", LONG, "15000",
         "Sleep when there is nothing to compact.", rule=at_least(0), scope=Scope.CLUSTER),
     ConfigKey("log.cleaner.dedupe.buffer.size", LONG, "134217728",
         "Memory for the key maps of all compaction threads together.", scope=Scope.CLUSTER),
     ConfigKey("log.cleaner.io.buffer.size", INT, "524288",
-        "Memory for the copy buffers of all compaction threads together.", rule=at_least(0), scope=Scope.CLUSTER),
+        "Memory for the copy buffers of all compaction threads together.", rule=at_least(0), scope=Scope.CLUSTER,
+        honoured=False),
     ConfigKey("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9",
         "Fill level of the key map at which a pass stops mapping.", scope=Scope.CLUSTER),
     ConfigKey("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308",

@@ -35,9 +35,9 @@ QUORUM_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("controller.socket.timeout.ms", INT, "30000",
         "Socket timeout of requests from the controller to brokers."),
     ConfigKey("controller.performance.always.log.threshold.ms", LONG, "2000",
-        "Controller events slower than this are always logged.", rule=at_least(0), internal=True),
+        "Controller events slower than this are always logged.", rule=at_least(0), internal=True, honoured=False),
     ConfigKey("controller.performance.sample.period.ms", LONG, "60000",
-        "Time between two summaries of controller event times.", rule=at_least(100), internal=True),
+        "Time between two summaries of controller event times.", rule=at_least(100), internal=True, honoured=False),
     ConfigKey("metadata.log.dir", STRING, None,
         "Directory of the metadata log; by default the first of log.dirs."),
     ConfigKey("metadata.log.segment.bytes", INT, "1073741824",
@@ -60,8 +60,8 @@ QUORUM_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("internal.metadata.max.batch.size.in.bytes", INT, "8388608",
         "Largest batch the metadata log writes.", internal=True),
     ConfigKey("internal.metadata.max.fetch.size.in.bytes", INT, "8388608",
-        "Most bytes fetched from the metadata log at a time.", internal=True),
+        "Most bytes fetched from the metadata log at a time.", internal=True, honoured=False),
     ConfigKey("internal.metadata.delete.delay.millis", LONG, "60000",
-        "Wait before removed files of the metadata log are unlinked.", internal=True),
+        "Wait before removed files of the metadata log are unlinked.", internal=True, honoured=False),
 )
 # fmt: on

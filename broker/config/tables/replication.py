@@ -30,7 +30,7 @@ REPLICATION_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("replica.socket.timeout.ms", INT, "30000",
         "Socket timeout of replication requests; at least replica.fetch.wait.max.ms."),
     ConfigKey("replica.socket.receive.buffer.bytes", INT, "65536",
-        "Receive buffer of replication connections."),
+        "Receive buffer of replication connections.", honoured=False),
     ConfigKey("replica.selector.class", STRING, None,
         "Class that picks the replica a consumer reads from."),
 )

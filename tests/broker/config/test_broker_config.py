@@ -19,7 +19,7 @@ def test_settings_are_typed_and_defaulted() -> None:
     assert config.auto_create_topics_enable is True
     assert config.log_cleaner_io_buffer_load_factor == 0.9
     assert config.broker_rack is None
-    assert config.group_consumer_assignors == ("uniform", "range")
+    assert config.value("group.consumer.assignors") == ("uniform", "range")
     assert config.http_listener is not None
     assert config.http_listener.port == 9644
     assert config.raw("num.partitions") == "3"
@@ -126,15 +126,15 @@ def test_only_replica_selectors_that_exist_are_taken() -> None:
 def test_dynamic_layers_win_over_static_ones() -> None:
     config = config_with(num_io_threads="4")
     changed, problems = config.with_dynamic(cluster={"num.io.threads": "5", "num.network.threads": "6"}, broker={})
-    assert (changed.num_io_threads, changed.num_network_threads, problems) == (5, 6, [])
+    assert (changed.value("num.io.threads"), changed.value("num.network.threads"), problems) == (5, 6, [])
     changed, _ = changed.with_dynamic(cluster={"num.io.threads": "5"}, broker={"num.io.threads": "7"})
-    assert (changed.num_io_threads, changed.num_network_threads) == (7, 3)
-    assert config.num_io_threads == 4
+    assert (changed.value("num.io.threads"), changed.value("num.network.threads")) == (7, 3)
+    assert config.value("num.io.threads") == 4
 
 
 def test_a_stored_value_that_no_longer_parses_is_reported_and_left_out() -> None:
     changed, problems = config_with().with_dynamic(cluster={"num.io.threads": "many"}, broker={})
-    assert changed.num_io_threads == 8
+    assert changed.value("num.io.threads") == 8
     assert [problem.key for problem in problems] == ["num.io.threads"]
 
 

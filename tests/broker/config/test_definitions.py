@@ -17,7 +17,6 @@ from broker.config.definitions import (
     nearest,
     scope_of,
 )
-from broker.config.honoured import HONOURED
 from broker.config.key import ConfigKey, Scope
 from broker.config.tables.ottla import OTTLA_KEYS
 from broker.config.tables.topic import LATER_THAN_4_2
@@ -72,8 +71,7 @@ def test_documentation_is_one_sentence_each() -> None:
             assert key.documentation[0].isupper() or key.documentation[0] == "0", key.name
 
 
-def test_honoured_keys_and_synonyms_exist() -> None:
-    assert set(BROKER_KEYS) >= HONOURED
+def test_synonyms_of_topic_keys_exist() -> None:
     assert set(TOPIC_KEYS) >= set(TOPIC_SYNONYMS)
     assert set(BROKER_KEYS) >= {name for names in TOPIC_SYNONYMS.values() for name in names}
 

@@ -1,84 +1,114 @@
-"""Holds the list of honoured keys to the code: a key that nothing asks for is not honoured, whatever the list says."""
+"""Proofs over the source: product code reads every typed setting and uses every honoured key."""
 
 import ast
-import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
-from broker.config.broker_config import BrokerConfig, Setting
-from broker.config.definitions import BROKER_KEYS, TOPIC_SYNONYMS
-from broker.config.honoured import AS_IF, HONOURED
+from broker.config.broker_config import BrokerConfig
+from broker.config.definitions import (
+    ALIASES,
+    BROKER_KEYS,
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    REPLACED,
+    TOPIC_KEYS,
+    TOPIC_SYNONYMS,
+)
+from broker.config.setting import Setting
 
 ROOT = Path(__file__).parents[3]
 BROKER = ROOT / "broker"
-RESOLVED_WITH_OTHERS = {
-    "broker.id",
-    "controller.listener.names",
-    "controller.quorum.bootstrap.servers",
-    "controller.quorum.voters",
-    "inter.broker.listener.name",
-    "listener.security.protocol.map",
-    "listeners",
-    "log.dir",
-    "ottla.http.listener",
-    "ottla.remote.storage.compacted.enable",
-    "process.roles",
-    "remote.log.manager.thread.pool.size",
-    "security.inter.broker.protocol",
-}
-"""Keys that code asks for under another name, which BrokerConfig makes of several of them."""
+CONFIG = BROKER / "config"
+SETTINGS = {name: name.replace("_", ".") for name, value in vars(BrokerConfig).items() if isinstance(value, Setting)}
+"""Keys by the attribute of BrokerConfig that reads them."""
 
-BY_THEIR_OWN_NAME = {"unclean.leader.election.enable": "allows_unclean_election"}
-"""Topic keys that the controller asks for by name instead of through LogConfig, and by what of its."""
+TABLES_AND_CHECKS = [CONFIG / "definitions.py", CONFIG / "cross_checks.py", *(CONFIG / "tables").glob("*.py")]
+"""Files that define, join and validate keys; a key that only these name has no effect."""
+
+READ_BY_RAW_NAME = {"unclean.leader.election.enable": "allows_unclean_election"}
+"""Topic keys that the controller reads from the image instead of LogConfig, with the method that does."""
+
+RESOLVED_IN_LOG_CONFIG = {"internal.segment.bytes": "segment_bytes"}
+"""Topic keys that LogConfig has under the name of another key."""
 
 
-def of_topics() -> set[str]:
-    """Broker keys that stand behind topic keys."""
-    return {name for names in TOPIC_SYNONYMS.values() for name in names}
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
-def words_in(paths: Iterable[Path]) -> set[str]:
-    """Every name with an underscore, and every attribute, in these files."""
-    text = "\n".join(path.read_text() for path in paths)
-    return {*re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", text), *re.findall(r"\.([a-z]+)\b", text)}
-
-
-def test_every_honoured_key_is_asked_for_somewhere() -> None:
-    asked_for = words_in(path for path in BROKER.rglob("*.py") if BROKER / "config" not in path.parents)
-    alone = HONOURED - RESOLVED_WITH_OTHERS - of_topics()
-    assert sorted(name for name in alone if name.replace(".", "_") not in asked_for) == []
-
-
-def test_every_honoured_key_of_topics_is_asked_for_through_the_topic() -> None:
-    code = [
-        *(path for path in BROKER.rglob("*.py") if BROKER / "config" not in path.parents),
-        *(ROOT / "storage").rglob("*.py"),
-    ]
-    attributes = {
-        node.attr for path in code for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)
+def attributes_read(paths: Iterable[Path]) -> set[str]:
+    return {
+        node.attr
+        for path in paths
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     }
-    unused = {
-        topic_key
-        for topic_key, names in TOPIC_SYNONYMS.items()
-        if HONOURED.intersection(names)
-        and BY_THEIR_OWN_NAME.get(topic_key, topic_key.replace(".", "_")) not in attributes
+
+
+def texts_looked_up(paths: Iterable[Path]) -> set[str]:
+    """Every string literal passed to a call, except to an error: `config.value("listeners")`."""
+    return {
+        argument.value
+        for path in paths
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id.endswith("Error"))
+        for argument in node.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     }
-    assert unused == set()
 
 
-def test_every_key_that_a_node_is_built_with_is_honoured() -> None:
-    keys = {name: name.replace("_", ".") for name, value in vars(BrokerConfig).items() if isinstance(value, Setting)}
+def product_files() -> list[Path]:
+    return [*BROKER.rglob("*.py"), *(ROOT / "storage").rglob("*.py")]
+
+
+def readers_of_settings() -> list[Path]:
+    """Product files that import the configuration, so that an attribute of the same name elsewhere does not count."""
+    return [path for path in product_files() if "broker.config" in path.read_text()]
+
+
+def test_product_code_reads_every_typed_setting() -> None:
+    assert sorted(SETTINGS.keys() - attributes_read(readers_of_settings())) == []
+
+
+def test_product_code_uses_every_honoured_broker_key() -> None:
+    files = [path for path in readers_of_settings() if path not in TABLES_AND_CHECKS]
+    used = {SETTINGS[name] for name in SETTINGS.keys() & attributes_read(files)}
+    used |= texts_looked_up(files) | {name for names in TOPIC_SYNONYMS.values() for name in names}
+    used |= {old for old, new in REPLACED.items() if new in used}
+    assert sorted(name for name, key in BROKER_KEYS.items() if key.honoured and name not in used) == []
+
+
+def test_topic_keys_are_honoured_exactly_when_product_code_reads_them() -> None:
+    read = attributes_read(path for path in product_files() if CONFIG not in path.parents)
+    for name, key in TOPIC_KEYS.items():
+        attribute = (READ_BY_RAW_NAME | RESOLVED_IN_LOG_CONFIG).get(name, name.replace(".", "_"))
+        assert (attribute in read) == key.honoured, name
+
+
+def test_a_topic_key_and_its_broker_synonyms_are_honoured_together() -> None:
+    for name, synonyms in TOPIC_SYNONYMS.items():
+        assert {BROKER_KEYS[synonym].honoured for synonym in synonyms} == {TOPIC_KEYS[name].honoured}, name
+
+
+def test_group_and_client_metrics_keys_are_not_honoured() -> None:
+    """The broker serves neither consumer, share and streams groups nor client metrics; it only stores their configs."""
+    assert not any(key.honoured for key in (*GROUP_KEYS.values(), *CLIENT_METRICS_KEYS.values()))
+
+
+def test_node_is_built_with_honoured_keys_only() -> None:
     files = [BROKER / "app.py", *(BROKER / "node").glob("*.py")]
-    read = {
-        keys[node.attr]
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in keys
-    }
+    read = {SETTINGS[name] for name in SETTINGS.keys() & attributes_read(files)}
     assert len(read) > 40
-    assert sorted(read - HONOURED) == []
+    assert sorted(name for name in read if not BROKER_KEYS[name].honoured) == []
 
 
-def test_a_key_is_either_honoured_or_taken_for_one_value() -> None:
-    assert not HONOURED & set(AS_IF)
-    assert set(BROKER_KEYS) >= set(AS_IF)
+def test_aliases_stand_for_honoured_keys() -> None:
+    assert sorted(name for name in ALIASES.values() if not BROKER_KEYS[name].honoured) == []
+
+
+def test_key_with_fixed_value_is_not_honoured() -> None:
+    fixed = [key for key in BROKER_KEYS.values() if key.fixed is not None]
+    assert [key.name for key in fixed] == ["log.cleaner.threads"]
+    assert not any(key.honoured for key in fixed)

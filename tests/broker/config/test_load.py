@@ -59,7 +59,7 @@ def test_override_beats_environment_beats_file_beats_default(tmp_path: Path) -> 
     path = properties(tmp_path, COMBINED + "num.partitions=2\nlog.segment.bytes=2000000\n")
     environ = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_LOG_SEGMENT_BYTES": "3000000"}
     config, _ = load_config(path, ["num.partitions=4", "num.partitions=5"], environ)
-    assert (config.num_partitions, config.log_segment_bytes) == (5, 3_000_000)
+    assert (config.num_partitions, config.value("log.segment.bytes")) == (5, 3_000_000)
 
 
 def test_a_typo_is_a_warning_that_suggests_the_nearest_key() -> None:
