@@ -27,7 +27,9 @@ PYTHON_IMAGE = "python:3.11-slim-bookworm"
 S3_IMAGE = "versity/versitygw:v1.8.0"
 _PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_SOURCE = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main\n"
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_COMPOSE_RELEASE = "trixie"
+"""The first Debian release whose docker-compose package is the plugin for Docker's own client."""
 _START_TIMEOUT_S = 30
 
 
@@ -47,11 +49,23 @@ def compose_reason() -> str | None:
         return _fetch_compose()
 
 
+def _debian_mirror() -> str | None:
+    """Return the URI of the Debian archive that apt on this machine is configured with; None without one."""
+    fields = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(REPO_URI)", "Identifier: Packages"]
+    listed = subprocess.run(fields, capture_output=True, text=True, check=False)
+    targets = (line.split(" ", 2) for line in listed.stdout.splitlines())
+    uris = [uri for origin, component, uri in targets if (origin, component) == ("Debian", "main")]
+    return next((uri for uri in uris if "security" not in uri), None)
+
+
 def _fetch_compose() -> str | None:
+    mirror = _debian_mirror()
+    if mirror is None:
+        return "apt knows no Debian archive; run `apt-get update`"
     apt = BUILD / "apt"
     for directory in ("lists/partial", "cache/archives/partial", "unpacked"):
         (apt / directory).mkdir(parents=True, exist_ok=True)
-    (apt / "sources.list").write_text(_SOURCE)
+    (apt / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {mirror} {_COMPOSE_RELEASE} main\n")
     (apt / "apt.conf").write_text(
         f'Dir::Etc::SourceList "{apt}/sources.list";\nDir::Etc::SourceParts "-";\n'
         f'Dir::State::Lists "{apt}/lists";\nDir::Cache "{apt}/cache";\nAPT::Sandbox::User "root";\n'
