@@ -32,7 +32,7 @@ from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, control_batch
-from tests.scenarios.quorum.transcript import Stage
+from tests.scenarios.quorum.scenario import QuorumScenario
 from tests.support.quorum_bench import CLUSTER, Disk, FixedRandom, QuorumBench, directory, listeners
 
 EMPTY = Recovered(None, 0, 0, (), (), ())
@@ -569,7 +569,7 @@ def test_describe_is_for_leaders() -> None:
 
 
 def test_a_leader_that_is_removed_describes_itself_as_an_observer() -> None:
-    stage = Stage()
+    stage = QuorumScenario()
     for command in ("quorum 1 2 3", "start 1 2 3", "advance 1200", "remove 1.1"):
         stage.run(command)
     leader = stage.bench.leader()

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.quorum.snapshots import imports
-from tests.scenarios.quorum.transcript import Stage
+from tests.scenarios.quorum.scenario import QuorumScenario
 
 TIMEOUT_MS = 300
 BEFORE = (
@@ -23,25 +23,27 @@ BEFORE = (
 
 
 @pytest.fixture
-def stage() -> Stage:
-    made = Stage()
+def stage() -> QuorumScenario:
+    made = QuorumScenario()
     for command in BEFORE:
         made.run(command)
     return made
 
 
-def started(stage: Stage, store_ms: int) -> list[str]:
+def started(stage: QuorumScenario, store_ms: int) -> list[str]:
     """What node 4 does, which has nothing yet, where the store takes so long for each of two steps."""
     stage.run(f"store {store_ms}")
     stage.run("start 4")
-    return [line.strip().partition(" ")[2] for line in stage.run("advance 2000")]
+    stage.begin_block()
+    stage.run("advance 2000")
+    return [line.strip().partition(" ")[2] for line in stage.output]
 
 
-def test_a_snapshot_that_comes_late_is_fetched_from_the_leader(stage: Stage) -> None:
+def test_a_snapshot_that_comes_late_is_fetched_from_the_leader(stage: QuorumScenario) -> None:
     assert "4 leaves the store alone, which is too slow" in started(stage, 200)
 
 
-def test_a_large_one_may_take_longer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_one_may_take_longer(stage: QuorumScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has 256 bytes, and there is the timeout for each 200 that are begun."""
     monkeypatch.setattr(imports, "TIMED_BYTES", 200)
     told = started(stage, 200)
@@ -49,6 +51,6 @@ def test_a_large_one_may_take_longer(stage: Stage, monkeypatch: pytest.MonkeyPat
     assert "4 leaves the store alone, which is too slow" not in told
 
 
-def test_the_search_alone_may_not_take_longer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_alone_may_not_take_longer(stage: QuorumScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "TIMED_BYTES", 200)
     assert "4 leaves the store alone, which is too slow" in started(stage, TIMEOUT_MS + 100)

@@ -1,11 +1,9 @@
-"""Transcripts of what becomes of segments: copied, taken off the disk, expired, collected, by leaders that change.
+"""Scenarios of remote log segments: copying, local deletion, expiration and collection across leader changes.
 
-A transcript is blocks separated by blank lines: command lines, `----`, and what happens, each line with the time in
-milliseconds since the first command. Lines that begin with `#` are for people. `python -m
-tests.scenarios.remote_log.transcript --rewrite` writes the present output into the files; review the diff.
+Each line of output starts with the time in milliseconds since the start of the block.
 
-There is one partition, t-0. An upload takes 500 ms, any other call of the store 10 ms; tasks come round every second,
-and what nobody holds any more is collected after a minute. A segment has ten records.
+The only partition is t-0. An upload takes 500 ms, any other store operation 10 ms. Tasks run every second; unreferenced
+segments are collected after a minute. A segment has ten records.
 
     broker 1 [upload=500]           a node starts, with an empty disk the first time; an upload takes so long
     lead 1 epoch=0                  follow 2 epoch=0
@@ -25,32 +23,25 @@ and what nobody holds any more is collected after a minute. A segment has ten re
 """
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Mapping
 
 from protocol.records.builder import Record, build_batch
 from storage.log import Log
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.segment_metadata import PartitionDelete, RemoteSegment, SegmentUpdate
-from tests.support.fast_forward_loop import run_fast
+from tests.scenarios.transcript import Command, Named, Scenario, Words
+from tests.support.fast_forward_loop import FastForwardLoop
 from tests.support.remote_stage import TOPIC_ID, Broker, Bucket, replicate
 from tests.support.shared_remote_storage import Fault, Operation
 
-HERE = Path(__file__).parent
-SEPARATOR = "----"
 
-Words = list[str]
-Named = dict[str, str]
-
-
-class Stage:
-    """Runs the commands of one transcript."""
+class RemoteLogScenario(Scenario):
+    """Interpreter of the commands above."""
 
     def __init__(self) -> None:
-        self.output: list[str] = []
+        super().__init__()
+        self.runner = asyncio.Runner(loop_factory=FastForwardLoop)
         self.begun_s = 0.0
-        self.is_quiet = False
         self.bucket = Bucket()
         self.brokers: dict[int, Broker] = {}
         self.is_down = False
@@ -58,7 +49,7 @@ class Stage:
         self.names: dict[bytes, str] = {}
         self.bucket.storage.fault = self._on_call
         self._tell_of_events()
-        self.commands: Mapping[str, Callable[[Words, Named], Awaitable[None]]] = {
+        self.commands: Mapping[str, Command] = {
             "broker": self.broker,
             "lead": self.lead,
             "follow": self.follow,
@@ -78,21 +69,22 @@ class Stage:
             "bucket": self.show_bucket,
         }
 
-    async def run(self, line: str) -> None:
-        words = line.split()
-        self.is_quiet = words[-1] == "quiet"
-        words = words[:-1] if self.is_quiet else words
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        await self.commands[words[0]]([word for word in words[1:] if "=" not in word], named)
+    def execute(self, command: Command, words: Words, named: Named) -> None:
+        self.runner.run(_awaited(command(words, named)))
 
     def begin_block(self) -> None:
-        self.output = []
-        self.begun_s = asyncio.get_running_loop().time()
+        super().begin_block()
+        self.begun_s = self.runner.get_loop().time()
 
-    def say(self, text: str, *, timed: bool = True) -> None:
-        if not self.is_quiet:
-            elapsed = round((asyncio.get_running_loop().time() - self.begun_s) * 1000)
-            self.output.append(f"{elapsed:5} {text}" if timed else text)
+    def close(self) -> None:
+        for broker in self.brokers.values():
+            if broker.is_up:
+                self.runner.run(broker.crash())
+        self.runner.close()
+
+    def say(self, text: str) -> None:
+        """Show an event with its time."""
+        self.show(f"{round((self.runner.get_loop().time() - self.begun_s) * 1000):5} {text}")
 
     # ---- what is seen
 
@@ -206,58 +198,25 @@ class Stage:
     async def status(self, words: Words, _: Named) -> None:
         broker, log = self.brokers[int(words[0])], self._log(words[0])
         bases = " ".join(str(segment.base_offset) for segment in log.segments)
-        self.say(
+        self.show(
             f"{words[0]}: log from {log.log_start_offset} to {log.log_end_offset}, on its disk {bases}, "
-            f"remote up to {log.highest_remote_offset}, lag {broker.metrics.topic('t').tier.copy_lag_segments}",
-            timed=False,
+            f"remote up to {log.highest_remote_offset}, lag {broker.metrics.topic('t').tier.copy_lag_segments}"
         )
 
     async def show_bucket(self, _: Words, __: Named) -> None:
         known = self.bucket.segments()
         for segment in known:
             stored = "stored" if segment.id.id in self.bucket.storage.stored else "nothing stored"
-            self.say(f"{self._name(segment.id.id)} {segment.state.name}, {stored}", timed=False)
+            self.show(f"{self._name(segment.id.id)} {segment.state.name}, {stored}")
         for orphan in sorted(self.bucket.orphans()):
-            self.say(f"{self._name(orphan)} stored, and nobody knows of it", timed=False)
+            self.show(f"{self._name(orphan)} stored, and nobody knows of it")
         if not known and not self.bucket.storage.stored:
-            self.say("nothing", timed=False)
+            self.show("nothing")
 
     def _log(self, number: str) -> Log:
         return self.brokers[int(number)].replica().log
 
 
-def transcripts() -> list[Path]:
-    return sorted(HERE.glob("*.txt"))
-
-
-def replay(text: str) -> str:
-    """The transcript with the output that its commands have now."""
-    return run_fast(_replay(text))
-
-
-async def _replay(text: str) -> str:
-    stage = Stage()
-    blocks = []
-    for block in text.strip("\n").split("\n\n"):
-        lines = block.split("\n")
-        heading = lines[: lines.index(SEPARATOR)] if SEPARATOR in lines else lines
-        commands = [line for line in heading if not line.startswith("#")]
-        stage.begin_block()
-        for line in commands:
-            await stage.run(line)
-        blocks.append("\n".join([*heading, SEPARATOR, *stage.output] if commands else heading))
-    for broker in stage.brokers.values():
-        if broker.is_up:
-            await broker.crash()
-    return "\n\n".join(blocks) + "\n"
-
-
-def main() -> None:
-    if sys.argv[1:] != ["--rewrite"]:
-        raise SystemExit("python -m tests.scenarios.remote_log.transcript --rewrite")
-    for path in transcripts():
-        path.write_text(replay(path.read_text()))
-
-
-if __name__ == "__main__":
-    main()
+async def _awaited(work: object) -> None:
+    assert isinstance(work, Awaitable)
+    await work

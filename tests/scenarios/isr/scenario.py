@@ -1,10 +1,6 @@
-"""Transcripts of a partition at its leader: who is in sync, what is committed, what the controller is asked.
+"""Scenarios of one partition at its leader: in-sync replicas, high watermark, and AlterPartition requests.
 
-A transcript is blocks separated by blank lines: a command line, `----`, and what follows from it. Lines that begin with
-`#` are for people. `python -m tests.scenarios.isr.transcript --rewrite` writes the present output into the files;
-review the diff.
-
-Broker 1 leads, or follows. Its rules are the real ones; the controller is played by the transcript.
+Broker 1 leads or follows, with the rules of the product; the transcript plays the controller.
 
     limits lag=30000 min-isr=2                  replica.lag.time.max.ms, min.insync.replicas
     metadata leader=1 epoch=5 version=0 replicas=1,2,3 isr=1,2,3 [adding=4]     as the metadata log has the partition
@@ -18,9 +14,7 @@ Broker 1 leads, or follows. Its rules are the real ones; the controller is playe
     status                                      what the leader knows
 """
 
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.replication.isr import CommittedIsr, PendingExpand, PendingIsr
@@ -29,14 +23,10 @@ from broker.replication.leader import CommitTerms, FollowerFetch, Leader
 from broker.replication.partition import Role, next_role
 from protocol.errors import ErrorCode
 from protocol.primitives import ONE_UUID
+from tests.scenarios.transcript import Command, Named, Scenario, Words
 
-HERE = Path(__file__).parent
-SEPARATOR = "----"
 OWN_ID = 1
 KEY = (ONE_UUID, 0)
-
-Words = list[str]
-Named = dict[str, str]
 
 
 class Assigned(NamedTuple):
@@ -51,11 +41,11 @@ class Assigned(NamedTuple):
     removing_replicas: tuple[int, ...] = ()
 
 
-class Stage:
-    """Runs the commands of one transcript."""
+class IsrScenario(Scenario):
+    """Interpreter of the commands above."""
 
     def __init__(self) -> None:
-        self.output: list[str] = []
+        super().__init__()
         self.role: Role | None = None
         self.changes = IsrChanges()
         self.now_ms = 0
@@ -65,7 +55,7 @@ class Stage:
         self.min_isr = 1
         self.fenced: set[int] = set()
         self.lives: dict[int, int] = {}
-        self.commands: Mapping[str, Callable[[Words, Named], None]] = {
+        self.commands: Mapping[str, Command] = {
             "limits": self.limits,
             "metadata": self.metadata,
             "append": self.append,
@@ -81,14 +71,6 @@ class Stage:
             "answer": self.answer,
             "status": self.status,
         }
-
-    def run(self, line: str) -> list[str]:
-        """The output of one command."""
-        self.output = []
-        name, *words = line.split()
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        self.commands[name]([word for word in words if "=" not in word], named)
-        return self.output or ["(nothing to tell)"]
 
     @property
     def leader(self) -> Leader:
@@ -112,25 +94,23 @@ class Stage:
         )
         change = next_role(self.role, assigned, broker_id=OWN_ID, log_end_offset=self.log_end, now_ms=self.now_ms)
         if change is None:
-            self.output.append("that is older than what is known")
+            self.show("that is older than what is known")
             return
         if change.is_new_reign or not isinstance(change.role, Leader) or isinstance(change.role.isr, CommittedIsr):
             self.changes.withdraw(KEY)
         self.role = change.role
         kind = "leads" if isinstance(change.role, Leader) else "follows"
         begins = ", a new reign" if change.is_new_reign else ""
-        self.output.append(
-            f"broker 1 {kind} in epoch {change.role.epoch}, version {change.role.partition_epoch}{begins}"
-        )
+        self.show(f"broker 1 {kind} in epoch {change.role.epoch}, version {change.role.partition_epoch}{begins}")
         self.commit()
 
     def append(self, words: Words, _named: Named) -> None:
         if not self.leader.has_enough_replicas(self.min_isr):
-            self.output.append("NOT_ENOUGH_REPLICAS for acks=all")
+            self.show("NOT_ENOUGH_REPLICAS for acks=all")
             return
         self.leader.on_append(self.log_end, self.now_ms)
         self.log_end += int(words[0])
-        self.output.append(f"the log ends at {self.log_end}")
+        self.show(f"the log ends at {self.log_end}")
         self.commit()
 
     def fetch(self, words: Words, named: Named) -> None:
@@ -140,7 +120,7 @@ class Stage:
         fetch = FollowerFetch(broker_id, life, epoch, offset, 0)
         error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.lives.get(broker_id, -1))
         if error is not ErrorCode.NONE:
-            self.output.append(f"{error.name}: that does not count")
+            self.show(f"{error.name}: that does not count")
             return
         self.propose(self.leader.propose_expand(broker_id, self.high_watermark, self.is_eligible))
         self.commit()
@@ -155,21 +135,21 @@ class Stage:
     def again(self, words: Words, _named: Named) -> None:
         broker_id = int(words[0])
         self.lives[broker_id] = self.lives.get(broker_id, 0) + 1
-        self.output.append(f"broker {broker_id} is registered with epoch {self.lives[broker_id]}")
+        self.show(f"broker {broker_id} is registered with epoch {self.lives[broker_id]}")
 
     # What the controller is asked
 
     def propose(self, pending: PendingIsr | None) -> None:
         if pending is not None:
             what = f"admit {pending.added}" if isinstance(pending, PendingExpand) else f"drop {ids(pending.removed)}"
-            self.output.append(f"it would {what}")
+            self.show(f"it would {what}")
             self.changes.submit(KEY, self.leader.proposal(pending, own_broker_epoch=1))
 
     def send(self, _words: Words, _named: Named) -> None:
         for _key, proposal in self.changes.next_request() or ():
             members = ", ".join(f"{broker} of epoch {epoch}" for broker, epoch in proposal.members)
             where = f"in epoch {proposal.leader_epoch}, version {proposal.partition_epoch}"
-            self.output.append(f"-> controller: in sync are {members} ({where})")
+            self.show(f"-> controller: in sync are {members} ({where})")
 
     def accept(self, _words: Words, _named: Named) -> None:
         pending = self.leader.isr
@@ -182,19 +162,19 @@ class Stage:
     def hear(self, answer: IsrAnswer) -> None:
         outcomes = self.changes.on_response({KEY: answer})
         if not outcomes:
-            self.output.append("nobody waits for that any more")
+            self.show("nobody waits for that any more")
         for _key, outcome in outcomes:
             match outcome:
                 case Confirmed():
                     self.leader.on_isr_confirmed(outcome.leader_epoch, outcome.partition_epoch, outcome.isr)
-                    self.output.append(f"in sync are {ids(outcome.isr)}, version {outcome.partition_epoch}")
+                    self.show(f"in sync are {ids(outcome.isr)}, version {outcome.partition_epoch}")
                 case Refused():
                     self.leader.on_isr_refused()
-                    self.output.append("it is as if nobody had asked")
+                    self.show("it is as if nobody had asked")
                 case Retried():
-                    self.output.append("it will be asked again")
+                    self.show("it will be asked again")
                 case _:
-                    self.output.append("metadata will tell; until then nobody is counted out")
+                    self.show("metadata will tell; until then nobody is counted out")
         self.commit()
 
     # What follows
@@ -208,20 +188,20 @@ class Stage:
             before = self.high_watermark
             self.high_watermark = self.role.high_watermark(before, self.log_end, terms)
             if self.high_watermark > before:
-                self.output.append(f"committed to {self.high_watermark}")
+                self.show(f"committed to {self.high_watermark}")
 
     def status(self, _words: Words, _named: Named) -> None:
         leader = self.leader
         told = "" if leader.has_committed_own_epoch(self.high_watermark) else ", nothing of this reign"
-        self.output.append(f"log to {self.log_end}, committed to {self.high_watermark}{told}")
+        self.show(f"log to {self.log_end}, committed to {self.high_watermark}{told}")
         maximal = leader.isr.maximal - leader.isr.committed
         on_its_way = f", {ids(maximal)} on its way" if maximal else ""
         leaving = "" if isinstance(leader.isr, CommittedIsr) else f", {ids(leader.isr.committed - leader.isr.proposed)}"
         leaving = f"{leaving} to be dropped" if leaving.strip(", ") else ""
-        self.output.append(f"in sync are {ids(leader.isr.committed)}{on_its_way}{leaving}")
+        self.show(f"in sync are {ids(leader.isr.committed)}{on_its_way}{leaving}")
         for broker_id, follower in sorted(leader.followers.items()):
             known = f"has told of {follower.log_end_offset}" if follower.log_end_offset >= 0 else "has told nothing"
-            self.output.append(f"{broker_id} {known}")
+            self.show(f"{broker_id} {known}")
 
 
 def ids_of(text: str) -> tuple[int, ...]:
@@ -230,34 +210,3 @@ def ids_of(text: str) -> tuple[int, ...]:
 
 def ids(brokers: frozenset[int]) -> str:
     return ",".join(str(broker) for broker in sorted(brokers))
-
-
-def transcripts() -> list[Path]:
-    return sorted(HERE.glob("*.txt"))
-
-
-def replay(text: str) -> str:
-    """The transcript as it is now."""
-    stage = Stage()
-    return "\n\n".join(_replay_block(stage, block) for block in text.strip().split("\n\n")) + "\n"
-
-
-def _replay_block(stage: Stage, block: str) -> str:
-    head = block.split(f"\n{SEPARATOR}", 1)[0].splitlines()
-    commands = [line for line in head if not line.startswith("#")]
-    output = [line for command in commands for line in stage.run(command)]
-    told = [line for line in output if line != "(nothing to tell)"] or ["(nothing to tell)"]
-    return "\n".join([*head, SEPARATOR, *told]) if commands else "\n".join(head)
-
-
-def main() -> None:
-    for path in transcripts():
-        truth = replay(path.read_text())
-        if "--rewrite" in sys.argv:
-            path.write_text(truth)
-        else:
-            print(f"# {path.name}", truth, sep="\n")
-
-
-if __name__ == "__main__":
-    main()

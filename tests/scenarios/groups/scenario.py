@@ -1,11 +1,9 @@
-"""Transcripts of conversations between consumers and their coordinator: commands, and exactly what follows from each.
+"""Scenarios of consumers and their group coordinator.
 
-A transcript is blocks separated by blank lines. A block is a command line, `----`, and the output: answers in the order
-in which they are given, and what reaches the log. Lines that begin with `#` are for people. `python -m
-tests.scenarios.groups.transcript --rewrite` writes the present output into the files; review the diff.
+The output lists responses in the order in which they are sent, and records that reach the log.
 
-A client is called by a name of one letter or more. It remembers its member id and generation, and goes back at once
-when it is asked to come with its id, as real clients do, unless `id` says otherwise.
+Each client has a name of one or more letters. A client remembers its member id and generation, and rejoins at once when
+the coordinator requires a member id, as real clients do, unless `id` is given.
 
     join a [instance=i] [protocols=range:t+u,sticky:t] [session=10s] [rebalance=60s] [version=9] [id=X|none] [type=T]
     sync a [assign=a:t0+t1,b:t2] [generation=1]
@@ -23,9 +21,7 @@ when it is asked to come with its id, as real clients do, unless `id` says other
 """
 
 import asyncio
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from broker.groups.config import GroupConfig
 from broker.groups.records import (
@@ -44,23 +40,21 @@ from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.sync_group import SyncGroupResponse
+from tests.scenarios.transcript import Command, Named, Scenario, Words
 from tests.support.group_bench import GROUP, Box, GroupBench, subscription
 
-HERE = Path(__file__).parent
-SEPARATOR = "----"
 
+class GroupScenario(Scenario):
+    """Interpreter of the commands above."""
 
-class Stage:
-    """Runs the commands of one transcript."""
-
-    def __init__(self, config: Mapping[str, int]) -> None:
-        settings = {"group_coordinator_append_linger_ms": 0, **config}
-        self.bench = GroupBench(GroupConfig(**settings))
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = GroupBench(GroupConfig(group_coordinator_append_linger_ms=0))
         self.waiting: list[tuple[str, Box]] = []
         self.committing: list[tuple[str, asyncio.Future[OffsetCommitResponse]]] = []
-        self.output: list[str] = []
         self.logged = 0
-        self.commands: Mapping[str, Callable[[list[str], dict[str, str]], None]] = {
+        self.commands: Mapping[str, Command] = {
+            "config": self.config,
             "join": self.join,
             "sync": self.sync,
             "heartbeat": self.heartbeat,
@@ -78,45 +72,46 @@ class Stage:
             "restart": self.restart,
         }
 
-    def run(self, line: str) -> list[str]:
-        """The output of one command."""
-        self.output = []
-        name, *words = line.split()
-        positional = [word for word in words if "=" not in word or _is_offset(word)]
-        named = dict(word.split("=", 1) for word in words if "=" in word and not _is_offset(word))
-        try:
-            self.commands[name](positional, named)
-        except KafkaError as error:
-            self.say(f"refused: {error.code.name}")
-        self.collect()
-        return self.output or ["(nothing happens)"]
+    def is_named(self, word: str) -> bool:
+        return "=" in word and not _is_offset(word)
 
-    def say(self, line: str) -> None:
-        self.output.append(line)
+    def execute(self, command: Command, words: Words, named: Named) -> None:
+        try:
+            command(words, named)
+        except KafkaError as error:
+            self.show(f"refused: {error.code.name}")
+
+    def after_command(self, name: str) -> None:
+        self.collect()
+
+    def config(self, _words: Words, named: Named) -> None:
+        """Replace the coordinator by one with these settings."""
+        settings = {key.replace(".", "_"): int(value) for key, value in named.items()}
+        self.bench = GroupBench(GroupConfig(**{"group_coordinator_append_linger_ms": 0, **settings}))
 
     def collect(self) -> None:
         """Put down what was logged and who was answered since last time."""
         self.bench.loop.run_soon()
         for record in self.bench.log.records[self.logged :]:
-            self.say(f"log: {_show_record(record)}")
+            self.show(f"log: {_show_record(record)}")
         self.logged = len(self.bench.log.records)
         for entry in list(self.waiting):
             name, box = entry
             if box.answer is not None:
                 self.waiting.remove(entry)
-                self.say(f"{name} <- {self.show_answer(box)}")
+                self.show(f"{name} <- {self.show_answer(box)}")
         for pending in list(self.committing):
             name, future = pending
             if future.done():
                 self.committing.remove(pending)
                 error = future.exception()
-                self.say(
+                self.show(
                     f"{name} <- commit {error.code.name if isinstance(error, KafkaError) else _codes(future.result())}"
                 )
 
     # Members.
 
-    def join(self, words: list[str], named: dict[str, str]) -> None:
+    def join(self, words: Words, named: Named) -> None:
         (name,) = words
         client = self.bench.client(name)
         if "instance" in named:
@@ -135,21 +130,21 @@ class Stage:
         )
         self.waiting.append((name, box))
 
-    def sync(self, words: list[str], named: dict[str, str]) -> None:
+    def sync(self, words: Words, named: Named) -> None:
         (name,) = words
         pairs = [pair.split(":") for pair in named.get("assign", "").split(",") if pair]
         generation = int(named["generation"]) if "generation" in named else None
         box = self.bench.sync(name, {who: what.encode() for who, what in pairs}, generation=generation)
         self.waiting.append((name, box))
 
-    def heartbeat(self, words: list[str], named: dict[str, str]) -> None:
+    def heartbeat(self, words: Words, named: Named) -> None:
         (name,) = words
         if "id" in named:
             self.bench.client(name, member_id=named["id"], instance_id=named.get("instance"))
         generation = int(named["generation"]) if "generation" in named else None
-        self.say(f"{name} <- heartbeat {self.bench.heartbeat(name, generation=generation).name}")
+        self.show(f"{name} <- heartbeat {self.bench.heartbeat(name, generation=generation).name}")
 
-    def leave(self, words: list[str], named: dict[str, str]) -> None:
+    def leave(self, words: Words, named: Named) -> None:
         if "instance" in named:
             leavers = [MemberIdentity("", named["instance"])]
             response = self.bench.execute(lambda shard: shard.leave_group(GROUP, leavers), lingers=True)
@@ -157,11 +152,11 @@ class Stage:
             response = self.bench.leave(*words)
         for member in response.members:
             who = member.member_id or f"instance {member.group_instance_id}"
-            self.say(f"{who} leaves: {ErrorCode(member.error_code).name}")
+            self.show(f"{who} leaves: {ErrorCode(member.error_code).name}")
 
     # Offsets.
 
-    def commit(self, words: list[str], named: dict[str, str]) -> None:
+    def commit(self, words: Words, named: Named) -> None:
         name, *offsets = words
         who = name if name in self.bench.clients else None
         generation = int(named["generation"]) if "generation" in named else None
@@ -173,24 +168,24 @@ class Stage:
             self.committing.append((name, answer))
         else:
             self.collect()
-            self.say(f"{name} <- commit {_codes(answer)}")
+            self.show(f"{name} <- commit {_codes(answer)}")
 
-    def fetch(self, words: list[str], named: dict[str, str]) -> None:
+    def fetch(self, words: Words, named: Named) -> None:
         partitions = [_partition(word) for word in words if word != "stable"]
         fetched = self.bench.fetch(partitions or None, stable="stable" in words)
         for (topic, partition), value in sorted(fetched.items()):
-            self.say(f"{topic}-{partition} {value.name if isinstance(value, ErrorCode) else value}")
+            self.show(f"{topic}-{partition} {value.name if isinstance(value, ErrorCode) else value}")
 
-    def delete_offsets(self, words: list[str], named: dict[str, str]) -> None:
+    def delete_offsets(self, words: Words, named: Named) -> None:
         response = self.bench.delete_offsets([_partition(word) for word in words])
         for topic in response.topics:
             for each in topic.partitions:
-                self.say(f"{topic.name}-{each.partition_index} {ErrorCode(each.error_code).name}")
+                self.show(f"{topic.name}-{each.partition_index} {ErrorCode(each.error_code).name}")
 
-    def topic_deleted(self, words: list[str], named: dict[str, str]) -> None:
+    def topic_deleted(self, words: Words, named: Named) -> None:
         self.bench.hosted.post(lambda shard: shard.on_topics_deleted(set(words)))
 
-    def producer(self, words: list[str], named: dict[str, str]) -> None:
+    def producer(self, words: Words, named: Named) -> None:
         producer_id, verb, *offsets = words
         if verb == "writes":
             records = [
@@ -204,27 +199,27 @@ class Stage:
 
     # Groups.
 
-    def delete_group(self, words: list[str], named: dict[str, str]) -> None:
-        self.say(ErrorCode(self.bench.delete_group().error_code).name)
+    def delete_group(self, words: Words, named: Named) -> None:
+        self.show(ErrorCode(self.bench.delete_group().error_code).name)
 
-    def list_groups(self, words: list[str], named: dict[str, str]) -> None:
+    def list_groups(self, words: Words, named: Named) -> None:
         states = [named["state"]] if "state" in named else []
         types = [named["type"]] if "type" in named else []
         for group in self.bench.list_groups(states, types):
-            self.say(
+            self.show(
                 f"{group.group_id}: {group.group_state}, {group.group_type}, protocol type {group.protocol_type!r}"
             )
 
-    def describe(self, words: list[str], named: dict[str, str]) -> None:
+    def describe(self, words: Words, named: Named) -> None:
         described = self.bench.describe()
-        self.say(f"{described.group_state}, protocol {described.protocol_data!r}")
+        self.show(f"{described.group_state}, protocol {described.protocol_data!r}")
         for member in described.members:
             instance = f" instance {member.group_instance_id}" if member.group_instance_id else ""
-            self.say(f"  {member.member_id}{instance} has {member.member_assignment.decode()!r}")
+            self.show(f"  {member.member_id}{instance} has {member.member_assignment.decode()!r}")
 
     # The world.
 
-    def advance(self, words: list[str], named: dict[str, str]) -> None:
+    def advance(self, words: Words, named: Named) -> None:
         """In small steps, so that what happens is put down in the order of time."""
         (duration,) = words
         end = self.bench.loop.time() + _milliseconds(duration) / 1000
@@ -232,7 +227,7 @@ class Stage:
             self.bench.advance(min(1.0, end - self.bench.loop.time()))
             self.collect()
 
-    def log(self, words: list[str], named: dict[str, str]) -> None:
+    def log(self, words: Words, named: Named) -> None:
         match words:
             case ["hold"]:
                 self.bench.log.holds_commits = True
@@ -244,7 +239,7 @@ class Stage:
             case _:
                 raise ValueError(f"log {words}")
 
-    def restart(self, words: list[str], named: dict[str, str]) -> None:
+    def restart(self, words: Words, named: Named) -> None:
         self.bench.restart()
 
     def show_answer(self, box: Box) -> str:
@@ -306,42 +301,3 @@ def _milliseconds(text: str) -> int:
     units = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     unit = text.lstrip("0123456789")
     return int(text[: -len(unit)]) * units[unit]
-
-
-def replay(text: str) -> str:
-    """The transcript with the output that its commands have now."""
-    blocks = text.strip().split("\n\n")
-    stage: Stage | None = None
-    written: list[str] = []
-    for block in blocks:
-        comments = [line for line in block.splitlines() if line.startswith("#")]
-        command = next((line for line in block.splitlines() if not line.startswith("#")), None)
-        if command is None:
-            written.append("\n".join(comments))
-        elif command.startswith("config "):
-            pairs = (word.split("=") for word in command.split()[1:])
-            stage = Stage({key.replace(".", "_"): int(value) for key, value in pairs})
-            written.append("\n".join([*comments, command]))
-        else:
-            stage = stage or Stage({})
-            written.append("\n".join([*comments, command, SEPARATOR, *stage.run(command)]))
-    return "\n\n".join(written) + "\n"
-
-
-def transcripts() -> list[Path]:
-    """All transcripts, by name."""
-    return sorted(HERE.glob("*.txt"))
-
-
-def main(arguments: list[str]) -> int:
-    """With --rewrite, put the present output into the files; else say which differ."""
-    differing = [path for path in transcripts() if replay(path.read_text()) != path.read_text()]
-    for path in differing:
-        if "--rewrite" in arguments:
-            path.write_text(replay(path.read_text()))
-        sys.stdout.write(f"{path.name} {'rewritten' if '--rewrite' in arguments else 'differs'}\n")
-    return 0 if "--rewrite" in arguments else len(differing)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -1,12 +1,8 @@
-"""Transcripts of what the replicas of a quorum say, write and hear: commands, and exactly what follows from each.
+"""Scenarios of the replicas of a KRaft quorum: messages, persisted state, elections, and snapshots.
 
-A transcript is blocks separated by blank lines: a command line, `----`, and what happens, each line with the time in
-milliseconds since the command. Lines that begin with `#` are for people. `python -m tests.scenarios.quorum.transcript
---rewrite` writes the present output into the files; review the diff.
-
-A message takes 1 ms. Node n draws the number n · 100 wherever it draws one, so node 1 is the first to stand for
-election. `4.2` is node 4 with its second disk. Fetches are told of only if something is wrong with them: what they
-bring is seen where it is appended and committed.
+Each line of output starts with the time in milliseconds since the command. A message takes 1 ms. Node n draws n · 100
+wherever it draws a random number, so node 1 is the first candidate. `4.2` is node 4 with its second directory id.
+Successful fetches are not shown; appends and commits show their effect.
 
     voters 1 2 3                configured ones, at kraft.version 0
     quorum 1 2 3                as formatted: kraft.version 1, the voters stand in the 0-0 snapshot
@@ -33,10 +29,8 @@ bring is seen where it is appended and committed.
     fetch 1 as=9 epoch=5 offset=0 last=0
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from broker.quorum.appends import NotLeader
 from broker.quorum.identity import Endpoint, KRaftVersions, LogPosition, ReplicaKey, SnapshotId
@@ -52,25 +46,20 @@ from broker.quorum.messages import (
     VoteRequest,
 )
 from broker.quorum.settings import ControlRecord
+from tests.scenarios.transcript import Command, Named, Scenario, Words
 from tests.support.quorum_bench import CLUSTER, FixedRandom, Limits, Node, QuorumBench, directory, endpoint, listeners
 from tests.support.quorum_words import describe_batches, describe_response, describe_voters
 
-HERE = Path(__file__).parent
-SEPARATOR = "----"
 
-Words = list[str]
-Named = dict[str, str]
-
-
-class Stage:
-    """Runs the commands of one transcript."""
+class QuorumScenario(Scenario):
+    """Interpreter of the commands above."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.bench = QuorumBench(self.say)
-        self.output: list[str] = []
         self.said: set[str] = set()
         self.begun_at = 0.0
-        self.commands: Mapping[str, Callable[[Words, Named], None]] = {
+        self.commands: Mapping[str, Command] = {
             "voters": lambda words, _: self.bench.static([int(word) for word in words]),
             "quorum": self.quorum,
             "node": self.node,
@@ -104,26 +93,15 @@ class Stage:
             "fetch": self.fetch,
         }
 
-    def run(self, line: str) -> list[str]:
-        """The output of one command."""
-        self.output, self.said, self.begun_at = [], set(), self.bench.now.monotonic_ms
-        name, *words = line.split()
-        positional = [word for word in words if "=" not in word]
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        is_quiet = "quiet" in positional
-        self.commands[name]([word for word in positional if word != "quiet"], named)
-        return ([] if is_quiet else self.output) or ["(nothing to tell)"]
+    def before_command(self) -> None:
+        self.said, self.begun_at = set(), self.bench.now.monotonic_ms
 
     def say(self, line: str) -> None:
-        """Something happened. What is said again and again is told once."""
+        """Show an event with its time; a repeated message of one command is shown once."""
         if " -> " in line and line in self.said:
             return
         self.said.add(line)
-        self.output.append(f"{self.bench.now.monotonic_ms - self.begun_at:>5.0f} {line}")
-
-    def tell(self, line: str) -> None:
-        """An answer to whoever reads."""
-        self.output.append(line)
+        self.show(f"{self.bench.now.monotonic_ms - self.begun_at:>5.0f} {line}")
 
     def each(self, words: Words, action: Callable[[Node], None]) -> None:
         for word in words:
@@ -191,7 +169,7 @@ class Stage:
         try:
             node.up.append(node.up.epoch, [word.encode() for word in words], self.bench.now)
         except NotLeader as error:
-            self.tell(f"refused: {error}")
+            self.show(f"refused: {error}")
         node.work()
 
     def limits(self, _words: Words, named: Named) -> None:
@@ -223,7 +201,7 @@ class Stage:
         made = self.bench.nodes[int(words[0])].snapshot(
             int(named["at"]), (named.get("holds", "content") + " ").encode() * 32
         )
-        self.tell("refused" if made is None else f"snapshot {made.end_offset}-{made.epoch}")
+        self.show("refused" if made is None else f"snapshot {made.end_offset}-{made.epoch}")
 
     def offer(self, words: Words, named: Named) -> None:
         offset, epoch = map(int, words[0].split("-"))
@@ -256,7 +234,7 @@ class Stage:
     def intrude(self, word: str, request: Request) -> None:
         def done(response: Response) -> None:
             if describe_response(request, response) is None:
-                self.tell("answered")
+                self.show("answered")
 
         self.bench.ask(self.bench.nodes[int(word)], request, done)
 
@@ -266,61 +244,27 @@ class Stage:
         disk = self.bench.nodes[int(words[0])].disk
         state = disk.election
         for snapshot_id in disk.snapshots:
-            self.tell(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
+            self.show(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
         for _header, data in disk.batches:
-            self.tell(describe_batches(data))
+            self.show(describe_batches(data))
         if state is not None:
             voted = f"voted for {state.voted_id}" if state.voted_id >= 0 else "not voted"
             leader = f"{state.leader_id} leads" if state.leader_id >= 0 else "nobody leads"
-            self.tell(f"quorum-state version {state.version}: epoch {state.epoch}, {leader}, {voted}")
+            self.show(f"quorum-state version {state.version}: epoch {state.epoch}, {leader}, {voted}")
 
     def status(self, _words: Words, _named: Named) -> None:
         for node in self.bench.nodes.values():
             if node.core is None:
-                self.tell(f"{node.id} is down")
+                self.show(f"{node.id} is down")
                 continue
             core = node.core
             committed = "unknown" if core.high_watermark is None else str(core.high_watermark)
             offsets = f"log {core.log_start_offset} to {core.log_end_offset}, committed {committed}"
             voters = f"kraft.version {core.kraft_version}, voters {describe_voters(core.voters)}"
             left = ", may go" if core.is_shut_down else ""
-            self.tell(f"{node.id} {core.role} in epoch {core.epoch}, {offsets}, {voters}{left}")
+            self.show(f"{node.id} {core.role} in epoch {core.epoch}, {offsets}, {voters}{left}")
 
 
 def _key(word: str) -> ReplicaKey:
     node_id, _, disk = word.partition(".")
     return ReplicaKey(int(node_id), directory(int(node_id), int(disk or 1)))
-
-
-def transcripts() -> list[Path]:
-    return sorted(HERE.glob("*.txt"))
-
-
-def replay(text: str) -> str:
-    """The transcript as it should read."""
-    stage = Stage()
-    return "\n\n".join(_replay_block(stage, block) for block in text.strip().split("\n\n")) + "\n"
-
-
-def _replay_block(stage: Stage, block: str) -> str:
-    lines = block.split("\n")
-    head = lines[: lines.index(SEPARATOR)] if SEPARATOR in lines else lines
-    commands = [line for line in head if line and not line.startswith("#")]
-    if not commands:
-        return "\n".join(head)
-    output = [line for command in commands for line in stage.run(command)]
-    told = [line for line in output if line != "(nothing to tell)"] or ["(nothing to tell)"]
-    return "\n".join([*head, SEPARATOR, *told])
-
-
-def main() -> None:
-    for path in transcripts():
-        truth = replay(path.read_text())
-        if "--rewrite" in sys.argv:
-            path.write_text(truth)
-        elif truth != path.read_text():
-            sys.exit(f"{path.name} is not what happens")
-
-
-if __name__ == "__main__":
-    main()

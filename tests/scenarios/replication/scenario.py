@@ -1,8 +1,6 @@
-"""Transcripts of what a follower asks its leaders, hears from them, and does to its logs.
+"""Scenarios of a follower: its requests, the responses of leaders, and changes of its logs.
 
-A transcript is blocks separated by blank lines: a command line, `----`, and what happens, each line with the time in
-milliseconds since the command. Lines that begin with `#` are for people. `python -m
-tests.scenarios.replication.transcript --rewrite` writes the present output into the files; review the diff.
+Each line of output starts with the time in milliseconds since the command.
 
 Broker 9 follows. A message takes 1 ms. A log is given as runs of `epoch:records`; `4:0` is an epoch without records.
 
@@ -32,22 +30,15 @@ Broker 9 follows. A message takes 1 ms. A log is given as runs of `epoch:records
     connections                     which are open
 """
 
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from broker.metadata.image.config_image import ResourceType
 from broker.replication.epochs import EpochEnd
 from broker.runtime.partitions.partition import FetchedOutOfOrder
 from broker.runtime.replication.tier_builds import TierUnavailable
 from protocol.errors import ErrorCode, KafkaError
+from tests.scenarios.transcript import Command, Named, Scenario, Words
 from tests.support.fetch_bench import Entry, FollowerBench, encode, fill
-
-HERE = Path(__file__).parent
-SEPARATOR = "----"
-
-Words = list[str]
-Named = dict[str, str]
 
 FAULTS: Mapping[str, Callable[[], Exception]] = {
     "storage": lambda: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR),
@@ -56,14 +47,14 @@ FAULTS: Mapping[str, Callable[[], Exception]] = {
 }
 
 
-class Stage:
-    """Runs the commands of one transcript."""
+class ReplicationScenario(Scenario):
+    """Interpreter of the commands above."""
 
     def __init__(self) -> None:
-        self.output: list[str] = []
+        super().__init__()
         self.begun_at = 0.0
         self.bench = FollowerBench(self.say)
-        self.commands: Mapping[str, Callable[[Words, Named], object]] = {
+        self.commands: Mapping[str, Command] = {
             "leader": lambda words, named: self.bench.leader(
                 int(words[0]), session_slots=int(named.get("sessions", "100"))
             ),
@@ -105,25 +96,16 @@ class Stage:
             "connections": self.connections,
         }
 
-    def run(self, line: str) -> list[str]:
-        """The output of one command."""
-        self.output, self.begun_at = [], self.bench.loop.time()
-        name, *words = line.split()
-        positional = [word for word in words if "=" not in word]
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        is_quiet = "quiet" in positional
-        self.commands[name]([word for word in positional if word != "quiet"], named)
+    def before_command(self) -> None:
+        self.begun_at = self.bench.loop.time()
+
+    def after_command(self, name: str) -> None:
         if name != "advance":
             self.bench.advance(0)
-        return ([] if is_quiet else self.output) or ["(nothing to tell)"]
 
     def say(self, line: str) -> None:
-        """Something happened."""
-        self.output.append(f"{(self.bench.loop.time() - self.begun_at) * 1000:>5.0f} {line}")
-
-    def tell(self, line: str) -> None:
-        """An answer to whoever reads."""
-        self.output.append(line)
+        """Show an event with its time."""
+        self.show(f"{(self.bench.loop.time() - self.begun_at) * 1000:>5.0f} {line}")
 
     # Leaders
 
@@ -174,48 +156,14 @@ class Stage:
     def status(self, _words: Words, _named: Named) -> None:
         for name, replica in sorted(self.bench.replicas.items()):
             phase = self.bench.phase(name)
-            self.tell(f"{name} {'not followed' if phase is None else phase.value}, log {replica.log.describe()}")
+            self.show(f"{name} {'not followed' if phase is None else phase.value}, log {replica.log.describe()}")
 
     def connections(self, _words: Words, _named: Named) -> None:
         for connection in self.bench.transport.connections:
             if not connection.is_closed:
-                self.tell(f"{connection.client_id} to {connection.endpoint.host}:{connection.endpoint.port}")
+                self.show(f"{connection.client_id} to {connection.endpoint.host}:{connection.endpoint.port}")
 
 
 def _run(word: str) -> tuple[int, int]:
     epoch, _, record_count = word.partition(":")
     return int(epoch), int(record_count)
-
-
-def transcripts() -> list[Path]:
-    return sorted(HERE.glob("*.txt"))
-
-
-def replay(text: str) -> str:
-    """The transcript as it should read."""
-    stage = Stage()
-    return "\n\n".join(_replay_block(stage, block) for block in text.strip().split("\n\n")) + "\n"
-
-
-def _replay_block(stage: Stage, block: str) -> str:
-    lines = block.split("\n")
-    head = lines[: lines.index(SEPARATOR)] if SEPARATOR in lines else lines
-    commands = [line for line in head if line and not line.startswith("#")]
-    if not commands:
-        return "\n".join(head)
-    output = [line for command in commands for line in stage.run(command)]
-    told = [line for line in output if line != "(nothing to tell)"] or ["(nothing to tell)"]
-    return "\n".join([*head, SEPARATOR, *told])
-
-
-def main() -> None:
-    for path in transcripts():
-        truth = replay(path.read_text())
-        if "--rewrite" in sys.argv:
-            path.write_text(truth)
-        elif truth != path.read_text():
-            sys.exit(f"{path.name} is not what happens")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,28 @@
+"""All kinds of scenarios, by the folder of their transcripts."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.scenarios.groups.scenario import GroupScenario
+from tests.scenarios.isr.scenario import IsrScenario
+from tests.scenarios.quorum.scenario import QuorumScenario
+from tests.scenarios.remote_log.scenario import RemoteLogScenario
+from tests.scenarios.replication.scenario import ReplicationScenario
+from tests.scenarios.tiered.scenario import TieredScenario
+from tests.scenarios.transcript import Scenario, transcripts
+
+HERE = Path(__file__).parent
+
+KINDS: Mapping[str, Callable[[], Scenario]] = {
+    "groups": GroupScenario,
+    "isr": IsrScenario,
+    "quorum": QuorumScenario,
+    "remote_log": RemoteLogScenario,
+    "replication": ReplicationScenario,
+    "tiered": TieredScenario,
+}
+
+
+def all_transcripts() -> list[tuple[str, Path]]:
+    """Return every transcript with its kind."""
+    return [(kind, path) for kind in KINDS for path in transcripts(HERE / kind)]

@@ -1,0 +1,89 @@
+"""Scenarios of KIP-405, drawn as in the KIP: brokers, remote storage, and what consumers read.
+
+    brokers A B
+    lead A 0                A leads epoch 0 from now on, in whatever way it was elected
+    follow B                B follows, and catches up
+    settle                  let followers fetch, and the leader commit what they have
+    write m0 m1             the leader appends
+    flush B                 what B has is on its disk; the rest may be lost
+    roll A                  a new segment
+    copy A                  A copies what may be copied to remote storage
+    expire A 3              what A has before 3, and remote storage too, goes from its disk
+    delete A 4              DeleteRecords: the log starts there
+    stop A     start A      crash B (the power fails)     wipe B (a new disk)
+    draw
+    read B 2 LE-1           a consumer reads on at 2 after a record of LE-1, or without knowing epochs
+    next A                  the offset from which A copies on
+    agree A                 up to where segments are part of the history of A's log
+"""
+
+from collections.abc import Mapping
+
+from storage.tiered.upkeep.copying import lineage_of
+from tests.scenarios.tiered.broker import NOW_MS
+from tests.scenarios.tiered.drawing import draw
+from tests.scenarios.tiered.world import World, name_of
+from tests.scenarios.transcript import Command, Named, Scenario, Words
+
+
+class TieredScenario(Scenario):
+    """Interpreter of the commands above."""
+
+    silence = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(())
+        self.commands: Mapping[str, Command] = {
+            "brokers": self.brokers,
+            "lead": lambda words, _: self.world.lead(words[0], int(words[1])),
+            "follow": lambda words, _: self.world.follow(words[0]),
+            "settle": lambda _words, _named: self.world.settle(),
+            "write": lambda words, _: self.world.write(words),
+            "flush": lambda words, _: self.world.brokers[words[0]].flush(),
+            "roll": lambda words, _: self.world.brokers[words[0]].log.roll(NOW_MS),
+            "copy": self.copy,
+            "expire": lambda words, _: self.world.expire(words[0], int(words[1])),
+            "delete": self.delete,
+            "stop": lambda words, _: self.world.stop(words[0]),
+            "start": lambda words, _: self.world.brokers[words[0]].start(),
+            "crash": lambda words, _: self.world.crash(words[0]),
+            "wipe": lambda words, _: self.world.brokers[words[0]].wipe(),
+            "draw": lambda _words, _named: draw(self.world),
+            "read": self.read,
+            "agree": self.agree,
+            "next": lambda words, _: (
+                f"{words[0]} copies from {self.world.copied(self.world.brokers[words[0]].log) + 1}"
+            ),
+        }
+
+    def execute(self, command: Command, words: Words, named: Named) -> None:
+        output = command(words, named)
+        if isinstance(output, str):
+            self.show(output)
+
+    def brokers(self, words: Words, _named: Named) -> None:
+        self.world = World(words)
+
+    def copy(self, words: Words, _named: Named) -> None:
+        self.world.upload(words[0])
+
+    def delete(self, words: Words, _named: Named) -> None:
+        self.world.brokers[words[0]].delete_records(int(words[1]))
+
+    def read(self, words: Words, _named: Named) -> str:
+        epoch = int(words[2].removeprefix("LE-")) if len(words) > 2 else -1
+        after = f" after LE-{epoch}" if epoch >= 0 else ""
+        return f"{words[0]}, offset {words[1]}{after}: {self.world.read(words[0], int(words[1]), epoch)}"
+
+    def next(self, words: Words, _named: Named) -> str:
+        return f"{words[0]} copies from {self.world.copied(self.world.brokers[words[0]].log) + 1}"
+
+    def agree(self, words: Words, _named: Named) -> str:
+        lineage = lineage_of(self.world.brokers[words[0]].log)
+        told = []
+        for segment in self.world.segments():
+            end = lineage.agreed_end(segment)
+            how = "whole" if end == segment.end_offset else f"up to {end}" if end >= 0 else "not at all"
+            told.append(f"{name_of(segment)} {how}")
+        return f"{words[0]} agrees with {', '.join(told)}"
