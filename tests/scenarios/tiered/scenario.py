@@ -1,20 +1,20 @@
 """Scenarios of KIP-405, drawn as in the KIP: brokers, remote storage, and what consumers read.
 
-    brokers A B
-    lead A 0                A leads epoch 0 from now on, in whatever way it was elected
-    follow B                B follows, and catches up
-    settle                  let followers fetch, and the leader commit what they have
-    write m0 m1             the leader appends
-    flush B                 what B has is on its disk; the rest may be lost
-    roll A                  a new segment
-    copy A                  A copies what may be copied to remote storage
-    expire A 3              what A has before 3, and remote storage too, goes from its disk
-    delete A 4              DeleteRecords: the log starts there
-    stop A     start A      crash B (the power fails)     wipe B (a new disk)
-    draw
-    read B 2 LE-1           a consumer reads on at 2 after a record of LE-1, or without knowing epochs
-    next A                  the offset from which A copies on
-    agree A                 up to where segments are part of the history of A's log
+brokers A B
+lead A 0                A leads epoch 0 from now on, in whatever way it was elected
+follow B                B follows, and catches up
+settle                  let followers fetch, and the leader commit what they have
+write m0 m1             the leader appends
+flush B                 what B has is on its disk; the rest may be lost
+roll A                  a new segment
+copy A                  A copies what may be copied to remote storage
+expire A 3              what A has before 3, and remote storage too, goes from its disk
+delete A 4              DeleteRecords: the log starts there
+stop A     start A      crash B (the power fails)     wipe B (a new disk)
+draw
+read B 2 LE-1           a consumer reads on at 2 after a record of LE-1, or without knowing epochs
+next A                  the offset from which A copies on
+agree A                 up to where segments are part of the history of A's log
 """
 
 from collections.abc import Mapping
