@@ -32,8 +32,8 @@ from broker.runtime.partitions.fetch_sessions import FetchSessions, OpenFetch, S
 from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
 from broker.runtime.partitions.nearby_reads import NearbyReads
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.partition_reads import Limits, Reader, read, redirect
-from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, Isolation, ReadResult, TargetKey
+from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read, redirect
+from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult, TargetKey
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -147,20 +147,22 @@ class FetchHandler:
         return pending.future
 
 
-def reader_of(request: FetchRequest, version: int) -> Reader:
+def reader_of(request: FetchRequest, version: int) -> FetchParams:
     """Who asks. Broker ids are followers; -1 are consumers, and so is -2, which debugs."""
     state = request.replica_state
     broker_id = state.replica_id if version >= REPLICA_STATE_FROM else request.replica_id
     if broker_id >= 0:
         epoch = state.replica_epoch if version >= REPLICA_STATE_FROM else -1
-        return Reader(Isolation.LOG_END, needs_leader=True, broker_id=broker_id, broker_epoch=epoch)
-    isolation = Isolation.LAST_STABLE if request.isolation_level == READ_COMMITTED else Isolation.HIGH_WATERMARK
+        return FetchParams(FetchIsolation.LOG_END, needs_leader=True, broker_id=broker_id, broker_epoch=epoch)
+    isolation = (
+        FetchIsolation.LAST_STABLE if request.isolation_level == READ_COMMITTED else FetchIsolation.HIGH_WATERMARK
+    )
     if version < ANY_REPLICA_FROM:
-        return Reader(isolation, needs_leader=True)
-    return Reader(isolation, needs_leader=False, rack=request.rack_id)
+        return FetchParams(isolation, needs_leader=True)
+    return FetchParams(isolation, needs_leader=False, rack=request.rack_id)
 
 
-def session_ask(request: FetchRequest, version: int, reader: Reader) -> SessionAsk:
+def session_ask(request: FetchRequest, version: int, reader: FetchParams) -> SessionAsk:
     """The request as its session sees it."""
     by_id = version >= TOPIC_IDS_FROM
     targets = [
@@ -249,7 +251,7 @@ class _Fetch:
     def __init__(
         self,
         opened: OpenFetch,
-        reader: Reader,
+        reader: FetchParams,
         request: FetchRequest,
         context: RequestContext,
         source: FetchSource,
@@ -262,7 +264,7 @@ class _Fetch:
         self._terms = terms
         self._max_bytes = min(request.max_bytes, terms.max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._results: dict[FetchTarget, ReadResult] = {}
+        self._results: dict[FetchTarget, LogReadResult] = {}
         self.cold: list[tuple[Readable, LogSlice]] = []
         self._size_bytes = 0
         self._is_urgent = False
@@ -308,7 +310,7 @@ class _Fetch:
         """The time is over: what remote storage could not do is told, and tried again with the next request."""
         if self.remote is not None:
             for target, error in self.remote.failures():
-                self._results[target] = ReadResult(error=error)
+                self._results[target] = LogReadResult(error=error)
                 self.opened.targets.recall(target)
 
     def answer(self) -> FetchResponse:
@@ -337,14 +339,14 @@ class _Fetch:
         for target in remote.refused:
             self.opened.targets.recall(target)
 
-    def _read(self, target: FetchTarget, room: int, *, first: bool) -> ReadResult:
+    def _read(self, target: FetchTarget, room: int, *, first: bool) -> LogReadResult:
         partition = self._source.find(target)
         traffic = self._source.partitions.traffic.elsewhere if partition is None else partition.traffic
         traffic.total_fetch_requests += first
         if partition is None:
             traffic.failed_fetch_requests += first
-            return ReadResult(error=self._absence(target), aborted=())
-        limits = Limits(min(target.max_bytes, room), min_one=not self._size_bytes)
+            return LogReadResult(error=self._absence(target), aborted=())
+        limits = ReadLimits(min(target.max_bytes, room), min_one=not self._size_bytes)
         if isinstance(partition, MetadataPartition):
             result = partition.read(target, self._reader, limits)
         else:
@@ -359,10 +361,12 @@ class _Fetch:
             traffic.failed_fetch_requests += first and result.error is not ErrorCode.NONE
         return result
 
-    def _read_remote(self, partition: Readable, target: FetchTarget, limits: Limits, moved: ReadResult) -> ReadResult:
+    def _read_remote(
+        self, partition: Readable, target: FetchTarget, limits: ReadLimits, moved: LogReadResult
+    ) -> LogReadResult:
         reading = self._terms.remote
         if reading is None or isinstance(partition, MetadataPartition):
-            return ReadResult(error=ErrorCode.KAFKA_STORAGE_ERROR)
+            return LogReadResult(error=ErrorCode.KAFKA_STORAGE_ERROR)
         if self.remote is None:
             self.remote = RemotePart(reading)
         result = self.remote.read(partition, target, self._reader, limits, moved)
@@ -371,7 +375,9 @@ class _Fetch:
             self.opened.targets.rest(target, bounds)
         return result
 
-    def _read_partition(self, partition: Partition, target: FetchTarget, limits: Limits, *, first: bool) -> ReadResult:
+    def _read_partition(
+        self, partition: Partition, target: FetchTarget, limits: ReadLimits, *, first: bool
+    ) -> LogReadResult:
         """From here, unless another replica is nearer or the follower has to wait."""
         nearby, reader = self._terms.nearby, self._reader
         if nearby is not None and reader.rack:
@@ -380,7 +386,9 @@ class _Fetch:
                 return redirect(partition, target, replica)
         result = read(partition, target, reader, limits, is_first_look=first)
         if result.size_bytes and reader.is_follower and self._must_wait(partition):
-            return ReadResult(ErrorCode.NONE, result.high_watermark, result.last_stable_offset, result.log_start_offset)
+            return LogReadResult(
+                ErrorCode.NONE, result.high_watermark, result.last_stable_offset, result.log_start_offset
+            )
         return result
 
     def _must_wait(self, partition: Partition) -> bool:
@@ -421,7 +429,7 @@ class _Fetch:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return self._source.partitions.absence(image, target.index)
 
-    def _entry(self, target: FetchTarget, result: ReadResult, hints: LeaderHints) -> PartitionData:
+    def _entry(self, target: FetchTarget, result: LogReadResult, hints: LeaderHints) -> PartitionData:
         error = self._error_told(result.error)
         leader = _NO_LEADER
         if error in _REDIRECTED and self._context.api_version >= CURRENT_LEADER_FROM:

@@ -16,7 +16,7 @@ from broker.runtime.partitions import offset_lookup
 from broker.runtime.partitions.metadata_topic import MetadataTopic
 from broker.runtime.partitions.offset_lookup import FoundOffset, OffsetQuery
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.reads import Isolation
+from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
@@ -187,10 +187,10 @@ def is_served(timestamp: int, version: int) -> bool:
 
 def _query(asked: ListOffsetsPartition, request: ListOffsetsRequest) -> OffsetQuery:
     """Consumers see what is committed; followers, and consumers that debug, see the whole log."""
-    isolation = Isolation.LOG_END
+    isolation = FetchIsolation.LOG_END
     if request.replica_id == CONSUMER_ID:
         committed = request.isolation_level == READ_COMMITTED
-        isolation = Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK
+        isolation = FetchIsolation.LAST_STABLE if committed else FetchIsolation.HIGH_WATERMARK
     return OffsetQuery(
         asked.timestamp,
         asked.current_leader_epoch,

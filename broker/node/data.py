@@ -23,15 +23,15 @@ from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.waiters import Deadlines
-from broker.runtime.partitions.duplicate_logs import log_that_counts
+from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
+from broker.runtime.partitions.duplicate_logs import current_log
 from broker.runtime.partitions.isr_shrinking import IsrShrinking
-from broker.runtime.partitions.isr_updates import IsrUpdates
 from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
 from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.fetch_transport import NetworkFetchTransport
-from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.records.compression import Codec
 from storage.compaction.cleaner import LogCleaner
@@ -50,19 +50,19 @@ class DataPart:
     log_dirs: LogDirs
     store: LogStore
     throttles: ReplicationThrottles
-    fetchers: ReplicaFetchers
+    fetchers: ReplicaFetcherManager
     partitions: Partitions
     tasks: LogTasks
     groups: GroupCoordinator
     deadlines: Deadlines
-    isr_updates: IsrUpdates
+    alter_partition_manager: AlterPartitionManager
     isr_shrinking: IsrShrinking
 
     def close_replication(self) -> None:
         """Follow nobody, and change no in-sync sets any more."""
         self.fetchers.close()
         self.isr_shrinking.close()
-        self.isr_updates.close()
+        self.alter_partition_manager.close()
 
 
 def load_logs(log_dirs: LogDirs, config: DynamicConfig, image: MetadataImage, now_ms: int) -> None:
@@ -83,7 +83,7 @@ def settle_duplicates(
     DuplicateLog, with everything as it was.
     """
     chosen = {
-        partition: log_that_counts(found, image.topics.by_name(partition.topic), broker_id)
+        partition: current_log(found, image.topics.by_name(partition.topic), broker_id)
         for partition, found in log_dirs.contested.items()
     }
     for partition, log in chosen.items():
@@ -131,7 +131,7 @@ def build_data(
     flusher = LogFlusher(io, deadlines)
     throttles = _build_throttles(static)
     fetchers = _build_fetchers(config, metadata, throttles, broker, loop, deadlines)
-    isr_updates = IsrUpdates(static.node_id, channel, broker, loop)
+    alter_partition_manager = AlterPartitionManager(static.node_id, channel, broker, loop)
     partitions = Partitions(
         static.node_id,
         store,
@@ -141,7 +141,7 @@ def build_data(
         config.log_config,
         loop,
         fetchers,
-        isr_updates,
+        alter_partition_manager,
         lag_time_max_ms=static.replica_lag_time_max_ms,
     )
     isr_shrinking = IsrShrinking(
@@ -155,7 +155,16 @@ def build_data(
     groups = _build_groups(static, partitions, metadata, clock, io, loop, deadlines)
     partitions.add_listener(groups)
     return DataPart(
-        log_dirs, store, throttles, fetchers, partitions, tasks, groups, deadlines, isr_updates, isr_shrinking
+        log_dirs,
+        store,
+        throttles,
+        fetchers,
+        partitions,
+        tasks,
+        groups,
+        deadlines,
+        alter_partition_manager,
+        isr_shrinking,
     )
 
 
@@ -174,7 +183,7 @@ def _build_fetchers(
     broker: RegisteredBroker,
     loop: asyncio.AbstractEventLoop,
     deadlines: Deadlines,
-) -> ReplicaFetchers:
+) -> ReplicaFetcherManager:
     config = dynamic.current
     transport = NetworkFetchTransport(
         loop,
@@ -182,7 +191,7 @@ def _build_fetchers(
         timeout_ms=config.replica_socket_timeout_ms,
         response_max_bytes=config.replica_fetch_response_max_bytes,
     )
-    return ReplicaFetchers(
+    return ReplicaFetcherManager(
         config.node_id,
         transport,
         metadata,

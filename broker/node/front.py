@@ -25,8 +25,8 @@ from broker.runtime.controller.forwarding import Forwarder
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.partitions.creation_wait import CreationWait
 from broker.runtime.partitions.fetch_sessions import FetchSessions
-from broker.runtime.partitions.hosting_wait import HostingWait
 from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 from storage.files import FileSystem
 
@@ -88,7 +88,7 @@ def build_dispatcher(
     remote: "RemotePart | None",
 ) -> Dispatcher:
     """The handlers of a client listener over the parts of the node."""
-    hosting = HostingWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
+    hosting = CreationWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
     metadata.driver.add_publisher(hosting)
     quorum = metadata.quorum.driver
     created = metadata.topics if config.auto_create_topics_enable else None

@@ -6,7 +6,7 @@ Messages have the shape of version 15 and later, with topic ids and the follower
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from broker.replication.followed import Followed, PartitionKey
+from broker.replication.fetch_state import PartitionFetchState, PartitionKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 SESSIONLESS_EPOCH = -1
@@ -32,7 +32,7 @@ class Sender(NamedTuple):
 def fetch_request(
     sender: Sender,
     settings: FetcherSettings,
-    asked: Iterable[Followed[Any]],
+    asked: Iterable[PartitionFetchState[Any]],
     forgotten: Iterable[PartitionKey] = (),
     *,
     session_id: int = 0,
@@ -52,7 +52,7 @@ def fetch_request(
     )
 
 
-def _topics(asked: Iterable[Followed[Any]], max_bytes: int) -> list[FetchTopic]:
+def _topics(asked: Iterable[PartitionFetchState[Any]], max_bytes: int) -> list[FetchTopic]:
     """In the order given, which is the order of serving; a topic may come more than once."""
     topics: list[FetchTopic] = []
     last_id: object = None

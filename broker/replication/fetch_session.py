@@ -27,7 +27,7 @@ SESSION_ERRORS: Final = frozenset(
 )
 
 
-class Verdict(Enum):
+class SessionOutcome(Enum):
     """What an answer is worth."""
 
     USABLE = "usable"
@@ -35,7 +35,7 @@ class Verdict(Enum):
     FAILED = "failed"  # as good as no answer
 
 
-class ClientSession:
+class FetchSessionHandler:
     """One session after the other with one leader. `id` and `epoch` are what the next request carries."""
 
     __slots__ = ("epoch", "id", "is_lost_again")
@@ -50,7 +50,7 @@ class ClientSession:
         """Whether the next request names everything."""
         return self.epoch == OPENING
 
-    def on_answer(self, error: int, session_id: int, *, fits: bool) -> Verdict:
+    def on_answer(self, error: int, session_id: int, *, fits: bool) -> SessionOutcome:
         """Judge an answer. `fits`: it lists what it may: all that was named in full, or else only members.
 
         An id of 0 means that the leader has no room for the session, or has closed it.
@@ -64,19 +64,19 @@ class ClientSession:
             self.id, self.epoch = session_id, 1
         else:
             self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
-        return Verdict.USABLE
+        return SessionOutcome.USABLE
 
     def on_failure(self) -> None:
         """No answer came: the leader may or may not have counted the request."""
         self.epoch = OPENING
 
-    def _lose(self, error: int) -> Verdict:
+    def _lose(self, error: int) -> SessionOutcome:
         """A session may be lost at any time, but hardly twice in a row."""
         if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self.id = NO_SESSION
         self.epoch = OPENING
         may_happen = error in SESSION_ERRORS and error != ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         if self.is_lost_again or not (may_happen or error == ErrorCode.NONE):
-            return Verdict.FAILED
+            return SessionOutcome.FAILED
         self.is_lost_again = True
-        return Verdict.ANEW
+        return SessionOutcome.ANEW

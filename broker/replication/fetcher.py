@@ -12,7 +12,7 @@ names where to cut (KIP-595; every `metadata.version` that is supported has it).
 next request, with an older epoch, brings the next. A log without epochs is one without records: nothing to cut.
 
 A replica that cannot be asked for now leaves the session, since the leader would go on answering for it at once. What
-it waits for is its `Phase` (`followed.py`).
+it waits for is its `FetchPhase` (`followed.py`).
 
     answer                                           reaction
     ------                                           --------
@@ -20,7 +20,7 @@ it waits for is its `Phase` (`followed.py`).
     diverging epoch                                  cut, or start anew at the leader's start; ask again
     records that begin below the replica's end       cut where they begin, ask again; failed if that is committed
     OFFSET_OUT_OF_RANGE                              look up the leader's bounds; cut, start anew or go on
-    OFFSET_MOVED_TO_TIERED_STORAGE                   begin behind what is remote, knowing it (`tier_state.py`)
+    OFFSET_MOVED_TO_TIERED_STORAGE                   begin behind what is remote, knowing it (`tier_state_machine.py`)
     FENCED_LEADER_EPOCH                              failed until the metadata names a new reign
     any other error, corrupt records                 ask again after a back-off
     disk failure                                     failed
@@ -62,8 +62,8 @@ from typing import Final, Generic, NamedTuple
 
 from broker.replication.epochs import EpochEnd, truncation_point
 from broker.replication.fetch_plan import FetcherSettings, Sender, fetch_request
-from broker.replication.fetch_session import ClientSession, Verdict
-from broker.replication.followed import UNKNOWN_LAG, Followed, P, PartitionKey, Phase
+from broker.replication.fetch_session import FetchSessionHandler, SessionOutcome
+from broker.replication.fetch_state import UNKNOWN_LAG, FetchPhase, P, PartitionFetchState, PartitionKey
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -82,51 +82,51 @@ MERGING_WAIT_MS: Final = 50
 """How long a request waits at most while an express is under way."""
 
 
-class Fetched(NamedTuple, Generic[P]):
+class FetchedPartition(NamedTuple, Generic[P]):
     """Records and marks to append to a replica."""
 
-    followed: Followed[P]
+    followed: PartitionFetchState[P]
     data: PartitionData
 
 
-class Cut(NamedTuple, Generic[P]):
+class Truncation(NamedTuple, Generic[P]):
     """Records to remove from `offset` on, or all of them (`restarts`): the log is then empty and begins there."""
 
-    followed: Followed[P]
+    followed: PartitionFetchState[P]
     offset: int
     restarts: bool = False
 
 
-class Build(NamedTuple, Generic[P]):
+class AuxStateBuild(NamedTuple, Generic[P]):
     """A replica that is to begin behind what its leader has in remote storage alone, from `leader_log_start` on."""
 
-    followed: Followed[P]
+    followed: PartitionFetchState[P]
     leader_log_start: int
 
 
-class Trouble(NamedTuple, Generic[P]):
+class FetchFailure(NamedTuple, Generic[P]):
     """A replica whose leader does not serve it; told for the first in a row."""
 
-    followed: Followed[P]
+    followed: PartitionFetchState[P]
     code: int
 
 
 @dataclass(slots=True)
-class Work(Generic[P]):
+class FetchActions(Generic[P]):
     """What is to be done after an answer, in any order. `seeks` ask for both bounds of the leader's log.
 
     `complaint` says what is wrong with the answer as a whole.
     """
 
-    appends: list[Fetched[P]] = field(default_factory=list)
-    cuts: list[Cut[P]] = field(default_factory=list)
-    builds: list[Build[P]] = field(default_factory=list)
-    seeks: list[Followed[P]] = field(default_factory=list)
-    troubles: list[Trouble[P]] = field(default_factory=list)
+    appends: list[FetchedPartition[P]] = field(default_factory=list)
+    cuts: list[Truncation[P]] = field(default_factory=list)
+    builds: list[AuxStateBuild[P]] = field(default_factory=list)
+    seeks: list[PartitionFetchState[P]] = field(default_factory=list)
+    troubles: list[FetchFailure[P]] = field(default_factory=list)
     complaint: str = ""
 
 
-class Bound(NamedTuple):
+class LogBound(NamedTuple):
     """One bound of the leader's log, or why it is not known."""
 
     code: int
@@ -143,22 +143,22 @@ class FetcherCore(Generic[P]):
     def __init__(self, settings: FetcherSettings, quota: ReplicationQuota | None = None) -> None:
         self._settings = settings
         self._quota = quota
-        self._session = ClientSession()
-        self._members: dict[PartitionKey, Followed[P]] = {}
-        self._changed: dict[Followed[P], None] = {}
+        self._session = FetchSessionHandler()
+        self._members: dict[PartitionKey, PartitionFetchState[P]] = {}
+        self._changed: dict[PartitionFetchState[P], None] = {}
         """Who is to be named in the next request."""
         self._forgotten: dict[PartitionKey, None] = {}
         """Who is to leave the session with it."""
-        self._lagging: dict[Followed[P], None] = {}
+        self._lagging: dict[PartitionFetchState[P], None] = {}
         """Who would be held back if the quota were exceeded."""
-        self._throttled: dict[Followed[P], None] = {}
-        self._delayed: list[tuple[int, int, Followed[P]]] = []
+        self._throttled: dict[PartitionFetchState[P], None] = {}
+        self._delayed: list[tuple[int, int, PartitionFetchState[P]]] = []
         self._order = count()
         self._fetching_count = 0
         self._asked_count = 0
         self._asked_ms = 0
         self._wait_ms = 0
-        self._express: dict[int, list[Followed[P]]] = {}
+        self._express: dict[int, list[PartitionFetchState[P]]] = {}
         self._paused_until_ms = 0
         self._recheck_ms = 0
         self._pauses = 0
@@ -170,7 +170,7 @@ class FetcherCore(Generic[P]):
     def __len__(self) -> int:
         return len(self._members)
 
-    def members(self) -> list[Followed[P]]:
+    def members(self) -> list[PartitionFetchState[P]]:
         """All that are followed, in whatever phase."""
         return list(self._members.values())
 
@@ -189,10 +189,10 @@ class FetcherCore(Generic[P]):
         present = self._members.get(key)
         if present is not None:
             is_same = present.partition is partition and present.leader_epoch == partition.leader_epoch
-            if is_same and present.phase is not Phase.FAILED:
+            if is_same and present.phase is not FetchPhase.FAILED:
                 return
             self._drop(present)
-        followed = Followed(partition, key, partition.leader_epoch, partition.fetch_position())
+        followed = PartitionFetchState(partition, key, partition.leader_epoch, partition.fetch_position())
         followed.is_quota_bound = self._is_quota_bound(followed)
         self._members[key] = followed
         self._paused_until_ms = 0
@@ -216,16 +216,16 @@ class FetcherCore(Generic[P]):
             else:
                 self._note_lag(followed, followed.lag)
 
-    def _drop(self, followed: Followed[P]) -> None:
-        self._leave(followed, Phase.GONE)
+    def _drop(self, followed: PartitionFetchState[P]) -> None:
+        self._leave(followed, FetchPhase.GONE)
         del self._members[followed.key]
 
     # ---- phases
 
-    def _enter(self, followed: Followed[P]) -> None:
+    def _enter(self, followed: PartitionFetchState[P]) -> None:
         """Ask for it from the next request on."""
-        if followed.phase is not Phase.FETCHING:
-            followed.move(Phase.FETCHING)
+        if followed.phase is not FetchPhase.FETCHING:
+            followed.move(FetchPhase.FETCHING)
         if followed.key in self._forgotten:  # not out of the session yet
             del self._forgotten[followed.key]
             followed.is_listed = True
@@ -233,9 +233,9 @@ class FetcherCore(Generic[P]):
         self._changed[followed] = None
         self._note_lag(followed, followed.lag)
 
-    def _leave(self, followed: Followed[P], phase: Phase) -> None:
+    def _leave(self, followed: PartitionFetchState[P], phase: FetchPhase) -> None:
         """Ask for it no more, for the reason that `phase` names."""
-        if followed.phase is Phase.FETCHING:
+        if followed.phase is FetchPhase.FETCHING:
             self._fetching_count -= 1
             self._changed.pop(followed, None)
             self._lagging.pop(followed, None)
@@ -243,19 +243,19 @@ class FetcherCore(Generic[P]):
                 self._forgotten[followed.key] = None
                 followed.is_listed = False
             followed.told = None
-        elif followed.phase is Phase.FAILED:
+        elif followed.phase is FetchPhase.FAILED:
             self.failed_count -= 1
-        elif followed.phase is Phase.THROTTLED:
+        elif followed.phase is FetchPhase.THROTTLED:
             self._throttled.pop(followed, None)
-        if phase is Phase.FAILED:
+        if phase is FetchPhase.FAILED:
             self.failed_count += 1
         followed.move(phase)
 
-    def _delay(self, followed: Followed[P], now_ms: int) -> None:
+    def _delay(self, followed: PartitionFetchState[P], now_ms: int) -> None:
         """Ask again in a while, the longer the more often it was in vain."""
         followed.failures += 1
         followed.due_ms = now_ms + self._backoff_ms(followed.failures)
-        self._leave(followed, Phase.DELAYED)
+        self._leave(followed, FetchPhase.DELAYED)
         heapq.heappush(self._delayed, (followed.due_ms, next(self._order), followed))
 
     def _backoff_ms(self, failures: int) -> int:
@@ -265,17 +265,17 @@ class FetcherCore(Generic[P]):
         """Delays that are over."""
         while self._delayed and self._delayed[0][0] <= now_ms:
             followed = heapq.heappop(self._delayed)[2]
-            if followed.phase is Phase.DELAYED:
+            if followed.phase is FetchPhase.DELAYED:
                 self._enter(followed)
 
     # ---- the quota
 
-    def _is_quota_bound(self, followed: Followed[P]) -> bool:
+    def _is_quota_bound(self, followed: PartitionFetchState[P]) -> bool:
         return self._quota is not None and self._quota.is_listed(followed.partition.topic, followed.partition.index)
 
-    def _note_lag(self, followed: Followed[P], lag: int) -> None:
+    def _note_lag(self, followed: PartitionFetchState[P], lag: int) -> None:
         followed.lag = lag
-        if followed.is_quota_bound and lag != 0 and followed.phase is Phase.FETCHING:
+        if followed.is_quota_bound and lag != 0 and followed.phase is FetchPhase.FETCHING:
             self._lagging[followed] = None
         elif self._lagging:
             self._lagging.pop(followed, None)
@@ -287,7 +287,7 @@ class FetcherCore(Generic[P]):
         if self._quota.is_exceeded(now_ms):
             self._recheck_ms = now_ms + THROTTLE_RECHECK_MS
             for followed in tuple(self._lagging):
-                self._leave(followed, Phase.THROTTLED)
+                self._leave(followed, FetchPhase.THROTTLED)
                 self._throttled[followed] = None
         else:
             held, self._throttled = self._throttled, {}
@@ -307,7 +307,9 @@ class FetcherCore(Generic[P]):
         session = self._session
         if session.is_full:
             self._forgotten.clear()
-            asked = [each for each in self._members.values() if each.phase is Phase.FETCHING and not each.is_express]
+            asked = [
+                each for each in self._members.values() if each.phase is FetchPhase.FETCHING and not each.is_express
+            ]
         else:
             asked = list(self._changed)
         if not asked and (session.is_full or not (self._fetching_count or self._forgotten)):
@@ -357,7 +359,7 @@ class FetcherCore(Generic[P]):
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When to ask for a request again although nothing was fed."""
-        while self._delayed and self._delayed[0][2].phase is not Phase.DELAYED:
+        while self._delayed and self._delayed[0][2].phase is not FetchPhase.DELAYED:
             heapq.heappop(self._delayed)
         moments = [self._delayed[0][0]] if self._delayed else []
         if self._throttled:
@@ -370,17 +372,17 @@ class FetcherCore(Generic[P]):
 
     # ---- answers
 
-    def on_response(self, response: FetchResponse, now_ms: int) -> Work[P]:
+    def on_response(self, response: FetchResponse, now_ms: int) -> FetchActions[P]:
         """Take the answer to the request of the session."""
         self.is_waiting = False
         found = self._resolve(response)
         fits = found is not None and self._is_complete(response)
         verdict = self._session.on_answer(response.error_code, response.session_id, fits=fits)
-        if verdict is Verdict.FAILED:
+        if verdict is SessionOutcome.FAILED:
             self._pause(now_ms)
-            return Work(complaint=_complaint(response.error_code))
-        if verdict is Verdict.ANEW or found is None:
-            return Work()
+            return FetchActions(complaint=_complaint(response.error_code))
+        if verdict is SessionOutcome.ANEW or found is None:
+            return FetchActions()
         self._pauses = 0
         return self._sort(found, now_ms)
 
@@ -396,10 +398,10 @@ class FetcherCore(Generic[P]):
             for followed in passengers:
                 followed.is_express = False
         self._express.clear()
-        self._session = ClientSession()
+        self._session = FetchSessionHandler()
         self._pauses, self._paused_until_ms, self.is_waiting = 0, 0, False
 
-    def on_express(self, lane: int, response: FetchResponse | None, now_ms: int) -> Work[P]:
+    def on_express(self, lane: int, response: FetchResponse | None, now_ms: int) -> FetchActions[P]:
         """Take the answer to an express, or that there is none."""
         passengers = self._express.pop(lane)
         found = None if response is None or response.error_code else _passengers_in(response, passengers)
@@ -409,10 +411,10 @@ class FetcherCore(Generic[P]):
             for followed in passengers:
                 if followed.awaits_answer:
                     self._delay(followed, now_ms)
-            return Work(complaint="" if response is None else _complaint(response.error_code))
+            return FetchActions(complaint="" if response is None else _complaint(response.error_code))
         work = self._sort(found, now_ms)
         for followed in passengers:
-            if followed.phase is Phase.FETCHING and not followed.is_listed:
+            if followed.phase is FetchPhase.FETCHING and not followed.is_listed:
                 self._changed[followed] = None
         return work
 
@@ -420,9 +422,9 @@ class FetcherCore(Generic[P]):
         self._pauses += 1
         self._paused_until_ms = now_ms + self._backoff_ms(self._pauses)
 
-    def _resolve(self, response: FetchResponse) -> list[Fetched[P]] | None:
+    def _resolve(self, response: FetchResponse) -> list[FetchedPartition[P]] | None:
         """Whom the answer is about, without those who left meanwhile; None if somebody was never asked for."""
-        found: list[Fetched[P]] = []
+        found: list[FetchedPartition[P]] = []
         members, forgotten = self._members, self._forgotten
         for topic in response.responses:
             topic_id = topic.topic_id
@@ -430,7 +432,7 @@ class FetcherCore(Generic[P]):
                 key = (topic_id, data.partition_index)
                 followed = members.get(key)
                 if followed is not None:
-                    found.append(Fetched(followed, data))
+                    found.append(FetchedPartition(followed, data))
                 elif key not in forgotten:
                     return None
         return found
@@ -441,9 +443,9 @@ class FetcherCore(Generic[P]):
             return True
         return sum(len(topic.partitions) for topic in response.responses) == self._asked_count
 
-    def _sort(self, found: Iterable[Fetched[P]], now_ms: int) -> Work[P]:
+    def _sort(self, found: Iterable[FetchedPartition[P]], now_ms: int) -> FetchActions[P]:
         """Say what is to be done about each."""
-        work: Work[P] = Work()
+        work: FetchActions[P] = FetchActions()
         appends = work.appends
         for each in found:
             followed, data = each
@@ -457,23 +459,23 @@ class FetcherCore(Generic[P]):
                 appends.append(each)
         return work
 
-    def _on_error(self, fetched: Fetched[P], work: Work[P], now_ms: int) -> None:
+    def _on_error(self, fetched: FetchedPartition[P], work: FetchActions[P], now_ms: int) -> None:
         followed, code = fetched.followed, fetched.data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._leave(followed, Phase.SEEKING)
+            self._leave(followed, FetchPhase.SEEKING)
             work.seeks.append(followed)
             return
         if code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
             work.builds.append(self._build(followed, fetched.data.log_start_offset))
             return
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._leave(followed, Phase.FAILED)
+            self._leave(followed, FetchPhase.FAILED)
         else:
             self._delay(followed, now_ms)
         if followed.failures <= 1:
-            work.troubles.append(Trouble(followed, code))
+            work.troubles.append(FetchFailure(followed, code))
 
-    def _on_divergence(self, fetched: Fetched[P], work: Work[P], now_ms: int) -> None:
+    def _on_divergence(self, fetched: FetchedPartition[P], work: FetchActions[P], now_ms: int) -> None:
         """The leader's end of an epoch that it has, so that there always is a point to cut at."""
         followed, data = fetched
         leader_end = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
@@ -485,23 +487,25 @@ class FetcherCore(Generic[P]):
         if _is_remote_only(followed, point.offset):
             work.builds.append(self._build(followed, data.log_start_offset))
             return
-        self._leave(followed, Phase.TRUNCATING)
+        self._leave(followed, FetchPhase.TRUNCATING)
         if point.offset <= data.log_start_offset:
-            work.cuts.append(Cut(followed, data.log_start_offset, restarts=True))
+            work.cuts.append(Truncation(followed, data.log_start_offset, restarts=True))
         else:
-            work.cuts.append(Cut(followed, point.offset))
+            work.cuts.append(Truncation(followed, point.offset))
 
-    def _build(self, followed: Followed[P], leader_log_start: int) -> Build[P]:
+    def _build(self, followed: PartitionFetchState[P], leader_log_start: int) -> AuxStateBuild[P]:
         """A leader that does not say where its log starts leaves the replica with its own start."""
-        self._leave(followed, Phase.BUILDING)
-        return Build(followed, leader_log_start if leader_log_start >= 0 else followed.position.log_start_offset)
+        self._leave(followed, FetchPhase.BUILDING)
+        return AuxStateBuild(
+            followed, leader_log_start if leader_log_start >= 0 else followed.position.log_start_offset
+        )
 
     # ---- what became of the work
 
-    def on_appended(self, fetched: Fetched[P], now_ms: int) -> None:
+    def on_appended(self, fetched: FetchedPartition[P], now_ms: int) -> None:
         """The replica has taken what was fetched for it."""
         followed, data = fetched
-        if followed.phase is not Phase.FETCHING:
+        if followed.phase is not FetchPhase.FETCHING:
             return
         size_bytes = 0 if data.records is None else len(data.records)
         if followed.refresh():
@@ -519,28 +523,28 @@ class FetcherCore(Generic[P]):
                 del self._members[followed.key]
                 self._members[followed.key] = followed
 
-    def on_not_appended(self, followed: Followed[P], now_ms: int) -> None:
+    def on_not_appended(self, followed: PartitionFetchState[P], now_ms: int) -> None:
         """The replica could not take what was fetched for it: corrupt, or not wanted any more. Ask again."""
-        if followed.phase is Phase.FETCHING:
+        if followed.phase is FetchPhase.FETCHING:
             self._delay(followed, now_ms)
             followed.refresh()
 
-    def on_parted(self, followed: Followed[P], offset: int) -> Cut[P]:
+    def on_parted(self, followed: PartitionFetchState[P], offset: int) -> Truncation[P]:
         """The leader's records show that the logs part at an offset, or below: what is to be cut."""
-        self._leave(followed, Phase.TRUNCATING)
-        return Cut(followed, offset)
+        self._leave(followed, FetchPhase.TRUNCATING)
+        return Truncation(followed, offset)
 
-    def on_broken(self, followed: Followed[P]) -> None:
+    def on_broken(self, followed: PartitionFetchState[P]) -> None:
         """The replica cannot go on in this reign."""
-        if followed.phase not in (Phase.GONE, Phase.FAILED):
-            self._leave(followed, Phase.FAILED)
+        if followed.phase not in (FetchPhase.GONE, FetchPhase.FAILED):
+            self._leave(followed, FetchPhase.FAILED)
 
-    def on_cut(self, followed: Followed[P], now_ms: int, *, is_done: bool) -> None:
+    def on_cut(self, followed: PartitionFetchState[P], now_ms: int, *, is_done: bool) -> None:
         """Records were removed, or (`is_done` is false) the replica was not to be cut any more.
 
         A cut that changes nothing cannot have helped.
         """
-        if followed.phase is not Phase.TRUNCATING:
+        if followed.phase is not FetchPhase.TRUNCATING:
             return
         if followed.refresh() and is_done:
             self._note_lag(followed, UNKNOWN_LAG)
@@ -548,12 +552,12 @@ class FetcherCore(Generic[P]):
         else:
             self._delay(followed, now_ms)
 
-    def on_built(self, followed: Followed[P], now_ms: int, *, is_done: bool) -> None:
+    def on_built(self, followed: PartitionFetchState[P], now_ms: int, *, is_done: bool) -> None:
         """Its log begins behind what is remote, or (`is_done` is false) was not to be touched any more.
 
         Should the leader not serve it there either, it may try again, but not all the time.
         """
-        if followed.phase is not Phase.BUILDING:
+        if followed.phase is not FetchPhase.BUILDING:
             return
         if not followed.refresh() or not is_done:
             self._delay(followed, now_ms)
@@ -565,24 +569,26 @@ class FetcherCore(Generic[P]):
         else:
             self._enter(followed)
 
-    def on_not_built(self, followed: Followed[P], now_ms: int) -> None:
+    def on_not_built(self, followed: PartitionFetchState[P], now_ms: int) -> None:
         """Remote storage or the leader did not have, or did not say, what is needed. Fetch again, and hear it again."""
-        if followed.phase is Phase.BUILDING:
+        if followed.phase is FetchPhase.BUILDING:
             self._delay(followed, now_ms)
 
-    def on_nothing_remote(self, followed: Followed[P], offset: int) -> Cut[P] | None:
+    def on_nothing_remote(self, followed: PartitionFetchState[P], offset: int) -> Truncation[P] | None:
         """The leader's log has nothing remote any more and begins at `offset`: so does the replica's."""
-        if followed.phase is not Phase.BUILDING:
+        if followed.phase is not FetchPhase.BUILDING:
             return None
-        self._leave(followed, Phase.TRUNCATING)
-        return Cut(followed, offset, restarts=True)
+        self._leave(followed, FetchPhase.TRUNCATING)
+        return Truncation(followed, offset, restarts=True)
 
-    def on_bounds(self, followed: Followed[P], start: Bound, end: Bound, now_ms: int) -> Cut[P] | Build[P] | None:
+    def on_bounds(
+        self, followed: PartitionFetchState[P], start: LogBound, end: LogBound, now_ms: int
+    ) -> Truncation[P] | AuxStateBuild[P] | None:
         """The bounds of the leader's log are known, for a replica that was out of them; what is to be done."""
-        if followed.phase is not Phase.SEEKING:
+        if followed.phase is not FetchPhase.SEEKING:
             return None
         if ErrorCode.FENCED_LEADER_EPOCH in (start.code, end.code):
-            self._leave(followed, Phase.FAILED)
+            self._leave(followed, FetchPhase.FAILED)
             return None
         if start.code or end.code or start.offset < 0 or end.offset < 0:
             self._delay(followed, now_ms)
@@ -591,15 +597,15 @@ class FetcherCore(Generic[P]):
         if end.offset < own_end:
             if _is_remote_only(followed, end.offset):
                 return self._build(followed, start.offset)
-            self._leave(followed, Phase.TRUNCATING)
-            return Cut(followed, end.offset)
+            self._leave(followed, FetchPhase.TRUNCATING)
+            return Truncation(followed, end.offset)
         if start.offset > own_end:
-            self._leave(followed, Phase.TRUNCATING)
-            return Cut(followed, start.offset, restarts=True)
+            self._leave(followed, FetchPhase.TRUNCATING)
+            return Truncation(followed, start.offset, restarts=True)
         self._go_on(followed, now_ms)
         return None
 
-    def _go_on(self, followed: Followed[P], now_ms: int) -> None:
+    def _go_on(self, followed: PartitionFetchState[P], now_ms: int) -> None:
         """It is in range now: at once the first time, for the leader's log may have moved meanwhile."""
         if followed.failures:
             self._delay(followed, now_ms)
@@ -608,24 +614,26 @@ class FetcherCore(Generic[P]):
             self._enter(followed)
 
 
-def _passengers_in(response: FetchResponse, passengers: Iterable[Followed[P]]) -> list[Fetched[P]] | None:
+def _passengers_in(
+    response: FetchResponse, passengers: Iterable[PartitionFetchState[P]]
+) -> list[FetchedPartition[P]] | None:
     """Whom the answer to an express is about; None if somebody was not in it.
 
     Passengers may have left meanwhile, or be followed anew and asked for elsewhere: the answer is about them as they
     were.
     """
-    found: list[Fetched[P]] = []
+    found: list[FetchedPartition[P]] = []
     by_key = {followed.key: followed for followed in passengers}
     for topic in response.responses:
         for data in topic.partitions:
             followed = by_key.get((topic.topic_id, data.partition_index))
             if followed is None:
                 return None
-            found.append(Fetched(followed, data))
+            found.append(FetchedPartition(followed, data))
     return found
 
 
-def _is_remote_only(followed: Followed[P], offset: int) -> bool:
+def _is_remote_only(followed: PartitionFetchState[P], offset: int) -> bool:
     """Whether a log that would be cut at `offset` has remote records, and would have no others."""
     local_start = followed.partition.local_start_offset
     return followed.position.log_start_offset < local_start and offset < local_start

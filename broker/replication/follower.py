@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Follower:
+class FollowerRole:
     """The follower's state for one reign. `leader_id` is None while the partition has no leader."""
 
     broker_id: int

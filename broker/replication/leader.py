@@ -71,7 +71,7 @@ class FollowerFetch:
 
 
 @dataclass(slots=True)
-class Leader:
+class LeaderRole:
     """The leader's state for one reign (`epoch`). `followers` are the other assigned replicas, `coming` those that a
     reassignment adds."""
 

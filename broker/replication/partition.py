@@ -10,13 +10,13 @@ Metadata may arrive late or twice: a lower partition epoch is ignored.
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.replication.follower import Follower
+from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, IsrState
-from broker.replication.leader import NEVER_MS, FollowerProgress, Leader
+from broker.replication.leader import NEVER_MS, FollowerProgress, LeaderRole
 
 NO_LEADER = -1
 
-Role = Leader | Follower
+Role = LeaderRole | FollowerRole
 
 
 class Assignment(Protocol):
@@ -74,8 +74,8 @@ def next_role(
 
 
 def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_offset: int, now_ms: int) -> RoleChange:
-    is_new_reign = not isinstance(present, Leader) or assignment.leader_epoch > present.epoch
-    leader = Leader(
+    is_new_reign = not isinstance(present, LeaderRole) or assignment.leader_epoch > present.epoch
+    leader = LeaderRole(
         broker_id=broker_id,
         epoch=assignment.leader_epoch,
         partition_epoch=assignment.partition_epoch,
@@ -90,7 +90,7 @@ def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_
 
 
 def _epoch_start(present: Role | None) -> int:
-    assert isinstance(present, Leader)
+    assert isinstance(present, LeaderRole)
     return present.epoch_start_offset
 
 
@@ -98,7 +98,7 @@ def _isr(present: Role | None, assignment: Assignment, *, is_new_reign: bool) ->
     """The in-sync set of the metadata; but where that is only what the controller has answered us already, a proposal
     made since then stands. It may have been accepted, and then whoever it adds could be elected: to forget it would let
     the high watermark pass that replica by. (Kafka forgets it.)"""
-    if isinstance(present, Leader) and not is_new_reign and not isinstance(present.isr, CommittedIsr):
+    if isinstance(present, LeaderRole) and not is_new_reign and not isinstance(present.isr, CommittedIsr):
         is_known = assignment.partition_epoch == present.partition_epoch
         if is_known and present.isr.maximal.issubset(assignment.replicas):
             return present.isr
@@ -116,7 +116,9 @@ def _followers(
     follow the leader in between, and be cut: to count it now would commit what it is about to lose (KIP-320: a leader
     commits what followers have acknowledged in its epoch). (Kafka counts it.)
     """
-    known = present.followers if isinstance(present, Leader) and assignment.leader_epoch <= present.epoch + 1 else {}
+    known = (
+        present.followers if isinstance(present, LeaderRole) and assignment.leader_epoch <= present.epoch + 1 else {}
+    )
     others = (replica for replica in assignment.replicas if replica != broker_id)
     followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
     if is_new_reign:
@@ -128,6 +130,8 @@ def _followers(
 
 def _follow(present: Role | None, assignment: Assignment, broker_id: int) -> RoleChange:
     leader_id = None if assignment.leader in (NO_LEADER, broker_id) else assignment.leader
-    follower = Follower(broker_id, leader_id, assignment.leader_epoch, assignment.partition_epoch, assignment.replicas)
-    is_new_reign = not isinstance(present, Follower) or assignment.leader_epoch > present.epoch
+    follower = FollowerRole(
+        broker_id, leader_id, assignment.leader_epoch, assignment.partition_epoch, assignment.replicas
+    )
+    is_new_reign = not isinstance(present, FollowerRole) or assignment.leader_epoch > present.epoch
     return RoleChange(follower, is_new_reign)

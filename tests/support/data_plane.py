@@ -16,8 +16,8 @@ from broker.metadata.image.records import MetadataRecord
 from broker.net.request import ConnectionInfo, Request
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.fetch_sessions import FetchSessions
-from broker.runtime.partitions.isr_updates import IsrUpdates
 from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.log_store import LogStore
 from broker.runtime.partitions.partition import Partition
@@ -90,7 +90,7 @@ def batch(
 
 
 class RecordedFetchers:
-    """A FollowerSource that notes what it is told: (partition, leader, epoch), or (partition, None, None) to stop."""
+    """A FetcherManager that notes what it is told: (partition, leader, epoch), or (partition, None, None) to stop."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int | None, int | None]] = []
@@ -189,7 +189,7 @@ class DataPlane:
         self.metadata = MetadataCache()
         self.fetchers = RecordedFetchers()
         self.controller = FakeController(self.loop)
-        self.isr_updates = IsrUpdates(BROKER_ID, self.controller, self.controller, self.loop)
+        self.alter_partition_manager = AlterPartitionManager(BROKER_ID, self.controller, self.controller, self.loop)
         self.partitions = Partitions(
             BROKER_ID,
             self.store,
@@ -199,7 +199,7 @@ class DataPlane:
             lambda image, topic: self._config_of_topic(topic),
             self.loop,
             self.fetchers,
-            self.isr_updates,
+            self.alter_partition_manager,
             lag_time_max_ms=30_000,
         )
         session_ids = count(1)

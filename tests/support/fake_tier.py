@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from broker.replication.followed import Replica
-from broker.replication.tier_state import Load, history
-from broker.runtime.replication.tier_builds import TierUnavailable
+from broker.replication.fetch_state import FetchedReplica
+from broker.replication.tier_state_machine import Load, history
+from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import EpochEntry
 from storage.producer_state import ProducerState
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class FakeTier:
-    """Implements TierSource. `troubles` are what the next questions fail with, `takes_s` is how long each takes."""
+    """Implements RemoteLogSource. `troubles` are the errors of the next calls, `takes_s` is the duration of each."""
 
     loop: ManualLoop
     say: Callable[[str], None]
@@ -48,20 +48,20 @@ class FakeTier:
         )
         present.append((segment, epochs))
 
-    def segment_for(self, replica: Replica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+    def segment_for(self, replica: FetchedReplica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
         name = f"{replica.topic}-{replica.index}"
         self.say(f"which segment has {offset} of epoch {epoch} of {name}")
 
         def find() -> RemoteSegment | None:
             if not self.is_ready:
-                raise TierUnavailable("remote metadata is not loaded yet", is_failure=False)
+                raise RemoteLogUnavailable("remote metadata is not loaded yet", is_failure=False)
             known = [segment for segment, _ in self.histories.get((replica.topic, replica.index), [])]
             found = [each for each in known if _writer(each, offset) == epoch]
             return max(found, key=lambda each: each.end_offset, default=None)
 
         return self._soon(find)
 
-    def load(self, replica: Replica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
+    def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
         segment = load.segment
         self.say(f"fetch the state before {load.next_offset} with segment {segment.start_offset}-{segment.end_offset}")
 
@@ -87,7 +87,7 @@ class FakeTier:
                 return
             try:
                 future.set_result(work())
-            except TierUnavailable as error:
+            except RemoteLogUnavailable as error:
                 future.set_exception(error)
 
         self.loop.call_later(self.takes_s, settle)

@@ -20,15 +20,15 @@ from broker.metrics.topics import TopicMeters
 from broker.net.peer import Endpoint
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings
-from broker.replication.followed import Phase
-from broker.replication.tier_state import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
+from broker.replication.fetch_state import FetchPhase
+from broker.replication.tier_state_machine import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.fetch_sessions import FetchSessions, OpenFetch, SessionRefused
 from broker.runtime.partitions.partition import FetchedOutOfOrder, FetchPosition
-from broker.runtime.partitions.reads import FetchTarget, ReadResult
+from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
-from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
@@ -167,7 +167,7 @@ class NumberLog:
 
 
 class FakeReplica:
-    """A FollowedPartition. `cut_takes_s`: how long the disk needs to cut. `fault`: raised by the next append."""
+    """A FollowerReplica. `cut_takes_s`: how long the disk needs to cut. `fault`: raised by the next append."""
 
     def __init__(self, topic: str, index: int, loop: ManualLoop, say: Say) -> None:
         self.topic = topic
@@ -231,7 +231,7 @@ class FakeReplica:
     def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
         return self._cut(leader_epoch, f"is cut at {offset}", lambda: self.log.truncate(offset))
 
-    def restart_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
+    def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
         return self._cut(leader_epoch, f"starts anew at {offset}", lambda: self.log.restart(offset))
 
     def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
@@ -336,7 +336,7 @@ class FakeLeader:
         if parked not in self._parked:
             return
         targets = parked.opened.targets.all()
-        results: dict[FetchTarget, ReadResult] = {}
+        results: dict[FetchTarget, LogReadResult] = {}
         room = self.response_max_records
         for target in targets:
             results[target] = self._read(target, room)
@@ -346,29 +346,29 @@ class FakeLeader:
             self._parked.remove(parked)
             parked.answer(self._response(parked.opened, results))
 
-    def _read(self, target: FetchTarget, room: int) -> ReadResult:
+    def _read(self, target: FetchTarget, room: int) -> LogReadResult:
         led = self.partitions.get((target.topic_id, target.index))
         if led is None:
-            return ReadResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return LogReadResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if led.refusals:
-            return ReadResult(led.refusals.pop(0))
+            return LogReadResult(led.refusals.pop(0))
         if target.current_leader_epoch != led.epoch:
             fenced = target.current_leader_epoch < led.epoch
-            return ReadResult(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
+            return LogReadResult(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
         log = led.log
-        result = ReadResult(ErrorCode.NONE, log.high_watermark, log.high_watermark, log.start)
+        result = LogReadResult(ErrorCode.NONE, log.high_watermark, log.high_watermark, log.start)
         if led.lies:
             result.diverging = led.lies.pop(0)
             return result
         if target.last_fetched_epoch >= 0:
             end = log.end_of(target.last_fetched_epoch)
             if not end.is_known or target.fetch_offset < log.start:
-                return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+                return LogReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
             if end.epoch < target.last_fetched_epoch or end.end_offset < target.fetch_offset:
                 result.diverging = end
                 return result
         if not log.start <= target.fetch_offset <= log.end:
-            return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return LogReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
         if target.fetch_offset < log.local_start:
             result.error = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
             return result
@@ -380,7 +380,7 @@ class FakeLeader:
         result.size_bytes = len(result.records)
         return result
 
-    def _response(self, opened: OpenFetch, results: dict[FetchTarget, ReadResult]) -> FetchResponse:
+    def _response(self, opened: OpenFetch, results: dict[FetchTarget, LogReadResult]) -> FetchResponse:
         settled = opened.answer(results, round(self._loop.time() * 1000))
         response = FetchResponse(error_code=settled.error, session_id=settled.session_id)
         for target in settled.listed:
@@ -542,7 +542,7 @@ class FollowerBench:
         self.leaders: dict[int, FakeLeader] = {}
         self.replicas: dict[str, FakeReplica] = {}
         self.tier = FakeTier(self.loop, say)
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             self.BROKER_ID,
             self.transport,
             self.metadata,
@@ -627,7 +627,7 @@ class FollowerBench:
         topic, _, index = name.rpartition("-")
         self.leaders[broker_id].write(topic, int(index), record_count)
 
-    def phase(self, name: str) -> Phase | None:
+    def phase(self, name: str) -> FetchPhase | None:
         """What is going on with a replica; None if it is not fetched for."""
         replica = self.replicas[name]
         members = [each for fetcher in self.fetchers.fetchers() for each in fetcher.core.members()]

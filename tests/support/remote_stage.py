@@ -63,7 +63,7 @@ class StagedReplica:
         self.log = log
         self.is_leader = False
         self.leader_epoch = -1
-        self.is_being_cut = False
+        self.is_truncating = False
         self.starts: list[int] = []
 
     def on_log_start_moved(self) -> None:

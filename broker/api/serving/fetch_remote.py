@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.partition_reads import Limits, Reader
-from broker.runtime.partitions.reads import FetchTarget, Isolation, ReadResult
+from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
 
 LINGER_MS: Final = 10
@@ -51,7 +51,7 @@ class RemoteReading(Protocol):
     def freed(self) -> Watches:
         """Fires when one of those that were refused may try again."""
 
-    def look(self, partition: Partition, target: FetchTarget, reader: Reader, /) -> RemoteRead | None:
+    def look(self, partition: Partition, target: FetchTarget, reader: FetchParams, /) -> RemoteRead | None:
         """The read from where a target stands; None if too many are under way."""
 
     def note_expired(self) -> None: ...
@@ -87,15 +87,15 @@ class RemotePart:
             self._refused.pop(target, None)
 
     def read(
-        self, partition: Partition, target: FetchTarget, reader: Reader, limits: Limits, moved: ReadResult
-    ) -> ReadResult:
+        self, partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits, moved: LogReadResult
+    ) -> LogReadResult:
         """What was read for a target, within the limits, with the marks of `moved`; nothing as yet if it is awaited."""
-        result = ReadResult(
+        result = LogReadResult(
             ErrorCode.NONE,
             moved.high_watermark,
             moved.last_stable_offset,
             moved.log_start_offset,
-            aborted=() if reader.isolation is Isolation.LAST_STABLE else None,
+            aborted=() if reader.isolation is FetchIsolation.LAST_STABLE else None,
         )
         read = self._reading.look(partition, target, reader)
         if read is None:

@@ -12,7 +12,7 @@ from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRe
 
 
 class CreatedPartitionsWait(Protocol):
-    """Waits for partitions; see `broker.runtime.partitions.hosting_wait`."""
+    """Waits for partitions; see `broker.runtime.partitions.creation_wait`."""
 
     def wait_for(self, is_known: Callable[[MetadataImage], bool]) -> Awaitable[None]: ...
 

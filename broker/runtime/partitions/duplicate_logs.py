@@ -12,7 +12,7 @@ from broker.metadata.image.topic_image import TopicImage
 from storage.directories.log_dirs import DuplicateLog, FoundLog
 
 
-def log_that_counts(found: Sequence[FoundLog], topic: TopicImage | None, broker_id: int) -> FoundLog | None:
+def current_log(found: Sequence[FoundLog], topic: TopicImage | None, broker_id: int) -> FoundLog | None:
     """The log to go on with; None if the replica is not assigned to this broker, or may as well begin anew.
 
     Logs of other topics of that name do not count, nor those in directories that the metadata does not name. Where it

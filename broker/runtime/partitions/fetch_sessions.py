@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.runtime.loop.waiters import Watch, Watches
-from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, ReadResult, TargetKey
+from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, LogReadResult, TargetKey
 from protocol.errors import ErrorCode
 
 NO_SESSION = 0
@@ -275,11 +275,11 @@ class IncrementalFetch:
             self.targets.on_change = None
 
 
-Results = Mapping[FetchTarget, ReadResult]
+Results = Mapping[FetchTarget, LogReadResult]
 OpenFetch = Sessionless | FullFetch | IncrementalFetch
 
 
-def _is_news(target: FetchTarget, result: ReadResult) -> bool:
+def _is_news(target: FetchTarget, result: LogReadResult) -> bool:
     """Whether an incremental answer lists a partition; takes note of what the reader is told by it.
 
     After an error the noted high watermark is -1, so that the first answer without one is listed again.

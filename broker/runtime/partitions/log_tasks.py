@@ -141,7 +141,7 @@ class LogTasks:
             log = partition.log
             if log.is_tiered and not self._log_dirs.remembers_start_of(log):
                 await self._io.submit(self._log_dirs.write_log_starts)
-            if not partition.is_being_cut and not self._cleaner.is_in_progress(log):
+            if not partition.is_truncating and not self._cleaner.is_in_progress(log):
                 self._delete_old_segments(partition)
             await slices.pause()
 
@@ -174,7 +174,7 @@ class LogTasks:
         """Forget producers that have been silent for long."""
         slices, expiration_ms = Slices(self._clock), self._settings().producer_expiration_ms
         for partition in self._in_service():
-            if not partition.is_being_cut:
+            if not partition.is_truncating:
                 partition.log.expire_producers(self._clock.now_ms(), expiration_ms)
             await slices.pause()
 
@@ -194,7 +194,7 @@ class LogTasks:
 
     async def _next_candidate(self) -> LogToClean | None:
         compacted = (partition for partition in self._partitions.all() if partition.log.config.is_compacted)
-        logs = [partition.log for partition in compacted if not partition.is_being_cut]
+        logs = [partition.log for partition in compacted if not partition.is_truncating]
         if not logs:
             return None
         return await self._io.submit(partial(self._cleaner.next_candidate, logs, self._clock.now_ms()))
@@ -204,7 +204,7 @@ class LogTasks:
         whether it is ours to change: one that is being cut is not."""
         topic = self._partitions.by_name.get(log.topic)
         partition = None if topic is None else topic.partitions.get(log.partition)
-        return partition is not None and partition.log is log and not partition.is_being_cut
+        return partition is not None and partition.log is log and not partition.is_truncating
 
     async def _compact_log(self, candidate: LogToClean) -> None:
         cleaning = self._cleaner.begin(candidate, self._clock.now_ms())

@@ -25,8 +25,8 @@ from broker.quorum.identity import LeaderAndEpoch
 from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd, check_leader_epoch, has_diverged
 from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.offset_lookup import NOT_FOUND, FoundOffset, OffsetQuery, look_up
-from broker.runtime.partitions.partition_reads import Limits, Reader
-from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, Isolation, ReadResult
+from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits
+from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from storage.errors import CorruptBatch, LogDirFailure, OffsetOutOfRange
@@ -94,24 +94,24 @@ class MetadataPartition:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return min(high_watermark, self.log.log_end_offset)
 
-    def read(self, target: FetchTarget, reader: Reader, limits: Limits) -> ReadResult:
+    def read(self, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
         """Read from where `target` stands. Never raises: what is wrong is in the result."""
         try:
             return self._read(target, reader, limits)
         except KafkaError as error:
-            return ReadResult(error=error.code)
+            return LogReadResult(error=error.code)
         except OffsetOutOfRange:
-            return ReadResult(error=ErrorCode.OFFSET_OUT_OF_RANGE, snapshot_id=self.newest_snapshot())
+            return LogReadResult(error=ErrorCode.OFFSET_OUT_OF_RANGE, snapshot_id=self.newest_snapshot())
         except LogDirFailure as failure:
-            return ReadResult(error=self.offline(failure).code)
+            return LogReadResult(error=self.offline(failure).code)
 
-    def _read(self, target: FetchTarget, reader: Reader, limits: Limits) -> ReadResult:
+    def _read(self, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
         if reader.is_follower:  # replicas fetch from the controller listener
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.check_epoch(target.current_leader_epoch)
         end_offset, log = self.end_offset, self.log
-        result = ReadResult(ErrorCode.NONE, end_offset, end_offset, log.log_start_offset)
-        if reader.isolation is Isolation.LAST_STABLE:
+        result = LogReadResult(ErrorCode.NONE, end_offset, end_offset, log.log_start_offset)
+        if reader.isolation is FetchIsolation.LAST_STABLE:
             result.aborted = ()
         if target.last_fetched_epoch != UNKNOWN_EPOCH:
             result.diverging = self._divergence(target)
@@ -119,7 +119,7 @@ class MetadataPartition:
             self._add_records(result, target.fetch_offset, end_offset, limits)
         return result
 
-    def _add_records(self, result: ReadResult, offset: int, end_offset: int, limits: Limits) -> None:
+    def _add_records(self, result: LogReadResult, offset: int, end_offset: int, limits: ReadLimits) -> None:
         """A position past the end is one that another broker, which knew of more, has given out: it waits."""
         if offset >= end_offset:
             result.is_idle = True

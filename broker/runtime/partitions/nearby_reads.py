@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.clock import Clock
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.replication.leader import FollowerProgress, Leader
+from broker.replication.leader import FollowerProgress, LeaderRole
 from broker.replication.read_replica import ReplicaView, nearest_replica
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import UNKNOWN
@@ -25,7 +25,7 @@ class NearbyReads:
         """The broker from which a consumer in `rack`, which came by `listener`, should read `offset`; -1 if from here,
         or if this is not the leader, who alone knows."""
         role = partition.role
-        if not rack or not isinstance(role, Leader):
+        if not rack or not isinstance(role, LeaderRole):
             return UNKNOWN
         log = partition.log
         leader = ReplicaView(role.broker_id, self._rack_of(role.broker_id, listener), 0, log.log_end_offset)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import bound_of, check_reader
-from broker.runtime.partitions.reads import UNKNOWN, Isolation
+from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
 from storage.errors import CorruptBatch, LogDirFailure
 from storage.log import Log
@@ -26,7 +26,7 @@ class OffsetQuery(NamedTuple):
 
     timestamp: int
     current_leader_epoch: int
-    isolation: Isolation
+    isolation: FetchIsolation
     needs_leader: bool = True
 
 
@@ -77,7 +77,7 @@ def found_here(partition: Partition, timestamp: int) -> FoundOffset:
 
 def _lags(partition: Partition, query: OffsetQuery) -> bool:
     """Whether a consumer may have been told of more by the last leader."""
-    return query.isolation is not Isolation.LOG_END and not partition.has_committed_own_epoch
+    return query.isolation is not FetchIsolation.LOG_END and not partition.has_committed_own_epoch
 
 
 def look_up(log: Log, timestamp: int) -> FoundOffset:

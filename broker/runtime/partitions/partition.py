@@ -7,7 +7,7 @@ no await between reading and writing the same state, so there is one writer and 
 An IO error of the log ends its directory: the error goes to the host, which takes the directory offline with all its
 partitions, and the client is told KAFKA_STORAGE_ERROR.
 
-While the log is being cut (`log_cut.py`), nobody appends, readers find what they knew before, below the cut, and a new
+While the log is being truncated (`log_truncation.py`), nobody appends, readers find what they knew before, and a new
 role waits. So a reign begins with the log that it will have.
 
 For the same reason a replica with an empty log does not lead a topic with remote storage that had leaders before, until
@@ -25,14 +25,14 @@ from broker.metadata.image.topic_names import is_internal
 from broker.metrics.replicas import NOT_HOSTED, ReplicaFigures, ReplicaStanding
 from broker.metrics.topics import TopicMeters
 from broker.replication.epochs import EpochEnd
-from broker.replication.follower import Follower
+from broker.replication.follower import FollowerRole
 from broker.replication.isr import IsrProposal, PendingExpand, PendingIsr
 from broker.replication.isr_changes import Confirmed, Outcome, Refused
-from broker.replication.leader import CommitTerms, FollowerFetch, Leader
+from broker.replication.leader import CommitTerms, FollowerFetch, LeaderRole
 from broker.replication.partition import Assignment, Role, next_role
 from broker.runtime.loop.waiters import OffsetWaiter, OffsetWaiters, WaitCallback, Watches
-from broker.runtime.partitions.flush_hold import FlushHold
-from broker.runtime.partitions.log_cut import LogCut, Marks
+from broker.runtime.partitions.log_truncation import LogTruncation, Marks
+from broker.runtime.partitions.pending_flush import PendingFlush
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Buffer, Uuid
 from storage.config import LogConfig
@@ -130,7 +130,7 @@ class Host(Protocol):
         """Whether there is remote storage, in which logs may go on that are empty here."""
 
     def seek_start(self, partition: "Partition") -> None:
-        """Find out, later, where the log of a partition goes on that waits for it, and call `begin_to_lead`."""
+        """Find out, later, where the log of a partition goes on that waits for it, and call `become_leader`."""
 
     def unsettled(self) -> "asyncio.Future[bool]":
         """A new future."""
@@ -188,8 +188,8 @@ class Partition:
         self._host = host
         self._committed = OffsetWaiters()
         self._trimmed = OffsetWaiters()
-        self._hold = FlushHold(log, partial(host.flush, self), partial(host.flush_within, self))
-        self._cut = LogCut()
+        self._hold = PendingFlush(log, partial(host.flush, self), partial(host.flush_within, self))
+        self._cut = LogTruncation()
         self._is_closed = False
         self._withheld: Assignment | None = None
         self._standing = NOT_HOSTED
@@ -233,23 +233,23 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        return isinstance(self.role, Leader)
+        return isinstance(self.role, LeaderRole)
 
     @property
-    def leader_role(self) -> Leader:
+    def leader_role(self) -> LeaderRole:
         """The leader's state. Raises KafkaError NOT_LEADER_OR_FOLLOWER if another broker leads."""
-        if not isinstance(self.role, Leader):
+        if not isinstance(self.role, LeaderRole):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.role
 
     @property
     def has_committed_own_epoch(self) -> bool:
         """Whether what is committed here is all that any leader before may have told consumers of."""
-        return not isinstance(self.role, Leader) or self.role.has_committed_own_epoch(self.log.high_watermark)
+        return not isinstance(self.role, LeaderRole) or self.role.has_committed_own_epoch(self.log.high_watermark)
 
     @property
     def is_following(self) -> bool:
-        return isinstance(self.role, Follower)
+        return isinstance(self.role, FollowerRole)
 
     @property
     def leader_epoch(self) -> int:
@@ -258,10 +258,10 @@ class Partition:
     @property
     def leader_id(self) -> int | None:
         """The broker that leads; None while nobody does."""
-        return self.role.leader_id if isinstance(self.role, Follower) else self._host.broker_id
+        return self.role.leader_id if isinstance(self.role, FollowerRole) else self._host.broker_id
 
     @property
-    def is_being_cut(self) -> bool:
+    def is_truncating(self) -> bool:
         """Whether the log is the IO thread's for now: it must not be touched."""
         return self._cut.is_under_way
 
@@ -277,7 +277,7 @@ class Partition:
     def assign(self, assignment: Assignment) -> None:
         """Follow the metadata, as soon as the log is nobody else's. What waits for a reign that is over fails; readers
         look again."""
-        self.when_settled(partial(self._take_role, assignment, was_deferred=self.is_being_cut))
+        self.when_settled(partial(self._take_role, assignment, was_deferred=self.is_truncating))
 
     def _take_role(self, assignment: Assignment, *, was_deferred: bool, knows_start: bool = False) -> None:
         lacks_start = not (knows_start or self.is_leader) and _lacks_start(self.log, assignment, self._host)
@@ -292,7 +292,7 @@ class Partition:
         if change is None:
             return
         before, self.role = self.role, change.role
-        if isinstance(before, Leader):
+        if isinstance(before, LeaderRole):
             self._leave_behind(before)
         if change.is_new_reign:
             self._begin_reign()
@@ -304,7 +304,7 @@ class Partition:
         self._host.on_role(self, is_new_reign=change.is_new_reign, was_deferred=was_deferred)
 
     @property
-    def awaits_start(self) -> bool:
+    def awaits_log_start(self) -> bool:
         """Whether this replica is to lead and does not yet, because nobody knows where its log goes on."""
         return self._withheld is not None
 
@@ -313,21 +313,21 @@ class Partition:
         if assignment is not None:
             self._host.seek_start(self)
 
-    def begin_to_lead(self, leader_epoch: int) -> None:
+    def become_leader(self, leader_epoch: int) -> None:
         """The log is what a leader's must be: take up the role that waits for that, unless another epoch has come."""
         withheld = self._withheld
         if withheld is not None and withheld.leader_epoch == leader_epoch:
             self._take_role(withheld, was_deferred=True, knows_start=True)
 
-    def _leave_behind(self, before: Leader) -> None:
+    def _leave_behind(self, before: LeaderRole) -> None:
         """What was under way on behalf of a state that is no more."""
-        if not isinstance(self.role, Leader):
+        if not isinstance(self.role, LeaderRole):
             self._fail_writers(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if isinstance(before.isr, PendingIsr) and (
-            not isinstance(self.role, Leader) or self.role.isr is not before.isr
+            not isinstance(self.role, LeaderRole) or self.role.isr is not before.isr
         ):
             self._host.withdraw_isr(self)
-            if isinstance(self.role, Leader) and self.role.isr.committed == before.isr.proposed:
+            if isinstance(self.role, LeaderRole) and self.role.isr.committed == before.isr.proposed:
                 self._count_change(before.isr)  # the metadata was faster than the answer
 
     def close(self, error: ErrorCode) -> None:
@@ -349,7 +349,7 @@ class Partition:
 
     def _begin_reign(self) -> None:
         """A leader's epoch is in its log before its first record: followers ask where epochs begin."""
-        if isinstance(self.role, Leader):
+        if isinstance(self.role, LeaderRole):
             self.log.assign_epoch(self.role.epoch)
             self._move_high_watermark()
         self.marks.fire()
@@ -366,7 +366,7 @@ class Partition:
         `records`, if writable, is patched in place (offset, epoch); it is not kept.
         """
         role, log = self.role, self.log
-        if not isinstance(role, Leader):
+        if not isinstance(role, LeaderRole):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if required_acks == ACKS_ALL and not role.has_enough_replicas(log.config.min_insync_replicas):
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -397,7 +397,7 @@ class Partition:
     def outcome(self, offset: int, acks: int) -> ErrorCode | None:
         """How a produce with `acks` ends whose records lie below `offset`; None while it has to wait."""
         role = self.role
-        if not isinstance(role, Leader):
+        if not isinstance(role, LeaderRole):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if acks != ACKS_ALL:
             return ErrorCode.NONE if offset <= self._hold.end else None
@@ -418,7 +418,7 @@ class Partition:
     def _move_high_watermark(self) -> None:
         """Commit what may be committed, and wake who waited for it."""
         role, log = self.role, self.log
-        if not isinstance(role, Leader):
+        if not isinstance(role, LeaderRole):
             return
         mark = self._hold.end
         if role.followers:
@@ -484,8 +484,8 @@ class Partition:
 
     def _may_fetch(self, leader_epoch: int) -> bool:
         role = self.role
-        is_same_reign = isinstance(role, Follower) and role.epoch == leader_epoch
-        return is_same_reign and not self.is_being_cut and not self._is_closed
+        is_same_reign = isinstance(role, FollowerRole) and role.epoch == leader_epoch
+        return is_same_reign and not self.is_truncating and not self._is_closed
 
     def _append_replicated(self, records: Buffer, leader_epoch: int) -> None:
         log = self.log
@@ -537,7 +537,7 @@ class Partition:
         else:
             answer.set_result(True)
 
-    def restart_at(self, leader_epoch: int, offset: int) -> "asyncio.Future[bool]":
+    def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "asyncio.Future[bool]":
         """Forget everything, and go on from `offset`. As `truncate`."""
         answer = self._host.unsettled()
         if self._may_fetch(leader_epoch):
@@ -609,11 +609,11 @@ class Partition:
 
     def is_in_sync(self, broker_id: int) -> bool:
         """Whether the controller has confirmed that a follower of this leader is a member."""
-        return isinstance(self.role, Leader) and broker_id in self.role.isr.committed
+        return isinstance(self.role, LeaderRole) and broker_id in self.role.isr.committed
 
     def shrink_isr(self) -> None:
         """Propose to drop the members that have lagged for too long, and wait no more for who might have become one."""
-        if isinstance(self.role, Leader):
+        if isinstance(self.role, LeaderRole):
             host = self._host
             self._propose(self.role.propose_shrink(self.log.log_end_offset, host.monotonic_ms(), host.lag_time_max_ms))
             self._move_high_watermark()
@@ -638,7 +638,7 @@ class Partition:
     def on_isr_outcome(self, outcome: Outcome) -> None:
         """The controller's word on a proposal. It means nothing once the state that was proposed on is no more."""
         role = self.role
-        if not isinstance(role, Leader) or role.isr is not outcome.proposal.pending:
+        if not isinstance(role, LeaderRole) or role.isr is not outcome.proposal.pending:
             return
         if isinstance(outcome, Confirmed):
             self._confirm(role, outcome)
@@ -650,7 +650,7 @@ class Partition:
             role.on_isr_refused()
             self._move_high_watermark()
 
-    def _confirm(self, role: Leader, outcome: Confirmed) -> None:
+    def _confirm(self, role: LeaderRole, outcome: Confirmed) -> None:
         if not role.on_isr_confirmed(outcome.leader_epoch, outcome.partition_epoch, outcome.isr):
             return
         self._count_change(outcome.proposal.pending)
@@ -673,7 +673,7 @@ class Partition:
 
     def _note_standing(self) -> None:
         role = self.role
-        if isinstance(role, Leader):
+        if isinstance(role, LeaderRole):
             self._stand(ReplicaStanding(True, True, *role.standing(self.log.config.min_insync_replicas)))
         else:
             self._stand(ReplicaStanding(True))

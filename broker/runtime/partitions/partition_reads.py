@@ -7,9 +7,9 @@ The order of checks is Kafka's, because it decides what a reader with two proble
 from typing import NamedTuple
 
 from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd, check_leader_epoch, has_diverged
-from broker.replication.leader import FollowerFetch, Leader
+from broker.replication.leader import FollowerFetch, LeaderRole
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, Isolation, ReadResult
+from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
 from storage.errors import LogDirFailure, OffsetMovedToTier, OffsetOutOfRange
 from storage.log import Log, LogSlice
@@ -17,14 +17,14 @@ from storage.log import Log, LogSlice
 CONSUMER_ID = -1
 
 
-class Reader(NamedTuple):
+class FetchParams(NamedTuple):
     """Who fetches. `broker_id` is -1 for consumers; `broker_epoch` -1 where a follower does not tell it.
 
     `needs_leader`: followers, and consumers of old versions, read from the leader only. `rack` is where a consumer is,
     "" if it does not tell.
     """
 
-    isolation: Isolation
+    isolation: FetchIsolation
     needs_leader: bool
     broker_id: int = CONSUMER_ID
     broker_epoch: int = UNKNOWN
@@ -35,7 +35,7 @@ class Reader(NamedTuple):
         return self.broker_id >= 0
 
 
-class Limits(NamedTuple):
+class ReadLimits(NamedTuple):
     """How much to read: `max_bytes`, but the first batch whole if `min_one`."""
 
     max_bytes: int
@@ -43,8 +43,8 @@ class Limits(NamedTuple):
 
 
 def read(
-    partition: Partition, target: FetchTarget, reader: Reader, limits: Limits, *, is_first_look: bool
-) -> ReadResult:
+    partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits, *, is_first_look: bool
+) -> LogReadResult:
     """Read from where `target` stands. Never raises: what is wrong is in the result.
 
     Only the first look of a request tells how far a follower has come; later ones repeat it. What remote storage alone
@@ -60,26 +60,26 @@ def read(
             is_settled = partition.log.high_watermark == result.high_watermark
             result.is_idle = result.is_idle and is_settled and partition.is_in_sync(reader.broker_id)
     except KafkaError as error:
-        return ReadResult(error=error.code)
+        return LogReadResult(error=error.code)
     except OffsetMovedToTier:
         log = partition.log
         moved = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
-        return ReadResult(moved, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        return LogReadResult(moved, log.high_watermark, log.last_stable_offset, log.log_start_offset)
     except OffsetOutOfRange:
-        return ReadResult(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        return LogReadResult(error=ErrorCode.OFFSET_OUT_OF_RANGE)
     except LogDirFailure as failure:
-        return ReadResult(error=partition.offline(failure).code)
+        return LogReadResult(error=partition.offline(failure).code)
     return result
 
 
-def _read(partition: Partition, target: FetchTarget, reader: Reader, limits: Limits) -> ReadResult:
+def _read(partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
     check_epoch(partition, target.current_leader_epoch, needs_leader=reader.needs_leader)
     if partition.marks_while_cut is not None:
-        return ReadResult(ErrorCode.NONE, *partition.marks_while_cut, is_idle=True)
+        return LogReadResult(ErrorCode.NONE, *partition.marks_while_cut, is_idle=True)
     if reader.is_follower:
         _check_replica(partition, target, reader)
     log = partition.log
-    result = ReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+    result = LogReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset)
     if target.last_fetched_epoch != UNKNOWN_EPOCH:
         result.diverging = _divergence(log, target)
     if result.diverging is None:
@@ -87,14 +87,14 @@ def _read(partition: Partition, target: FetchTarget, reader: Reader, limits: Lim
     return result
 
 
-def redirect(partition: Partition, target: FetchTarget, replica: int) -> ReadResult:
+def redirect(partition: Partition, target: FetchTarget, replica: int) -> LogReadResult:
     """Send a reader to another replica, with the marks of this one. Never raises."""
     try:
         check_epoch(partition, target.current_leader_epoch, needs_leader=False)
     except KafkaError as error:
-        return ReadResult(error=error.code)
+        return LogReadResult(error=error.code)
     log = partition.log
-    result = ReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+    result = LogReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset)
     result.preferred_read_replica = replica
     return result
 
@@ -102,7 +102,7 @@ def redirect(partition: Partition, target: FetchTarget, replica: int) -> ReadRes
 def check_reader(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
     """Fence a reader by the epoch that it believes in, and keep it from a log that is being cut. Raises KafkaError."""
     check_epoch(partition, current_leader_epoch, needs_leader=needs_leader)
-    if partition.is_being_cut:
+    if partition.is_truncating:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -112,15 +112,15 @@ def check_epoch(partition: Partition, current_leader_epoch: int, *, needs_leader
     error = check_leader_epoch(current_leader_epoch, role.epoch)
     if error is not ErrorCode.NONE:
         raise KafkaError(error)
-    if not isinstance(role, Leader) and (needs_leader or partition.awaits_start):
+    if not isinstance(role, LeaderRole) and (needs_leader or partition.awaits_log_start):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def bound_of(log: Log, isolation: Isolation) -> int:
+def bound_of(log: Log, isolation: FetchIsolation) -> int:
     """The offset below which a reader may see."""
-    if isolation is Isolation.HIGH_WATERMARK:
+    if isolation is FetchIsolation.HIGH_WATERMARK:
         return log.high_watermark
-    return log.last_stable_offset if isolation is Isolation.LAST_STABLE else log.log_end_offset
+    return log.last_stable_offset if isolation is FetchIsolation.LAST_STABLE else log.log_end_offset
 
 
 def epoch_end(partition: Partition, current_leader_epoch: int, epoch: int) -> EpochEnd:
@@ -129,14 +129,14 @@ def epoch_end(partition: Partition, current_leader_epoch: int, epoch: int) -> Ep
     return EpochEnd(*partition.log.end_offset_for_epoch(epoch))
 
 
-def _check_replica(partition: Partition, target: FetchTarget, reader: Reader) -> None:
+def _check_replica(partition: Partition, target: FetchTarget, reader: FetchParams) -> None:
     """A stranger that names an epoch may know of a reassignment that we have yet to hear of. Raises KafkaError."""
     if reader.broker_id not in partition.leader_role.followers:
         named_epoch = target.current_leader_epoch != UNKNOWN_EPOCH
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if named_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def _note_follower(partition: Partition, target: FetchTarget, reader: Reader) -> None:
+def _note_follower(partition: Partition, target: FetchTarget, reader: FetchParams) -> None:
     """Asking for an offset says that everything below it is held. Raises KafkaError for a fetch that does not count."""
     error = partition.on_follower_fetch(
         FollowerFetch(
@@ -162,12 +162,14 @@ def _divergence(log: Log, target: FetchTarget) -> EpochEnd | None:
     return leader_end if has_diverged(target.last_fetched_epoch, target.fetch_offset, leader_end) else None
 
 
-def _add_records(result: ReadResult, log: Log, target: FetchTarget, isolation: Isolation, limits: Limits) -> None:
+def _add_records(
+    result: LogReadResult, log: Log, target: FetchTarget, isolation: FetchIsolation, limits: ReadLimits
+) -> None:
     bound = bound_of(log, isolation)
     found = log.read(target.fetch_offset, max(0, limits.max_bytes), bound, limits.min_one)
     result.records = found.data
     result.size_bytes = len(found.data)
-    if isolation is Isolation.LAST_STABLE:
+    if isolation is FetchIsolation.LAST_STABLE:
         aborted = log.aborted_transactions(target.fetch_offset, found.next_offset) if result.size_bytes else ()
         result.aborted = [(txn.producer_id, txn.first_offset) for txn in aborted]
     if result.size_bytes:

@@ -16,7 +16,7 @@ UNKNOWN = -1
 TargetKey = tuple[str | Uuid, int]
 
 
-class Isolation(Enum):
+class FetchIsolation(Enum):
     """How far a reader may see."""
 
     LOG_END = "log end"  # followers, and readers that debug
@@ -58,7 +58,7 @@ class FetchTarget:
 
 
 @dataclass(slots=True)
-class ReadResult:
+class LogReadResult:
     """What a partition answers to a read. With an error, the marks stay -1 and there are no records.
 
     `aborted` is None unless the reader asked for committed data only. `is_idle`: there is nothing more to say until the

@@ -26,10 +26,10 @@ from broker.metadata.image.topic_image import TopicDelta, TopicImage, TopicsDelt
 from broker.metrics.replicas import ReplicaFigures
 from broker.metrics.topics import BrokerTopicMetrics
 from broker.replication.isr import IsrProposal
-from broker.replication.leader import Leader
+from broker.replication.leader import LeaderRole
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Loop
-from broker.runtime.partitions.followings import FollowerSource, Followings
+from broker.runtime.partitions.fetcher_assignments import FetcherAssignments, FetcherManager
 from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.log_store import LogStore
 from broker.runtime.partitions.partition import Partition
@@ -60,7 +60,7 @@ class PartitionListener(Protocol):
         """A partition is in service, in the role that it has now. It may come later than the metadata of it."""
 
 
-class StartSeeker(Protocol):
+class LogStartSeeker(Protocol):
     """Finds out where empty logs go on that are about to be led."""
 
     def seek(self, partition: Partition) -> None:
@@ -92,7 +92,7 @@ class Partitions:
         metadata: MetadataCache,
         config_of: Callable[[MetadataImage, str], LogConfig],
         loop: Loop,
-        followers: FollowerSource,
+        followers: FetcherManager,
         isr: IsrProposals,
         *,
         lag_time_max_ms: int,
@@ -106,7 +106,7 @@ class Partitions:
         self._metadata = metadata
         self._config_of = config_of
         self._loop = loop
-        self._followings = Followings(broker_id, followers, metadata)
+        self._followings = FetcherAssignments(broker_id, followers, metadata)
         self._isr = isr
         self._replicated: dict[Partition, None] = {}
         self._lag_time_max_ms = lag_time_max_ms
@@ -115,7 +115,7 @@ class Partitions:
         self._all_created: asyncio.Future[None] | None = None
         self._offline: set[PartitionKey] = set()
         self._listeners: list[PartitionListener] = []
-        self._seeker: StartSeeker | None = None
+        self._seeker: LogStartSeeker | None = None
         self.by_name: dict[str, HostedTopic] = {}
         self.by_id: dict[Uuid, HostedTopic] = {}
 
@@ -164,7 +164,7 @@ class Partitions:
     def add_listener(self, listener: PartitionListener) -> None:
         self._listeners.append(listener)
 
-    def use_tier(self, seeker: StartSeeker) -> None:
+    def use_tier(self, seeker: LogStartSeeker) -> None:
         """There is remote storage. To be said before the metadata assigns anything."""
         self._seeker = seeker
 
@@ -362,7 +362,7 @@ class Partitions:
                 listener.on_hosted(partition)
 
     def _note_role(self, partition: Partition, *, is_new_reign: bool) -> None:
-        if isinstance(partition.role, Leader) and partition.role.followers:
+        if isinstance(partition.role, LeaderRole) and partition.role.followers:
             self._replicated[partition] = None
         else:
             self._replicated.pop(partition, None)

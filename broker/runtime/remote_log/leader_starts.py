@@ -1,7 +1,7 @@
 """Finds out where a log goes on that is empty here, before its replica leads: perhaps behind what is in remote storage.
 
 A topic that was recovered from the bucket begins so, and one whose last replica lost its disk and was elected all the
-same. `Partition` holds such a leader back (`awaits_start`); this is who lets it go on:
+same. `Partition` holds such a leader back (`awaits_log_start`); this is who lets it go on:
 
     what is remote is known here -> where the log goes on is read from the store -> the log begins there -> it leads
 
@@ -38,7 +38,7 @@ _log = EventLog("broker.remote")
 
 
 class LeaderStarts:
-    """A StartSeeker. `run` gives the turns, as a task of whoever owns this; what blocks does so on `pool`.
+    """A LogStartSeeker. `run` gives the turns, as a task of whoever owns this; what blocks does so on `pool`.
 
     It is for others to assign the partitions to `metadata`.
     """
@@ -72,7 +72,7 @@ class LeaderStarts:
         await self._turns.run()
 
     def seek(self, partition: Partition) -> None:
-        """See StartSeeker."""
+        """See LogStartSeeker."""
         seeking = self._seeking.get(partition)
         if seeking is None:
             seeking = self._seeking[partition] = Seeking(partition, self)
@@ -121,7 +121,7 @@ class Seeking:
         """See Turn."""
         partition, settings = self._partition, self._starts.settings()
         try:
-            if partition.awaits_start:
+            if partition.awaits_log_start:
                 await self._begin(partition.leader_epoch)
         except RemoteMetadataNotReady:
             self._call_when_ready()
@@ -131,7 +131,7 @@ class Seeking:
             return self._failures.next_delay_ms(settings.backoff, self._starts.random)
         except KafkaError as error:  # the disk failed, and takes the partition along
             _log.warning("the log could not be begun", partition=self, reason=error)
-        if partition.awaits_start:  # another epoch has come meanwhile
+        if partition.awaits_log_start:  # another epoch has come meanwhile
             return float(settings.backoff.initial_ms)
         self._starts.end(partition)
         return None
@@ -149,7 +149,7 @@ class Seeking:
         partition, log = self._partition, self._partition.log
         if log.is_tiered:  # or else what was remote of it has been given up
             start = await self._starts.find(self._id)
-            if partition.leader_epoch != leader_epoch or not partition.awaits_start:
+            if partition.leader_epoch != leader_epoch or not partition.awaits_log_start:
                 return
             if start is not None and is_ahead(start, log.log_end_offset, log.epochs.latest_epoch):
                 if not await self._cut(leader_epoch, start):
@@ -161,12 +161,12 @@ class Seeking:
                     end=log.log_end_offset,
                     leader_epoch=leader_epoch,
                 )
-        partition.begin_to_lead(leader_epoch)
+        partition.become_leader(leader_epoch)
 
     async def _cut(self, leader_epoch: int, start: TierStart | EmptyStart) -> bool:
         """Whether the log begins there, and this is still what is asked for."""
         partition = self._partition
         if isinstance(start, EmptyStart):
-            return await partition.restart_at(leader_epoch, start.offset)
+            return await partition.truncate_fully_and_start_at(leader_epoch, start.offset)
         known_start = max(start.log_start_offset, partition.log.log_start_offset)
         return await partition.start_from_tier(leader_epoch, replace(start, log_start_offset=known_start))

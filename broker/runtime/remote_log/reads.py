@@ -36,8 +36,8 @@ from broker.logs import EventLog
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Deadlines, Watches
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.partition_reads import Reader, bound_of
-from broker.runtime.partitions.reads import FetchTarget, Isolation
+from broker.runtime.partitions.partition_reads import FetchParams, bound_of
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.locations import Holes, Located, RemoteLocations, SegmentMissing
 from broker.runtime.remote_log.outage import RemoteOutage
 from broker.runtime.remote_log.quota import UNLIMITED, RemoteReadQuota
@@ -116,7 +116,7 @@ class ReadKey(NamedTuple):
     partition: int
     leader_epoch: int
     offset: int
-    isolation: Isolation
+    isolation: FetchIsolation
 
 
 class Place(NamedTuple):
@@ -249,7 +249,7 @@ class RemoteReads:
 
     # ---- readers
 
-    def look(self, partition: Partition, target: FetchTarget, reader: Reader) -> RemoteRead | None:
+    def look(self, partition: Partition, target: FetchTarget, reader: FetchParams) -> RemoteRead | None:
         """The read from where `target` stands, begun if need be; None if there are too many already."""
         key = ReadKey(
             partition.topic_id, partition.index, partition.leader_epoch, target.fetch_offset, reader.isolation
@@ -437,7 +437,7 @@ class RemoteReads:
         if not is_near or offset >= read.partition.log.local_log_start_offset or self._prepared.get(segment.id.id):
             return
         self._prepared.put(segment.id.id, True, 1)
-        with_aborted = read.key.isolation is Isolation.LAST_STABLE
+        with_aborted = read.key.isolation is FetchIsolation.LAST_STABLE
         try:
             following = self._locations.locate(read.partition, offset).segment
             work = partial(self._reader.prepare, following, with_aborted=with_aborted)
@@ -455,7 +455,7 @@ class RemoteReads:
     async def _aborted(self, read: RemoteRead, located: Located, block: RemoteBlock) -> list[AbortedTxn] | None:
         """The markers may be in any later segment, in remote storage and then here, until one tells that all before
         it was decided."""
-        if read.key.isolation is not Isolation.LAST_STABLE:
+        if read.key.isolation is not FetchIsolation.LAST_STABLE:
             return None
         if not any(part.is_transactional for part in block.parts):
             return []

@@ -7,11 +7,11 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.replication.followed import Replica
-from broker.replication.tier_state import Load, history
+from broker.replication.fetch_state import FetchedReplica
+from broker.replication.tier_state_machine import Load, history
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Loop
-from broker.runtime.replication.tier_builds import TierUnavailable
+from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from storage.directories.checkpoints import EpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.tier_start import TierStart
@@ -24,7 +24,7 @@ from storage.tiered.segments.producers import producers_before
 
 
 class RemoteTierSource:
-    """Implements TierSource. `skips_remote` is `follower.fetch.last.tiered.offset.enable`, as it is now."""
+    """Implements RemoteLogSource. `skips_remote` is `follower.fetch.last.tiered.offset.enable`, as it is now."""
 
     def __init__(
         self,
@@ -45,27 +45,27 @@ class RemoteTierSource:
     def skips_remote(self) -> bool:
         return self._skips_remote()
 
-    def segment_for(self, replica: Replica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+    def segment_for(self, replica: FetchedReplica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
         found: Future[RemoteSegment | None] = self._loop.create_future()
         try:
             found.set_result(self._metadata.segment_for(_partition(replica), epoch, offset))
         except RemoteMetadataNotReady as error:
-            found.set_exception(TierUnavailable(str(error), is_failure=False))
+            found.set_exception(RemoteLogUnavailable(str(error), is_failure=False))
         except Exception as error:  # noqa: BLE001  a plug-in's fault concerns this replica alone, which is told
             found.set_exception(error)
         return found
 
-    def load(self, replica: Replica, load: Load[RemoteSegment]) -> "Future[TierStart]":
+    def load(self, replica: FetchedReplica, load: Load[RemoteSegment]) -> "Future[TierStart]":
         refused: Future[TierStart] = self._loop.create_future()
         try:
             return self._pool.submit(partial(self._load, load, self._others(replica, load)))
         except (PoolFull, RemoteMetadataNotReady) as error:
-            refused.set_exception(TierUnavailable(str(error), is_failure=False))
+            refused.set_exception(RemoteLogUnavailable(str(error), is_failure=False))
         except Exception as error:  # noqa: BLE001  as above
             refused.set_exception(error)
         return refused
 
-    def _others(self, replica: Replica, load: Load[RemoteSegment]) -> Sequence[RemoteSegment]:
+    def _others(self, replica: FetchedReplica, load: Load[RemoteSegment]) -> Sequence[RemoteSegment]:
         """Those that end where the segment begins, or between that and the offset; only needed where the leader does
         not agree with the whole segment."""
         if load.next_offset > load.segment.end_offset:
@@ -86,8 +86,8 @@ class RemoteTierSource:
                 producers=producers,
             )
         except (RemoteStorageError, CorruptCheckpoint, ValueError) as error:
-            raise TierUnavailable(str(error)) from error
+            raise RemoteLogUnavailable(str(error)) from error
 
 
-def _partition(replica: Replica) -> TopicIdPartition:
+def _partition(replica: FetchedReplica) -> TopicIdPartition:
     return TopicIdPartition(replica.topic_id, replica.topic, replica.index)

@@ -36,7 +36,7 @@ class Replica(Protocol):
     def leader_epoch(self) -> int: ...
 
     @property
-    def is_being_cut(self) -> bool: ...
+    def is_truncating(self) -> bool: ...
 
     def on_log_start_moved(self) -> None: ...
 
@@ -98,7 +98,7 @@ class Reign:
 
     def may_touch_log(self) -> bool:
         """Whether the role still holds and nobody else has the log."""
-        return not self._is_over and not self.partition.is_being_cut
+        return not self._is_over and not self.partition.is_truncating
 
     @property
     def figures(self) -> PartitionTier:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Generic
 
-from broker.replication.fetcher import Bound
-from broker.replication.followed import Followed, P
+from broker.replication.fetch_state import P, PartitionFetchState
+from broker.replication.fetcher import LogBound
 from broker.runtime.replication.fetch_transport import LeaderConnection, Unanswered
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
@@ -21,16 +21,19 @@ from protocol.messages.list_offsets import (
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-_UNKNOWN: Final = Bound(ErrorCode.NETWORK_EXCEPTION, -1)
+_UNKNOWN: Final = LogBound(ErrorCode.NETWORK_EXCEPTION, -1)
 
-_BoundsByName = dict[tuple[str, int], Bound]
+_BoundsByName = dict[tuple[str, int], LogBound]
 
 
 class BoundsLookup(Generic[P]):
     """One lookup for any number of replicas. `on_found(replica, start, end)` is called once for each, in order."""
 
     def __init__(
-        self, broker_id: int, sought: Sequence[Followed[P]], on_found: Callable[[Followed[P], Bound, Bound], None]
+        self,
+        broker_id: int,
+        sought: Sequence[PartitionFetchState[P]],
+        on_found: Callable[[PartitionFetchState[P], LogBound, LogBound], None],
     ) -> None:
         self._broker_id = broker_id
         self._sought = sought
@@ -62,7 +65,7 @@ class BoundsLookup(Generic[P]):
 
 def _by_name(response: ListOffsetsResponse) -> _BoundsByName:
     return {
-        (topic.name, each.partition_index): Bound(each.error_code, each.offset)
+        (topic.name, each.partition_index): LogBound(each.error_code, each.offset)
         for topic in response.topics
         for each in topic.partitions
     }

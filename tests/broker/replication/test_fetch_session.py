@@ -1,22 +1,22 @@
 """The follower's half of KIP-227: what the next request carries after each kind of answer."""
 
-from broker.replication.fetch_session import ClientSession, Verdict
+from broker.replication.fetch_session import FetchSessionHandler, SessionOutcome
 from protocol.errors import ErrorCode
 
 
-def opened(session_id: int = 7) -> ClientSession:
-    session = ClientSession()
-    assert session.on_answer(0, session_id, fits=True) is Verdict.USABLE
+def opened(session_id: int = 7) -> FetchSessionHandler:
+    session = FetchSessionHandler()
+    assert session.on_answer(0, session_id, fits=True) is SessionOutcome.USABLE
     return session
 
 
-def carried(session: ClientSession) -> tuple[int, int]:
+def carried(session: FetchSessionHandler) -> tuple[int, int]:
     return session.id, session.epoch
 
 
 def test_the_first_request_asks_for_a_session() -> None:
-    assert carried(ClientSession()) == (0, 0)
-    assert ClientSession().is_full
+    assert carried(FetchSessionHandler()) == (0, 0)
+    assert FetchSessionHandler().is_full
 
 
 def test_an_answer_opens_it_and_each_further_one_counts() -> None:
@@ -36,19 +36,19 @@ def test_after_the_last_epoch_comes_1() -> None:
 
 def test_id_0_means_that_there_is_none_any_more() -> None:
     session = opened()
-    assert session.on_answer(0, 0, fits=True) is Verdict.USABLE
+    assert session.on_answer(0, 0, fits=True) is SessionOutcome.USABLE
     assert carried(session) == (0, 0)
 
 
 def test_an_unknown_session_is_not_closed_again() -> None:
     session = opened()
-    assert session.on_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, fits=True) is Verdict.ANEW
+    assert session.on_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, fits=True) is SessionOutcome.ANEW
     assert carried(session) == (0, 0)
 
 
 def test_a_wrong_epoch_closes_the_session_with_the_request_that_opens_the_next() -> None:
     session = opened()
-    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is Verdict.ANEW
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.ANEW
     assert carried(session) == (7, 0)
 
 
@@ -61,18 +61,18 @@ def test_a_failed_request_leaves_the_count_unknown() -> None:
 
 def test_an_answer_that_does_not_fit_is_of_no_use() -> None:
     session = opened()
-    assert session.on_answer(0, 7, fits=False) is Verdict.ANEW
+    assert session.on_answer(0, 7, fits=False) is SessionOutcome.ANEW
     assert carried(session) == (7, 0)
 
 
 def test_to_be_lost_twice_in_a_row_is_a_failure() -> None:
     session = opened()
     session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True)
-    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is Verdict.FAILED
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.FAILED
     session.on_answer(0, 8, fits=True)
-    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is Verdict.ANEW
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.ANEW
 
 
 def test_mixed_topic_ids_and_other_errors_are_failures_at_once() -> None:
     for code in (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, 9999):
-        assert opened().on_answer(code, 0, fits=True) is Verdict.FAILED
+        assert opened().on_answer(code, 0, fits=True) is SessionOutcome.FAILED

@@ -7,8 +7,8 @@ import pytest
 
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings, Sender
-from broker.replication.fetcher import FIRST_BACKOFF_MS, Bound, Build, Cut, FetcherCore, Work
-from broker.replication.followed import Followed, Phase
+from broker.replication.fetch_state import FetchPhase, PartitionFetchState
+from broker.replication.fetcher import FIRST_BACKOFF_MS, AuxStateBuild, FetchActions, FetcherCore, LogBound, Truncation
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -66,7 +66,7 @@ class Fetcher:
     def asks_nothing(self) -> bool:
         return self.core.next_request(SENDER, self.now_ms) is None
 
-    def answer(self, *data: PartitionData, session_id: int = 7, error: int = 0) -> Work[FakeReplica]:
+    def answer(self, *data: PartitionData, session_id: int = 7, error: int = 0) -> FetchActions[FakeReplica]:
         response = FetchResponse(error_code=error, session_id=session_id)
         if data:
             response.responses.append(FetchableTopicResponse(topic_id=T, partitions=list(data)))
@@ -79,7 +79,7 @@ class Fetcher:
         for fetched in work.appends:
             self.core.on_appended(fetched, self.now_ms)
 
-    def followed(self, index: int = 0) -> Followed[FakeReplica]:
+    def followed(self, index: int = 0) -> PartitionFetchState[FakeReplica]:
         return self.core.members()[index]
 
 
@@ -210,7 +210,7 @@ def test_even_a_fence_of_the_former_reign_is_void() -> None:
     fetcher.replicas[0].leader_epoch = 2
     fetcher.core.add(fetcher.replicas[0])
     fetcher.answer(PartitionData(0, ErrorCode.FENCED_LEADER_EPOCH))
-    assert fetcher.followed().phase is Phase.FETCHING
+    assert fetcher.followed().phase is FetchPhase.FETCHING
 
 
 def test_an_answer_about_who_left_meanwhile_fits_all_the_same() -> None:
@@ -321,7 +321,7 @@ def test_a_fenced_replica_waits_for_the_next_reign() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     fetcher.answer(PartitionData(0, ErrorCode.FENCED_LEADER_EPOCH))
-    assert (fetcher.followed().phase, fetcher.core.failed_count) == (Phase.FAILED, 1)
+    assert (fetcher.followed().phase, fetcher.core.failed_count) == (FetchPhase.FAILED, 1)
     fetcher.now_ms = 10**9
     assert forgotten(fetcher.ask()) == [0]
     fetcher.answer(session_id=0)
@@ -344,7 +344,7 @@ def test_records_that_are_not_taken_are_not_asked_for_at_once() -> None:
     fetcher.ask()
     (fetched,) = fetcher.answer(records(0)).appends
     fetcher.core.on_appended(fetched, 0)
-    assert fetcher.followed().phase is Phase.DELAYED
+    assert fetcher.followed().phase is FetchPhase.DELAYED
 
 
 def test_an_append_that_was_refused_is_tried_again_from_where_the_replica_stands() -> None:
@@ -361,7 +361,7 @@ def test_an_append_that_was_refused_is_tried_again_from_where_the_replica_stands
 # ---- divergence and range
 
 
-def diverging(fetcher: Fetcher, epoch: int, end: int, own: EpochEnd) -> Work[FakeReplica]:
+def diverging(fetcher: Fetcher, epoch: int, end: int, own: EpochEnd) -> FetchActions[FakeReplica]:
     fetcher.replicas[0].ends[epoch] = own
     fetcher.ask()
     return fetcher.answer(PartitionData(0, diverging_epoch=EpochEndOffset(epoch, end), records=bytes(10)))
@@ -371,7 +371,7 @@ def test_a_log_is_cut_where_the_leader_ended_the_epoch() -> None:
     fetcher = Fetcher()
     work = diverging(fetcher, 1, 3, EpochEnd(1, 5))
     assert [(cut.offset, cut.restarts) for cut in work.cuts] == [(3, False)]
-    assert (work.appends, fetcher.followed().phase) == ([], Phase.TRUNCATING)
+    assert (work.appends, fetcher.followed().phase) == ([], FetchPhase.TRUNCATING)
 
 
 def test_a_log_without_the_leaders_epoch_is_cut_at_the_end_of_its_own_older_one() -> None:
@@ -398,8 +398,8 @@ def test_a_log_of_which_the_leader_has_nothing_starts_anew_at_the_leaders_start(
     fetcher.replicas[0].ends[1] = own
     fetcher.ask()
     answer = PartitionData(0, log_start_offset=leader_start, diverging_epoch=EpochEndOffset(1, end))
-    assert fetcher.answer(answer).cuts == [Cut(fetcher.followed(), *cut)]
-    assert fetcher.followed().phase is Phase.TRUNCATING
+    assert fetcher.answer(answer).cuts == [Truncation(fetcher.followed(), *cut)]
+    assert fetcher.followed().phase is FetchPhase.TRUNCATING
 
 
 def test_a_cut_log_is_asked_for_again_with_its_older_epoch() -> None:
@@ -415,7 +415,7 @@ def test_a_cut_that_changes_nothing_is_not_repeated_at_once() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 5, EpochEnd(1, 5))
     fetcher.core.on_cut(fetcher.followed(), 0, is_done=True)
-    assert fetcher.followed().phase is Phase.DELAYED
+    assert fetcher.followed().phase is FetchPhase.DELAYED
 
 
 def test_a_cut_that_ends_after_the_reign_is_nobodys() -> None:
@@ -426,10 +426,14 @@ def test_a_cut_that_ends_after_the_reign_is_nobodys() -> None:
     fetcher.core.add(fetcher.replicas[0])
     fetcher.core.on_cut(former, 0, is_done=True)
     fetcher.core.on_broken(former)
-    assert (former.phase, fetcher.followed().phase, fetcher.core.failed_count) == (Phase.GONE, Phase.FETCHING, 0)
+    assert (former.phase, fetcher.followed().phase, fetcher.core.failed_count) == (
+        FetchPhase.GONE,
+        FetchPhase.FETCHING,
+        0,
+    )
 
 
-def out_of_range(fetcher: Fetcher) -> Followed[FakeReplica]:
+def out_of_range(fetcher: Fetcher) -> PartitionFetchState[FakeReplica]:
     fetcher.ask()
     (followed,) = fetcher.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE)).seeks
     return followed
@@ -443,23 +447,23 @@ def test_the_leaders_bounds_decide_what_is_left(start: int, end: int, cut: tuple
     """The replica's own log ends at 5."""
     fetcher = Fetcher()
     followed = out_of_range(fetcher)
-    found = fetcher.core.on_bounds(followed, Bound(0, start), Bound(0, end), 0)
-    assert found == (None if cut is None else Cut(followed, *cut))
-    assert followed.phase is (Phase.FETCHING if cut is None else Phase.TRUNCATING)
+    found = fetcher.core.on_bounds(followed, LogBound(0, start), LogBound(0, end), 0)
+    assert found == (None if cut is None else Truncation(followed, *cut))
+    assert followed.phase is (FetchPhase.FETCHING if cut is None else FetchPhase.TRUNCATING)
 
 
 def test_bounds_that_are_not_known_are_asked_for_later() -> None:
     fetcher = Fetcher()
     followed = out_of_range(fetcher)
-    assert fetcher.core.on_bounds(followed, Bound(0, 0), Bound(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), 0) is None
-    assert followed.phase is Phase.DELAYED
+    assert fetcher.core.on_bounds(followed, LogBound(0, 0), LogBound(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), 0) is None
+    assert followed.phase is FetchPhase.DELAYED
 
 
 def test_a_fence_while_the_bounds_are_asked_for_counts_as_one() -> None:
     fetcher = Fetcher()
     followed = out_of_range(fetcher)
-    fetcher.core.on_bounds(followed, Bound(0, 0), Bound(ErrorCode.FENCED_LEADER_EPOCH, -1), 0)
-    assert followed.phase is Phase.FAILED
+    fetcher.core.on_bounds(followed, LogBound(0, 0), LogBound(ErrorCode.FENCED_LEADER_EPOCH, -1), 0)
+    assert followed.phase is FetchPhase.FAILED
 
 
 # ---- the quota
@@ -476,7 +480,7 @@ def test_who_lags_waits_while_the_quota_is_exceeded() -> None:
     fetcher, quota = throttled()
     quota.record(1000, 0)
     assert named(fetcher.ask()) == [1]
-    assert fetcher.followed(0).phase is Phase.THROTTLED
+    assert fetcher.followed(0).phase is FetchPhase.THROTTLED
     fetcher.answer(PartitionData(1))
     assert fetcher.core.next_deadline_ms(0) == 200
     fetcher.now_ms = 20_000
@@ -488,7 +492,7 @@ def test_who_is_in_sync_does_not_wait() -> None:
     fetcher.open()
     quota.record(1000, 0)
     fetcher.ask()
-    assert fetcher.followed(0).phase is Phase.FETCHING
+    assert fetcher.followed(0).phase is FetchPhase.FETCHING
 
 
 def test_listed_traffic_counts_in_sync_or_not() -> None:
@@ -508,7 +512,7 @@ def test_who_is_listed_no_more_goes_on() -> None:
     fetcher.core.on_quota_changed()
     quota.record(1000, 0)
     fetcher.ask()
-    assert fetcher.followed(0).phase is Phase.FETCHING
+    assert fetcher.followed(0).phase is FetchPhase.FETCHING
 
 
 # ---- the express
@@ -587,7 +591,7 @@ def test_an_express_without_answer_delays_its_passengers_only(response: FetchRes
     found = express(fetcher)
     assert found is not None
     fetcher.core.on_express(found[0], response, 110)
-    assert [each.phase for each in fetcher.core.members()] == [Phase.FETCHING, Phase.DELAYED]
+    assert [each.phase for each in fetcher.core.members()] == [FetchPhase.FETCHING, FetchPhase.DELAYED]
 
 
 def test_lanes_are_used_one_after_the_other_until_there_is_none() -> None:
@@ -628,7 +632,7 @@ def test_a_passenger_that_left_takes_nothing_from_the_others() -> None:
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(3), records(4)])])
     work = fetcher.core.on_express(found[0], response, 110)
     assert [each.followed.key for each in work.appends] == [(T, 4)]
-    assert fetcher.followed(1).phase is Phase.FETCHING
+    assert fetcher.followed(1).phase is FetchPhase.FETCHING
 
 
 def test_an_express_that_speaks_of_others_says_nothing() -> None:
@@ -638,7 +642,7 @@ def test_an_express_that_speaks_of_others_says_nothing() -> None:
     assert found is not None
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(0), records(3)])])
     assert fetcher.core.on_express(found[0], response, 110).appends == []
-    assert fetcher.followed(1).phase is Phase.DELAYED
+    assert fetcher.followed(1).phase is FetchPhase.DELAYED
 
 
 def test_an_express_of_the_last_reign_says_nothing_of_this_one() -> None:
@@ -654,7 +658,7 @@ def test_an_express_of_the_last_reign_says_nothing_of_this_one() -> None:
     late = PartitionData(3, ErrorCode.FENCED_LEADER_EPOCH)
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[late])])
     assert fetcher.core.on_express(found[0], response, 110).troubles == []
-    assert fetcher.followed(1).phase is Phase.FETCHING
+    assert fetcher.followed(1).phase is FetchPhase.FETCHING
 
 
 # ---- lag
@@ -674,7 +678,7 @@ def test_lag_is_counted_to_the_leaders_high_watermark() -> None:
 # ---- what is remote
 
 
-def moved(fetcher: Fetcher, log_start_offset: int = 2) -> Build[FakeReplica]:
+def moved(fetcher: Fetcher, log_start_offset: int = 2) -> AuxStateBuild[FakeReplica]:
     """The leader has what replica 0 needs in remote storage alone."""
     fetcher.ask()
     data = PartitionData(0, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, log_start_offset=log_start_offset)
@@ -687,7 +691,7 @@ def test_a_replica_that_must_begin_behind_what_is_remote_is_not_asked_for_meanwh
     fetcher.open()
     build = moved(fetcher)
     assert (build.followed, build.leader_log_start) == (fetcher.followed(), 2)
-    assert build.followed.phase is Phase.BUILDING
+    assert build.followed.phase is FetchPhase.BUILDING
     request = fetcher.ask()
     assert (named(request), forgotten(request)) == ([], [0])
     (fetched,) = fetcher.answer(records(1)).appends
@@ -719,7 +723,7 @@ def test_what_is_not_there_yet_is_asked_for_again_after_a_back_off() -> None:
     followed = moved(fetcher).followed
     for attempt in range(3):
         fetcher.core.on_not_built(followed, fetcher.now_ms)
-        assert followed.phase is Phase.DELAYED
+        assert followed.phase is FetchPhase.DELAYED
         assert followed.due_ms - fetcher.now_ms == FIRST_BACKOFF_MS << attempt
         fetcher.ask()
         fetcher.answer()
@@ -727,7 +731,7 @@ def test_what_is_not_there_yet_is_asked_for_again_after_a_back_off() -> None:
         followed = moved(fetcher).followed
     fetcher.replicas[0].where = Where(40)
     fetcher.core.on_built(followed, fetcher.now_ms, is_done=True)
-    assert (followed.phase, followed.failures) == (Phase.FETCHING, 0)
+    assert (followed.phase, followed.failures) == (FetchPhase.FETCHING, 0)
 
 
 @pytest.mark.parametrize(("where", "is_done"), [(Where(40), False), (Where(5), True)])
@@ -737,18 +741,18 @@ def test_a_log_that_was_not_touched_or_is_as_it_was_waits(where: Where, is_done:
     followed = moved(fetcher).followed
     fetcher.replicas[0].where = where
     fetcher.core.on_built(followed, 0, is_done=is_done)
-    assert followed.phase is Phase.DELAYED
+    assert followed.phase is FetchPhase.DELAYED
 
 
 def test_who_is_sent_to_remote_storage_again_and_again_is_held_back_until_the_leader_serves_it() -> None:
     fetcher = Fetcher()
     fetcher.open()
-    for attempt, phase in enumerate([Phase.FETCHING, Phase.DELAYED, Phase.DELAYED]):
+    for attempt, phase in enumerate([FetchPhase.FETCHING, FetchPhase.DELAYED, FetchPhase.DELAYED]):
         followed = moved(fetcher).followed
         fetcher.replicas[0].where = Where(40 + attempt)
         fetcher.core.on_built(followed, fetcher.now_ms, is_done=True)
         assert followed.phase is phase
-        if phase is Phase.DELAYED:
+        if phase is FetchPhase.DELAYED:
             fetcher.ask()
             fetcher.answer()
             fetcher.now_ms = followed.due_ms
@@ -762,8 +766,8 @@ def test_a_log_with_nothing_remote_begins_anew() -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
-    assert fetcher.core.on_nothing_remote(followed, 9) == Cut(followed, 9, restarts=True)
-    assert followed.phase is Phase.TRUNCATING
+    assert fetcher.core.on_nothing_remote(followed, 9) == Truncation(followed, 9, restarts=True)
+    assert followed.phase is FetchPhase.TRUNCATING
 
 
 def test_a_new_reign_voids_what_is_being_built() -> None:
@@ -775,10 +779,10 @@ def test_a_new_reign_voids_what_is_being_built() -> None:
     fetcher.core.on_built(former, 0, is_done=True)
     fetcher.core.on_not_built(former, 0)
     assert fetcher.core.on_nothing_remote(former, 9) is None
-    assert (former.phase, fetcher.followed().phase) == (Phase.GONE, Phase.FETCHING)
+    assert (former.phase, fetcher.followed().phase) == (FetchPhase.GONE, FetchPhase.FETCHING)
 
 
-def parted(fetcher: Fetcher, end: int) -> Work[FakeReplica]:
+def parted(fetcher: Fetcher, end: int) -> FetchActions[FakeReplica]:
     """The leader's epoch 1 ends at `end`; the replica's log is from 0 to 5, from 3 on its own disk."""
     replica = fetcher.replicas[0]
     replica.local_start_offset = 3
@@ -789,25 +793,25 @@ def parted(fetcher: Fetcher, end: int) -> Work[FakeReplica]:
 
 def test_a_cut_on_the_own_disk_is_a_cut() -> None:
     fetcher = Fetcher()
-    assert parted(fetcher, 3).cuts == [Cut(fetcher.followed(), 3)]
+    assert parted(fetcher, 3).cuts == [Truncation(fetcher.followed(), 3)]
 
 
 def test_logs_that_part_below_the_own_disk_begin_behind_what_is_remote() -> None:
     fetcher = Fetcher()
     work = parted(fetcher, 2)
-    assert (work.cuts, work.builds) == ([], [Build(fetcher.followed(), 1)])
+    assert (work.cuts, work.builds) == ([], [AuxStateBuild(fetcher.followed(), 1)])
 
 
 def test_a_log_that_has_nothing_remote_is_cut_below_its_start_as_ever() -> None:
     fetcher = Fetcher()
     fetcher.replicas[0].where = Where(5, 1, 3)
     fetcher.followed().refresh()
-    assert parted(fetcher, 2).cuts == [Cut(fetcher.followed(), 2)]
+    assert parted(fetcher, 2).cuts == [Truncation(fetcher.followed(), 2)]
 
 
 def test_a_leader_that_ends_below_the_own_disk_has_the_replica_begin_behind_what_is_remote() -> None:
     fetcher = Fetcher()
     fetcher.replicas[0].local_start_offset = 3
     followed = out_of_range(fetcher)
-    assert fetcher.core.on_bounds(followed, Bound(0, 1), Bound(0, 2), 0) == Build(followed, 1)
-    assert followed.phase is Phase.BUILDING
+    assert fetcher.core.on_bounds(followed, LogBound(0, 1), LogBound(0, 2), 0) == AuxStateBuild(followed, 1)
+    assert followed.phase is FetchPhase.BUILDING

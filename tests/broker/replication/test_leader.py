@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink, effective_min_isr
-from broker.replication.leader import NEVER_MS, CommitTerms, FollowerFetch, FollowerProgress, Leader
+from broker.replication.leader import NEVER_MS, CommitTerms, FollowerFetch, FollowerProgress, LeaderRole
 from protocol.errors import ErrorCode
 
 LAG_MS = 30_000
@@ -16,9 +16,9 @@ def leader(
     replicas: tuple[int, ...] = (1, 2, 3),
     start: int = 0,
     pending: IsrState | None = None,
-) -> Leader:
+) -> LeaderRole:
     followers = {replica: FollowerProgress() for replica in replicas if replica != 1}
-    return Leader(1, 5, 0, start, replicas, pending or CommittedIsr(frozenset(isr)), followers)
+    return LeaderRole(1, 5, 0, start, replicas, pending or CommittedIsr(frozenset(isr)), followers)
 
 
 def terms(min_isr: int = 1, now_ms: int = 0, eligible: frozenset[int] = frozenset()) -> CommitTerms:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from broker.replication.follower import Follower, follower_high_watermark
+from broker.replication.follower import FollowerRole, follower_high_watermark
 from broker.replication.isr import CommittedIsr, PendingExpand
-from broker.replication.leader import NEVER_MS, FollowerFetch, Leader
+from broker.replication.leader import NEVER_MS, FollowerFetch, LeaderRole
 from broker.replication.partition import Role, next_role
 
 
@@ -25,9 +25,9 @@ def become(present: Role | None, assignment: Registration, log_end_offset: int =
     return change.role
 
 
-def lead(present: Role | None, assignment: Registration, log_end_offset: int = 10, now_ms: int = 500) -> Leader:
+def lead(present: Role | None, assignment: Registration, log_end_offset: int = 10, now_ms: int = 500) -> LeaderRole:
     role = become(present, assignment, log_end_offset, now_ms)
-    assert isinstance(role, Leader)
+    assert isinstance(role, LeaderRole)
     return role
 
 
@@ -50,7 +50,7 @@ def test_within_a_reign_only_membership_changes() -> None:
     assert change is not None
     assert not change.is_new_reign
     role = change.role
-    assert isinstance(role, Leader)
+    assert isinstance(role, LeaderRole)
     assert (role.epoch_start_offset, role.partition_epoch) == (10, 1)
     assert role.isr == CommittedIsr(frozenset({1, 2}))
     assert {b: f.log_end_offset for b, f in role.followers.items()} == {2: 9, 4: -1}
@@ -105,7 +105,7 @@ def test_following() -> None:
     change = next_role(None, Registration(leader=2, leader_epoch=4), broker_id=1, log_end_offset=0, now_ms=0)
     assert change is not None
     assert change.is_new_reign
-    assert change.role == Follower(1, 2, 4, 0, (1, 2, 3))
+    assert change.role == FollowerRole(1, 2, 4, 0, (1, 2, 3))
     same = next_role(change.role, Registration(2, 4, 1), broker_id=1, log_end_offset=0, now_ms=0)
     assert same is not None
     assert not same.is_new_reign
@@ -113,7 +113,7 @@ def test_following() -> None:
 
 def test_a_partition_without_leader_is_followed_by_waiting() -> None:
     role = become(None, Registration(leader=-1, leader_epoch=3))
-    assert isinstance(role, Follower)
+    assert isinstance(role, FollowerRole)
     assert role.leader_id is None
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from broker.replication.isr import CommittedIsr, PendingExpand, PendingIsr
 from broker.replication.isr_changes import Confirmed, IsrAnswer, IsrChanges, Refused, Retried
-from broker.replication.leader import CommitTerms, FollowerFetch, Leader
+from broker.replication.leader import CommitTerms, FollowerFetch, LeaderRole
 from broker.replication.partition import Role, next_role
 from protocol.errors import ErrorCode
 from protocol.primitives import ONE_UUID
@@ -73,8 +73,8 @@ class IsrScenario(Scenario):
         }
 
     @property
-    def leader(self) -> Leader:
-        assert isinstance(self.role, Leader), "broker 1 does not lead"
+    def leader(self) -> LeaderRole:
+        assert isinstance(self.role, LeaderRole), "broker 1 does not lead"
         return self.role
 
     # What happens
@@ -96,10 +96,10 @@ class IsrScenario(Scenario):
         if change is None:
             self.show("that is older than what is known")
             return
-        if change.is_new_reign or not isinstance(change.role, Leader) or isinstance(change.role.isr, CommittedIsr):
+        if change.is_new_reign or not isinstance(change.role, LeaderRole) or isinstance(change.role.isr, CommittedIsr):
             self.changes.withdraw(KEY)
         self.role = change.role
-        kind = "leads" if isinstance(change.role, Leader) else "follows"
+        kind = "leads" if isinstance(change.role, LeaderRole) else "follows"
         begins = ", a new reign" if change.is_new_reign else ""
         self.show(f"broker 1 {kind} in epoch {change.role.epoch}, version {change.role.partition_epoch}{begins}")
         self.commit()
@@ -183,7 +183,7 @@ class IsrScenario(Scenario):
         return broker_id not in self.fenced and life == self.lives.get(broker_id, -1)
 
     def commit(self) -> None:
-        if isinstance(self.role, Leader):
+        if isinstance(self.role, LeaderRole):
             terms = CommitTerms(self.min_isr, self.now_ms, self.lag_ms, self.is_eligible)
             before = self.high_watermark
             self.high_watermark = self.role.high_watermark(before, self.log_end, terms)

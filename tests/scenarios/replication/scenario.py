@@ -35,7 +35,7 @@ from collections.abc import Callable, Mapping
 from broker.metadata.image.config_image import ResourceType
 from broker.replication.epochs import EpochEnd
 from broker.runtime.partitions.partition import FetchedOutOfOrder
-from broker.runtime.replication.tier_builds import TierUnavailable
+from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 from tests.support.fetch_bench import Entry, FollowerBench, encode, fill
@@ -149,7 +149,7 @@ class ReplicationScenario(Scenario):
                 case "skips":
                     tier.skips_remote = True
                 case "fails":
-                    tier.troubles.append(TierUnavailable("the store does not answer"))
+                    tier.troubles.append(RemoteLogUnavailable("the store does not answer"))
 
     # Looking
 

@@ -10,7 +10,7 @@ from random import Random
 
 from broker.metrics.topics import TopicMeters
 from broker.replication.epochs import EpochEnd, check_leader_epoch, has_diverged
-from broker.replication.tier_state import EARLIEST_LOCAL
+from broker.replication.tier_state_machine import EARLIEST_LOCAL
 from broker.runtime.partitions.partition import FetchPosition
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
@@ -46,7 +46,7 @@ _NAME = TopicPartition(TOPIC, 0)
 
 
 class Broker:
-    """Broker `name`. `leader` is whom it follows; nobody while it leads or is stopped. Implements FollowedPartition."""
+    """Broker `name`. `leader` is whom it follows; nobody while it leads or is stopped. Implements FollowerReplica."""
 
     topic = TOPIC
     topic_id = TOPIC_ID
@@ -220,7 +220,7 @@ class Broker:
     def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
         return self._cut(leader_epoch, lambda: self.log.truncate_to(offset, now_ms=NOW_MS))
 
-    def restart_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
+    def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
         return self._cut(leader_epoch, lambda: self.log.truncate_fully_and_start_at(offset, now_ms=NOW_MS))
 
     def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":

@@ -17,8 +17,8 @@ from broker.replication.fetcher import FetcherCore
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.remote_log.tier_source import RemoteTierSource
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
-from broker.runtime.replication.followed_partition import FollowedPartition
-from broker.runtime.replication.leader_fetcher import LeaderFetcher
+from broker.runtime.replication.follower_replica import FollowerReplica
+from broker.runtime.replication.replica_fetcher import ReplicaFetcher
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
 from protocol.messages.offset_for_leader_epoch import (
@@ -68,7 +68,7 @@ class World:
         self.metadata.assign([], [PARTITION])
         self.brokers = {name: Broker(name, number, self.loop) for number, name in enumerate(names, 1)}
         self._tier = RemoteTierSource(self.metadata, self.storage, self, self.loop)
-        self._fetchers: dict[str, LeaderFetcher] = {}
+        self._fetchers: dict[str, ReplicaFetcher] = {}
         self._copies = 0
 
     # ---- the pool of RemoteTierSource: no threads
@@ -100,9 +100,9 @@ class World:
         self.unfollow(name)
         broker, leader = self.brokers[name], self.leader
         broker.follow(leader)
-        core: FetcherCore[FollowedPartition] = FetcherCore(FetcherSettings())
+        core: FetcherCore[FollowerReplica] = FetcherCore(FetcherSettings())
         sender = Sender(broker.id, 1)
-        fetcher = LeaderFetcher(
+        fetcher = ReplicaFetcher(
             leader.id,
             0,
             Endpoint(leader.name, 9092),

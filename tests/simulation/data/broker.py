@@ -31,16 +31,16 @@ from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.controller.driver import MetadataPublisher
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.fetch_sessions import FetchSessions
 from broker.runtime.partitions.isr_shrinking import IsrShrinking
-from broker.runtime.partitions.isr_updates import IsrUpdates
 from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
 from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
-from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -331,7 +331,7 @@ class LeaderPath:
 
 
 class ControllerPath:
-    """Implements MembershipChannel, IsrChannel and AssignmentChannel."""
+    """Implements MembershipChannel, AlterPartitionChannel and AssignmentChannel."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self._process = broker.process
@@ -389,7 +389,7 @@ class DataPart:
         self.store.discard_leftovers()
         flusher = LogFlusher(io, self.deadlines)
         isr_channel = ControllerPath(broker, "isr")
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             node.id,
             broker,
             broker.cache,
@@ -404,7 +404,7 @@ class DataPart:
             fetcher_count=lambda: scenario.fetchers,
             broker_epoch=lambda: lifecycle.epoch,
         )
-        self.isr_updates = IsrUpdates(node.id, isr_channel, lifecycle, process)
+        self.alter_partition_manager = AlterPartitionManager(node.id, isr_channel, lifecycle, process)
         self.partitions = Partitions(
             node.id,
             self.store,
@@ -414,7 +414,7 @@ class DataPart:
             config_of,
             process,
             self.fetchers,
-            self.isr_updates,
+            self.alter_partition_manager,
             lag_time_max_ms=scenario.lag_time_max_ms,
         )
         self.isr_shrinking = IsrShrinking(
@@ -475,7 +475,7 @@ class DataPart:
         self.assignments.close()
         self.fetchers.close()
         self.isr_shrinking.close()
-        self.isr_updates.close()
+        self.alter_partition_manager.close()
         self.deadlines.close()
 
     def _directory_of(self, topic: str, index: int) -> Uuid | None:

@@ -26,7 +26,7 @@ from typing import Final, NoReturn
 
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
-from broker.replication.leader import Leader
+from broker.replication.leader import LeaderRole
 from protocol.records.batch import BatchHeader
 from tests.simulation.data.broker import Node
 from tests.simulation.data.clients import ACKS_ALL, Read
@@ -144,7 +144,7 @@ class Checker:
                 name = ReplicaName(partition.topic, partition.index)
                 log, role = partition.log, partition.role
                 now = Seen(
-                    isinstance(role, Leader),
+                    isinstance(role, LeaderRole),
                     role.epoch,
                     log.high_watermark,
                     log.log_end_offset,

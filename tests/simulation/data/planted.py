@@ -12,15 +12,15 @@ from broker.metadata.controller.replica_changes import ReplicaChanges
 from broker.replication import fetcher
 from broker.replication import partition as replication_partition
 from broker.replication.fetch_plan import fetch_request
-from broker.replication.follower import Follower
+from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, PendingIsr
-from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgress, IsrEligibility, Leader
+from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgress, IsrEligibility, LeaderRole
 from broker.replication.partition import Assignment, Role
 from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
 from broker.runtime.partitions import partition_reads
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
-from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 from storage import recovery
@@ -53,7 +53,7 @@ def _kept_followers(
     present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_reign: bool
 ) -> dict[int, FollowerProgress]:
     """As Kafka does it: who led before knows what followers hold."""
-    if isinstance(present, Leader):
+    if isinstance(present, LeaderRole):
         present = replace(present, epoch=assignment.leader_epoch)
     return _followers(present, assignment, broker_id, now_ms, is_new_reign=is_new_reign)
 
@@ -64,18 +64,18 @@ _begin_reign = Partition._begin_reign
 def _cut_at_high_watermark(partition: Partition) -> None:
     _begin_reign(partition)
     log = partition.log
-    if isinstance(partition.role, Follower) and log.high_watermark < log.log_end_offset:
+    if isinstance(partition.role, FollowerRole) and log.high_watermark < log.log_end_offset:
         log.truncate_to(log.high_watermark, now_ms=partition._host.now_ms())
 
 
 def _must_hold_if_confirmed(
-    leader: Leader, broker_id: int, follower: FollowerProgress, log_end_offset: int, terms: CommitTerms
+    leader: LeaderRole, broker_id: int, follower: FollowerProgress, log_end_offset: int, terms: CommitTerms
 ) -> bool:
     return broker_id in leader.isr.committed
 
 
 def _expand_at_high_watermark(
-    leader: Leader, broker_id: int, high_watermark: int, is_eligible: IsrEligibility
+    leader: LeaderRole, broker_id: int, high_watermark: int, is_eligible: IsrEligibility
 ) -> PendingIsr | None:
     follower = leader.followers.get(broker_id)
     if follower is None or not isinstance(leader.isr, CommittedIsr) or broker_id in leader.isr.committed:
@@ -86,11 +86,11 @@ def _expand_at_high_watermark(
     return leader.isr
 
 
-_on_follower_fetch = Leader.on_follower_fetch
+_on_follower_fetch = LeaderRole.on_follower_fetch
 
 
 def _take_any_life(
-    leader: Leader, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: int
+    leader: LeaderRole, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: int
 ) -> ErrorCode:
     return _on_follower_fetch(leader, fetch, log_end_offset, now_ms, -1)
 
@@ -110,7 +110,7 @@ async def _no_wait(lifecycle: BrokerLifecycle) -> None:
     """As if the own registration were read."""
 
 
-def _begin_at_once(fetchers: ReplicaFetchers) -> None:
+def _begin_at_once(fetchers: ReplicaFetcherManager) -> None:
     held, fetchers._held = fetchers._held, None
     for partition in (held or {}).values():
         fetchers.follow(partition)
@@ -119,7 +119,7 @@ def _begin_at_once(fetchers: ReplicaFetchers) -> None:
 _on_divergence = fetcher.FetcherCore._on_divergence
 
 
-def _cut_only(core: fetcher.FetcherCore[Any], fetched: fetcher.Fetched[Any], work: Any, now_ms: int) -> None:
+def _cut_only(core: fetcher.FetcherCore[Any], fetched: fetcher.FetchedPartition[Any], work: Any, now_ms: int) -> None:
     """As Kafka does it: wherever the leader's log begins."""
     fetched.data.log_start_offset = -1
     _on_divergence(core, fetched, work, now_ms)
@@ -158,7 +158,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "taking fetches of a broker's former life": Planted(
         (
-            Patch(Leader, "on_follower_fetch", _take_any_life),
+            Patch(LeaderRole, "on_follower_fetch", _take_any_life),
             Patch(Partitions, "is_isr_eligible", _eligible_in_any_life),
             Patch(ReplicaChanges, "_check_eligible", _active_in_any_life),
         ),
@@ -169,7 +169,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "fetching before the broker is registered": Planted(
         (
             Patch(BrokerLifecycle, "wait_caught_up", _no_wait),
-            Patch(ReplicaFetchers, "begin", _begin_at_once),
+            Patch(ReplicaFetcherManager, "begin", _begin_at_once),
         ),
         _DATA,
         20,
@@ -177,10 +177,10 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "truncating to the high watermark": Planted((Patch(Partition, "_begin_reign", _cut_at_high_watermark),), _DATA, 50),
     "committing what the confirmed in-sync set has": Planted(
-        (Patch(Leader, "_must_hold", _must_hold_if_confirmed),), _DATA, 50
+        (Patch(LeaderRole, "_must_hold", _must_hold_if_confirmed),), _DATA, 50
     ),
     "admitting who has not reached the start of the epoch": Planted(
-        (Patch(Leader, "propose_expand", _expand_at_high_watermark),), _DATA, 150, first=50
+        (Patch(LeaderRole, "propose_expand", _expand_at_high_watermark),), _DATA, 150, first=50
     ),
     "counting fenced and leaving replicas in": Planted(
         (

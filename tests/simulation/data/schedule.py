@@ -128,7 +128,7 @@ class RandomSchedule:
             return
         partition = leader.broker.partition(*name)
         history = self._simulation.checker.histories[name]
-        if partition is None or not partition.is_leader or partition.is_being_cut or not history.promises:
+        if partition is None or not partition.is_leader or partition.is_truncating or not history.promises:
             return
         offset = self._random.choice((partition.log.high_watermark, partition.log.high_watermark // 2))
         if offset > history.end:

@@ -10,7 +10,7 @@ from broker.metadata.image.partition import (
     PartitionRegistration,
 )
 from broker.metadata.image.topic_image import TopicImage
-from broker.runtime.partitions.duplicate_logs import log_that_counts
+from broker.runtime.partitions.duplicate_logs import current_log
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dirs import DuplicateLog, FoundLog, LogDir
@@ -102,7 +102,7 @@ def test_stories(logs: str, metadata: str, end: str) -> None:
 
 def told(candidates: list[FoundLog], image: TopicImage | None) -> str:
     try:
-        log = log_that_counts(candidates, image, 1)
+        log = current_log(candidates, image, 1)
     except DuplicateLog as refusal:
         named = all(candidate.path in str(refusal) for candidate in candidates)
         return "an operator must say" if named else str(refusal)

@@ -22,7 +22,7 @@ from broker.runtime.partitions.fetch_sessions import (
     SessionRefused,
     next_epoch,
 )
-from broker.runtime.partitions.reads import FetchTarget, ReadResult
+from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID, Uuid
 
@@ -62,7 +62,7 @@ class Cache:
         assert isinstance(opened, SessionRefused)
         return opened.error
 
-    def fetch(self, asked: SessionAsk, results: dict[int, ReadResult] | None = None) -> SessionAnswer:
+    def fetch(self, asked: SessionAsk, results: dict[int, LogReadResult] | None = None) -> SessionAnswer:
         opened = self.open(asked)
         read = {t: (results or {}).get(t.index, idle()) for t in opened.targets.due()}
         return opened.answer(read, self.now_ms)
@@ -71,12 +71,12 @@ class Cache:
         return self.fetch(ask(0, INITIAL_EPOCH, *targets, is_follower=is_follower)).session_id
 
 
-def idle(high_watermark: int = 0) -> ReadResult:
-    return ReadResult(high_watermark=high_watermark, last_stable_offset=high_watermark, log_start_offset=0)
+def idle(high_watermark: int = 0) -> LogReadResult:
+    return LogReadResult(high_watermark=high_watermark, last_stable_offset=high_watermark, log_start_offset=0)
 
 
-def data(high_watermark: int = 5) -> ReadResult:
-    return ReadResult(high_watermark=high_watermark, log_start_offset=0, records=b"batch", size_bytes=5)
+def data(high_watermark: int = 5) -> LogReadResult:
+    return LogReadResult(high_watermark=high_watermark, log_start_offset=0, records=b"batch", size_bytes=5)
 
 
 def listed(answer: SessionAnswer) -> list[int]:
@@ -143,19 +143,19 @@ def test_an_incremental_answer_lists_only_what_is_new() -> None:
     changes = {
         1: data(high_watermark=0),
         2: idle(high_watermark=7),
-        3: ReadResult(high_watermark=0, log_start_offset=4),
-        4: ReadResult(high_watermark=0, log_start_offset=0, preferred_read_replica=2),
-        5: ReadResult(high_watermark=0, log_start_offset=0, diverging=EpochEnd(3, 10)),
+        3: LogReadResult(high_watermark=0, log_start_offset=4),
+        4: LogReadResult(high_watermark=0, log_start_offset=0, preferred_read_replica=2),
+        5: LogReadResult(high_watermark=0, log_start_offset=0, diverging=EpochEnd(3, 10)),
     }
     assert sorted(listed(cache.fetch(ask(session_id, 1), changes))) == [1, 2, 3, 4, 5]
-    calm = {2: idle(high_watermark=7), 3: ReadResult(high_watermark=0, log_start_offset=4)}
+    calm = {2: idle(high_watermark=7), 3: LogReadResult(high_watermark=0, log_start_offset=4)}
     assert listed(cache.fetch(ask(session_id, 2), calm)) == []
 
 
 def test_a_healed_partition_is_listed_once_more() -> None:
     cache = Cache()
     session_id = cache.create(target(0))
-    failing = {0: ReadResult(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+    failing = {0: LogReadResult(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}
     for epoch in (1, 2):
         assert listed(cache.fetch(ask(session_id, epoch), failing)) == [0]
     assert listed(cache.fetch(ask(session_id, 3))) == [0]

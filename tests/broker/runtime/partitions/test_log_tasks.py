@@ -244,7 +244,7 @@ class TestCut:
         data = build_batch([Record(1, b"k", b"x")], leader_epoch=0, producer_id=7, producer_epoch=0, base_sequence=0)
         partition.append_fetched(0, 0, data, 1, 0)
         node.io.is_held = True
-        partition.restart_at(0, 5)
+        partition.truncate_fully_and_start_at(0, 5)
         await upkeep.tasks.expire_producers()
         assert 7 in partition.log.producers.entries
 

@@ -8,8 +8,8 @@ from broker.replication.epochs import EpochEnd
 from broker.runtime.loop.waiters import Watch
 from broker.runtime.partitions.offset_lookup import LATEST, OffsetQuery, list_offset
 from broker.runtime.partitions.partition import FetchedOutOfOrder, FetchPosition, Partition
-from broker.runtime.partitions.partition_reads import Limits, Reader, read
-from broker.runtime.partitions.reads import FetchTarget, Isolation, ReadResult
+from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
@@ -17,7 +17,7 @@ from storage.config import CleanupPolicy, LogConfig
 from tests.support.data_plane import DataPlane
 
 LEADER = 2
-CONSUMER = Reader(Isolation.HIGH_WATERMARK, needs_leader=False)
+CONSUMER = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=False)
 
 
 @pytest.fixture
@@ -47,9 +47,9 @@ def filled(node: DataPlane, count: int, *, high_watermark: int = 0, config: LogC
     return partition
 
 
-def consume(partition: Partition, offset: int) -> ReadResult:
+def consume(partition: Partition, offset: int) -> LogReadResult:
     target = FetchTarget("t", partition.topic_id, 0, offset, 1_000_000)
-    return read(partition, target, CONSUMER, Limits(1_000_000, True), is_first_look=True)
+    return read(partition, target, CONSUMER, ReadLimits(1_000_000, True), is_first_look=True)
 
 
 class Told:
@@ -163,7 +163,7 @@ class TestAppendFetched:
     def test_an_empty_log_begins_at_a_batch_that_straddles_its_start(self, node: DataPlane) -> None:
         partition = filled(node, 0)
         node.loop.run_soon()
-        restarted = partition.restart_at(0, 5)
+        restarted = partition.truncate_fully_and_start_at(0, 5)
         node.loop.run_soon()
         assert restarted.result()
         assert partition.append_fetched(0, 5, records(3, 4), 7, 5)
@@ -235,7 +235,7 @@ class TestTruncate:
         partition = filled(node, 3, high_watermark=3)
         partition.log.maybe_increment_log_start_offset(3)
         cut = partition.truncate(0, 3)
-        assert partition.is_being_cut
+        assert partition.is_truncating
         node.loop.run_soon()
         assert cut.result()
         assert partition.fetch_position() == FetchPosition(3, -1, 3)
@@ -244,7 +244,7 @@ class TestTruncate:
     def test_another_epoch_cuts_nothing(self, node: DataPlane) -> None:
         partition = filled(node, 3)
         assert not partition.truncate(1, 0).result()
-        assert not partition.restart_at(1, 7).result()
+        assert not partition.truncate_fully_and_start_at(1, 7).result()
         assert partition.log.log_end_offset == 3
 
     def test_meanwhile_readers_find_what_is_committed_below_the_cut_and_nothing_to_read(self, node: DataPlane) -> None:
@@ -264,7 +264,7 @@ class TestTruncate:
         node.io.is_held = True
         partition.truncate(0, 2)
         with pytest.raises(KafkaError) as error:
-            list_offset(partition, OffsetQuery(LATEST, -1, Isolation.HIGH_WATERMARK, needs_leader=False))
+            list_offset(partition, OffsetQuery(LATEST, -1, FetchIsolation.HIGH_WATERMARK, needs_leader=False))
         assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_meanwhile_nothing_is_appended_and_no_second_cut_begins(self, node: DataPlane) -> None:
@@ -273,7 +273,7 @@ class TestTruncate:
         partition.truncate(0, 2)
         assert not partition.append_fetched(0, 5, records(5), 0, 0)
         assert not partition.truncate(0, 1).result()
-        assert not partition.restart_at(0, 1).result()
+        assert not partition.truncate_fully_and_start_at(0, 1).result()
         node.io.release()
         node.loop.run_soon()
         assert partition.log.log_end_offset == 2
@@ -441,7 +441,7 @@ class TestFlush:
 class TestRestart:
     def test_the_log_goes_on_elsewhere(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=5)
-        done = partition.restart_at(0, 40)
+        done = partition.truncate_fully_and_start_at(0, 40)
         node.loop.run_soon()
         assert done.result()
         assert partition.fetch_position() == FetchPosition(40, -1, 40)

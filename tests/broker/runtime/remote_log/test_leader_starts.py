@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.runtime.partitions.partition_reads import Limits, Reader, read
-from broker.runtime.partitions.reads import FetchTarget, Isolation
+from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.leader_starts import LeaderStarts
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ from tests.support.remote_files import RemoteFiles, announce
 from tests.support.shared_remote_storage import DelayedPool
 
 TIERED = LogConfig(remote_storage_enable=True, message_timestamp_after_max_ms=2**63 - 1)
-CONSUMER = Reader(Isolation.HIGH_WATERMARK, needs_leader=False)
+CONSUMER = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=False)
 OTHER = 2
 
 
@@ -122,12 +122,12 @@ def test_a_leader_that_lost_its_disk_goes_on_behind_what_is_remote() -> None:
         stage.fill(identity, 3, 2)
         stage.elect(identity, 1)
         partition = stage.partition()
-        assert partition.awaits_start
+        assert partition.awaits_log_start
         with pytest.raises(KafkaError) as refused:
             stage.produce(b"x")
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         found = read(
-            partition, FetchTarget("t", identity, 0, 0, 1000), CONSUMER, Limits(1000, True), is_first_look=True
+            partition, FetchTarget("t", identity, 0, 0, 1000), CONSUMER, ReadLimits(1000, True), is_first_look=True
         )
         assert found.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         await stage.settle()
@@ -187,7 +187,7 @@ def test_it_waits_until_the_metadata_are_known() -> None:
         stage.remote.not_ready.add(partition)
         stage.elect(identity, 1)
         await stage.settle(100)
-        assert stage.partition().awaits_start
+        assert stage.partition().awaits_log_start
         stage.remote.become_ready(partition)
         await stage.settle()
         assert stage.partition().is_leader
@@ -203,7 +203,7 @@ def test_what_fails_is_tried_again() -> None:
         stage.kept_failures = [StoreUnavailable("down"), ValueError("?"), RetriableRemoteStorageError("down")]
         stage.elect(identity, 1)
         await stage.settle(0.1)
-        assert stage.partition().awaits_start
+        assert stage.partition().awaits_log_start
         await stage.settle(10)
         assert stage.partition().is_leader
         assert stage.bounds == (0, 3, 3)
@@ -247,12 +247,12 @@ def test_who_leads_no_more_begins_nothing() -> None:
         stage.io.is_held = True
         stage.elect(identity, 1)
         await stage.settle(0.1)
-        assert stage.partition().is_being_cut
+        assert stage.partition().is_truncating
         stage.elect(identity, OTHER)
         stage.io.release()
         await stage.settle()
         assert stage.partition().is_following
-        assert not stage.partition().awaits_start
+        assert not stage.partition().awaits_log_start
         assert stage.starts.under_way == 0
 
     on_stage(test)

@@ -13,8 +13,8 @@ from broker.clock import SystemClock
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.loop.waiters import Deadlines, Watch
 from broker.runtime.partitions.offset_lookup import OffsetQuery
-from broker.runtime.partitions.partition_reads import Reader
-from broker.runtime.partitions.reads import FetchTarget, Isolation
+from broker.runtime.partitions.partition_reads import FetchParams
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.offsets import RemoteOffsets
 from broker.runtime.remote_log.reads import RemoteRead, RemoteReads, RemoteReadSettings
 from protocol.errors import ErrorCode, KafkaError
@@ -26,7 +26,7 @@ from storage.tiered.segments.reading import SegmentReader
 from tests.support.remote_files import RemoteFiles
 from tests.support.tiered_plane import TieredPlane
 
-CONSUMER = Reader(Isolation.HIGH_WATERMARK, needs_leader=True)
+CONSUMER = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=True)
 
 
 class GatedFiles(RemoteFiles):
@@ -99,7 +99,7 @@ async def test_reads_run_beside_one_another_and_beside_the_loop() -> None:
 async def test_times_are_looked_up_on_the_same_threads() -> None:
     stage = Stage()
     stage.files.gate.set()
-    query = OffsetQuery(31_500, -1, Isolation.HIGH_WATERMARK)
+    query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
     answer = stage.offsets.list_offset(stage.plane.partition(), query, 0)
     assert isinstance(answer, asyncio.Future)
     assert tuple(await answer) == (32_000, 32, 0)
@@ -109,7 +109,7 @@ async def test_times_are_looked_up_on_the_same_threads() -> None:
 
 async def test_a_time_that_is_over() -> None:
     stage = Stage()
-    query = OffsetQuery(31_500, -1, Isolation.HIGH_WATERMARK)
+    query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
     answer = stage.offsets.list_offset(stage.plane.partition(), query, 1)
     assert isinstance(answer, asyncio.Future)
     with pytest.raises(KafkaError) as raised:

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import pytest
 
-from broker.replication.tier_state import Load
+from broker.replication.tier_state_machine import Load
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.tier_source import RemoteTierSource
-from broker.runtime.replication.tier_builds import TierUnavailable
+from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from storage.directories.checkpoints import EpochEntry
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
@@ -56,7 +56,7 @@ def test_a_segment_is_found_by_offset_and_epoch(world: World) -> None:
 def test_what_is_not_loaded_yet_is_no_failure(world: World) -> None:
     world.metadata.not_ready.add(PARTITION)
     error = source(world).segment_for(world.brokers["B"], 0, 2).exception()
-    assert isinstance(error, TierUnavailable)
+    assert isinstance(error, RemoteLogUnavailable)
     assert not error.is_failure
 
 
@@ -79,9 +79,9 @@ def test_no_more_of_a_segment_than_the_leader_agrees_with(world: World) -> None:
     assert start.producers.end_offset == 5
 
 
-def unavailable(world: World, wanted: "Load[RemoteSegment]") -> TierUnavailable:
+def unavailable(world: World, wanted: "Load[RemoteSegment]") -> RemoteLogUnavailable:
     error = source(world).load(world.brokers["B"], wanted).exception()
-    assert isinstance(error, TierUnavailable)
+    assert isinstance(error, RemoteLogUnavailable)
     return error
 
 
@@ -113,7 +113,7 @@ def test_a_pool_that_is_full_is_no_failure(world: World) -> None:
         .load(world.brokers["B"], load(world))
         .exception()
     )
-    assert isinstance(error, TierUnavailable)
+    assert isinstance(error, RemoteLogUnavailable)
     assert not error.is_failure
 
 

@@ -8,9 +8,9 @@ from broker.api.fetch import FetchHandler
 from broker.api.list_offsets import ListOffsetsHandler
 from broker.net.peer import Endpoint
 from broker.replication.fetch_plan import FetcherSettings
-from broker.replication.followed import Phase
+from broker.replication.fetch_state import FetchPhase
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone
-from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -58,7 +58,7 @@ class Pair:
             max_bytes=10_000_000,
         )
         self.list_offsets = ListOffsetsHandler(self.leader.partitions)
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             FOLLOWER,
             self,
             self.follower.metadata,
@@ -117,7 +117,7 @@ class Pair:
         return same_bounds and self.log_of(self.leader) == self.log_of(self.follower)
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> FetchPhase:
         ((followed,),) = (fetcher.core.members() for fetcher in self.fetchers.fetchers())
         return followed.phase
 
@@ -213,7 +213,7 @@ def test_a_replica_behind_the_leaders_start_begins_anew_there() -> None:
     pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
     pair.leader.partition().delete_records(3)
     pair.follow()
-    assert pair.phase is Phase.FETCHING
+    assert pair.phase is FetchPhase.FETCHING
     assert pair.agrees
     assert pair.follower.partition().log.log_start_offset == 3
 
@@ -233,6 +233,6 @@ def test_logs_that_part_below_the_leaders_start_are_mended() -> None:
     pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
     pair.leader.partition().delete_records(2)
     pair.follow()
-    assert pair.phase is Phase.FETCHING
+    assert pair.phase is FetchPhase.FETCHING
     assert pair.agrees
     assert pair.follower.partition().log.log_start_offset == 2

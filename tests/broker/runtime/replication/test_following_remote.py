@@ -6,9 +6,9 @@ import pytest
 
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.replication.fetch_plan import FetcherSettings
-from broker.replication.followed import Phase
+from broker.replication.fetch_state import FetchPhase
 from broker.runtime.remote_log.tier_source import RemoteTierSource
-from broker.runtime.replication.replica_fetchers import ReplicaFetchers
+from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.primitives import Uuid
 from storage.config import LogConfig
@@ -39,7 +39,7 @@ class TieredPair(Pair):
         self.epoch_ends = OffsetForLeaderEpochHandler(self.leader.partitions)
         for plane in (self.leader, self.follower):
             plane.partition().configure(TIERED)
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             FOLLOWER,
             self,
             self.follower.metadata,
@@ -129,7 +129,7 @@ def test_an_empty_follower_begins_where_the_leaders_disk_does(pair: TieredPair) 
     pair.assert_alike()
     assert pair.copy.local_log_start_offset == 6
     assert [entry.epoch for entry in pair.copy.epochs.entries] == [0, 1]
-    assert pair.phase is Phase.FETCHING
+    assert pair.phase is FetchPhase.FETCHING
     assert pair.leader.partition().is_in_sync(FOLLOWER)
 
 
@@ -158,7 +158,7 @@ def test_a_follower_that_was_away_for_long_drops_what_it_has(pair: TieredPair) -
 def test_what_is_not_known_yet_is_waited_for(pair: TieredPair) -> None:
     pair.metadata.not_ready.add(pair.name)
     pair.follow()
-    assert (pair.copy.log_end_offset, pair.phase) == (0, Phase.DELAYED)
+    assert (pair.copy.log_end_offset, pair.phase) == (0, FetchPhase.DELAYED)
     pair.metadata.become_ready(pair.name)
     pair.follower.advance_ms(1000)
     pair.serve()
@@ -168,7 +168,7 @@ def test_what_is_not_known_yet_is_waited_for(pair: TieredPair) -> None:
 def test_a_reign_that_ends_while_the_store_is_asked_ends_the_attempt(pair: TieredPair) -> None:
     pair.pool.is_held = True
     pair.follow()
-    assert pair.phase is Phase.BUILDING
+    assert pair.phase is FetchPhase.BUILDING
     pair.reign(leads=False)
     pair.pool.release()
     pair.serve()
@@ -180,7 +180,7 @@ def test_a_reign_that_ends_while_the_log_is_emptied_begins_with_the_log_that_com
     pair.follower.io.is_held = True
     pair.follow()
     partition = pair.follower.partition()
-    assert partition.is_being_cut
+    assert partition.is_truncating
     pair.reign(leads=False)
     assert partition.is_following
     pair.follower.io.release()
@@ -201,13 +201,13 @@ def test_readers_are_told_what_holds_before_and_after_while_the_log_is_emptied(p
 def test_a_topic_that_is_not_known_to_be_tiered_here_is_left_alone(pair: TieredPair) -> None:
     pair.follower.partition().configure(LogConfig())
     pair.follow()
-    assert (pair.copy.log_end_offset, pair.phase) == (0, Phase.DELAYED)
+    assert (pair.copy.log_end_offset, pair.phase) == (0, FetchPhase.DELAYED)
 
 
 def test_a_disk_that_fails_meanwhile_is_taken_offline(pair: TieredPair) -> None:
     pair.follower.memory.fail("sync", path_part=".snapshot")
     pair.follow()
-    assert pair.phase is Phase.FAILED
+    assert pair.phase is FetchPhase.FAILED
     assert not pair.follower.log_dirs.online
 
 

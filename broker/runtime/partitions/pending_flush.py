@@ -13,7 +13,7 @@ from storage.config import MAX_LONG
 from storage.log import AppendInfo, Log
 
 
-class FlushHold:
+class PendingFlush:
     """`flush` syncs the log soon, `flush_within(delay_ms)` in a while; `on_flushed` is to be called after either."""
 
     __slots__ = ("_flush", "_flush_within", "_flushed", "_held_from", "_is_timed", "_log", "_segment", "_when_over")

@@ -1,4 +1,4 @@
-"""What followers ask about single replicas, gathered into requests (`leader_questions.py`)."""
+"""What followers ask about single replicas, gathered into requests (`leader_offset_queries.py`)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import pytest
 
 from broker.replication.epochs import EpochEnd
 from broker.runtime.replication.fetch_transport import Unanswered
-from broker.runtime.replication.leader_questions import EpochAnswer, LeaderQuestions, OffsetAnswer
+from broker.runtime.replication.leader_offset_queries import EpochAnswer, LeaderOffsetQueries, OffsetAnswer
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import (
@@ -63,7 +63,7 @@ class Follower:
         self.loop = ManualLoop()
         self.wires: list[Wire] = []
         self.told: list[tuple[str, OffsetAnswer | EpochAnswer]] = []
-        self.questions = LeaderQuestions(BROKER_ID, self.loop, self._connect)
+        self.questions = LeaderOffsetQueries(BROKER_ID, self.loop, self._connect)
 
     def _connect(self) -> Wire:
         self.wires.append(Wire())

@@ -8,11 +8,11 @@ from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, Pendin
 from broker.replication.isr_changes import Confirmed
 from broker.replication.leader import FollowerFetch
 from broker.runtime.controller.controller_router import ControllerUnavailable
+from broker.runtime.partitions.alter_partition_manager import RETRY_MS
 from broker.runtime.partitions.isr_shrinking import PARTITIONS_PER_TURN, IsrShrinking
-from broker.runtime.partitions.isr_updates import RETRY_MS
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
-from broker.runtime.partitions.partition_reads import Limits, Reader, read
-from broker.runtime.partitions.reads import FetchTarget, Isolation
+from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionResponse
 from protocol.messages.metadata_records import (
@@ -112,13 +112,13 @@ class TestExpand:
         node.apply(FenceBrokerRecord(id=3, epoch=30))
         partition = node.partition()
         target = FetchTarget("t", partition.topic_id, 0, 0, 1000)
-        follower = Reader(Isolation.LOG_END, needs_leader=True, broker_id=3, broker_epoch=30)
-        result = read(partition, target, follower, Limits(1000, True), is_first_look=True)
+        follower = FetchParams(FetchIsolation.LOG_END, needs_leader=True, broker_id=3, broker_epoch=30)
+        result = read(partition, target, follower, ReadLimits(1000, True), is_first_look=True)
         assert not result.is_idle  # or the partition would rest until something is written
         node.apply(UnfenceBrokerRecord(id=3, epoch=30))
-        read(partition, target, follower, Limits(1000, True), is_first_look=True)
+        read(partition, target, follower, ReadLimits(1000, True), is_first_look=True)
         assert node.controller.answer() == [[1, 2, 3]]
-        assert read(partition, target, follower, Limits(1000, True), is_first_look=True).is_idle
+        assert read(partition, target, follower, ReadLimits(1000, True), is_first_look=True).is_idle
 
     def test_until_it_is_confirmed_it_admits_nothing_but_commits_wait_for_it(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2), config=LogConfig(min_insync_replicas=3))
@@ -257,7 +257,7 @@ class TestAnswers:
         partition = self.expanding(node)
         request, answer = node.controller.take()
         node.change_isr(partition.topic_id, 1)
-        assert node.isr_updates.pending_count == 0
+        assert node.alter_partition_manager.pending_count == 0
         node.controller.asked = [(request, answer)]
         node.controller.answer()
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
@@ -303,13 +303,13 @@ class TestAnswers:
         node.controller.asked = [under_way]
         node.controller.answer()
         assert partition.is_following
-        assert node.isr_updates.pending_count == 0
+        assert node.alter_partition_manager.pending_count == 0
 
     def test_a_deleted_topic_asks_for_nothing(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         node.delete_topic(partition.topic_id)
         node.advance_ms(1000)
-        assert node.isr_updates.pending_count == 0
+        assert node.alter_partition_manager.pending_count == 0
 
     def test_the_answer_of_another_reign_is_ignored(self, node: DataPlane) -> None:
         partition = self.expanding(node)
@@ -329,7 +329,7 @@ class TestAnswers:
 
     def test_closed_it_asks_for_nothing(self, node: DataPlane) -> None:
         self.expanding(node)
-        node.isr_updates.close()
+        node.alter_partition_manager.close()
         assert not asked(node)
         assert node.loop.live_timers == 0
 

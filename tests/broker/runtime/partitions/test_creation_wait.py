@@ -1,10 +1,10 @@
-"""Answers of the controller that wait for the logs they need (`broker.runtime.partitions.hosting_wait`)."""
+"""Answers of the controller that wait for the logs they need (`broker.runtime.partitions.creation_wait`)."""
 
 import asyncio
 
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
-from broker.runtime.partitions.hosting_wait import HostingWait
+from broker.runtime.partitions.creation_wait import CreationWait
 
 
 class FakePartitions:
@@ -32,7 +32,7 @@ async def turns_of_the_loop() -> None:
 
 async def test_the_answer_waits_for_the_metadata_and_then_for_the_logs() -> None:
     partitions = FakePartitions()
-    hosting = HostingWait(partitions, wait_max_ms=60_000)
+    hosting = CreationWait(partitions, wait_max_ms=60_000)
     answer = asyncio.ensure_future(hosting.wait_for(is_at_7))
     for offset in (6, 7):
         await turns_of_the_loop()
@@ -47,10 +47,10 @@ async def test_the_answer_waits_for_the_metadata_and_then_for_the_logs() -> None
 async def test_what_is_known_already_waits_for_the_logs_alone() -> None:
     partitions = FakePartitions()
     partitions.created.set()
-    hosting = HostingWait(partitions, wait_max_ms=60_000)
+    hosting = CreationWait(partitions, wait_max_ms=60_000)
     hosting.on_metadata(MetadataDelta(EMPTY_IMAGE), image_at(9))
     await hosting.wait_for(is_at_7)
 
 
 async def test_but_not_for_ever() -> None:
-    await HostingWait(FakePartitions(), wait_max_ms=0).wait_for(is_at_7)
+    await CreationWait(FakePartitions(), wait_max_ms=0).wait_for(is_at_7)

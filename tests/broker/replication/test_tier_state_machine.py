@@ -1,4 +1,4 @@
-"""Where a follower begins when its leader's records are remote, decision by decision (`tier_state.py`)."""
+"""Where a follower begins when its leader's records are remote, decision by decision (`tier_state_machine.py`)."""
 
 from dataclasses import dataclass
 from random import Random
@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from broker.replication.epochs import EpochEnd
-from broker.replication.tier_state import (
+from broker.replication.tier_state_machine import (
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     AskEpochEnd,
@@ -17,7 +17,7 @@ from broker.replication.tier_state import (
     GiveUp,
     Load,
     Step,
-    TierState,
+    TierStateMachine,
     history,
 )
 from protocol.errors import ErrorCode
@@ -59,7 +59,7 @@ class Leader:
 
     def build(self, *segments: Remote) -> Step[Remote]:
         """To where it ends: Load, BeginAt, GiveUp."""
-        state: TierState[Remote] = TierState(self.log_start, skips_remote=False)
+        state: TierStateMachine[Remote] = TierStateMachine(self.log_start, skips_remote=False)
         assert state.begin() == AskOffset(EARLIEST_LOCAL)
         step = state.on_offset(0, self.first_local, self.epoch_at(self.first_local))
         while True:
@@ -122,7 +122,7 @@ def test_metadata_that_lags_is_asked_again_later() -> None:
 
 @pytest.mark.parametrize("wrong", [segment(3, 5, e0=3), segment(0, 1, e0=0)])
 def test_a_segment_that_does_not_hold_the_offset_is_none(wrong: Remote) -> None:
-    state: TierState[Remote] = TierState(0, skips_remote=False)
+    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
     state.on_offset(0, 3, 0)
     step = state.on_segment(wrong)
     assert isinstance(step, GiveUp)
@@ -159,7 +159,7 @@ def test_the_leader_may_have_an_epoch_between_that_the_segment_has_not() -> None
 
 
 def test_a_leader_that_forgets_what_it_said_is_asked_again_later() -> None:
-    state: TierState[Remote] = TierState(0, skips_remote=False)
+    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
     state.on_offset(0, 5, 3)
     assert state.on_epoch_end(0, EpochEnd(2, 5)) == FindSegment(2, 4)
     assert state.on_segment(segment(0, 9, e2=0, e4=8)) == AskEpochEnd(4)
@@ -178,13 +178,13 @@ def test_a_leader_with_nothing_remote_left_has_the_follower_begin_with_nothing()
     [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1), (ErrorCode.NETWORK_EXCEPTION, -1, -1), (0, -1, -1), (0, 5, -1)],
 )
 def test_a_leader_that_does_not_know_is_asked_again_later(code: int, offset: int, epoch: int) -> None:
-    step = TierState[Remote](0, skips_remote=False).on_offset(code, offset, epoch)
+    step = TierStateMachine[Remote](0, skips_remote=False).on_offset(code, offset, epoch)
     assert isinstance(step, GiveUp)
     assert not step.is_failure
 
 
 def test_a_leader_of_another_epoch_ends_it() -> None:
-    state: TierState[Remote] = TierState(0, skips_remote=False)
+    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
     assert state.on_offset(ErrorCode.FENCED_LEADER_EPOCH, -1, -1) == Fenced()
     state.on_offset(0, 5, 2)
     assert state.on_epoch_end(ErrorCode.FENCED_LEADER_EPOCH, EpochEnd(-1, -1)) == Fenced()
@@ -195,7 +195,7 @@ def test_a_leader_of_another_epoch_ends_it() -> None:
 
 
 def test_who_skips_what_is_remote_asks_for_the_first_offset_that_is_not() -> None:
-    state: TierState[Remote] = TierState(0, skips_remote=True)
+    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=True)
     assert state.begin() == AskOffset(EARLIEST_PENDING_UPLOAD)
     assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
     u = segment(6, 7, e0=6)
@@ -206,10 +206,10 @@ def test_who_skips_what_is_remote_asks_for_the_first_offset_that_is_not() -> Non
     ("code", "offset"), [(ErrorCode.UNSUPPORTED_VERSION, -1), (0, -1), (0, 2)], ids=["older", "unknown", "nothing"]
 )
 def test_where_the_leader_does_not_know_it_its_disk_will_do(code: int, offset: int) -> None:
-    state: TierState[Remote] = TierState(2, skips_remote=True)
+    state: TierStateMachine[Remote] = TierStateMachine(2, skips_remote=True)
     assert state.on_offset(code, offset, 1) == AskOffset(EARLIEST_LOCAL)
     assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
-    assert isinstance(TierState[Remote](2, skips_remote=False).on_offset(code, -1, 1), GiveUp)
+    assert isinstance(TierStateMachine[Remote](2, skips_remote=False).on_offset(code, -1, 1), GiveUp)
 
 
 # ---- the history

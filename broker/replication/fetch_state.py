@@ -24,7 +24,7 @@ PartitionKey = tuple[Uuid, int]
 """Topic id and index: a topic that is created anew under its old name is another one."""
 
 
-class Position(Protocol):
+class FetchPosition(Protocol):
     """Where a replica fetches on: its log's end, the epoch of its last record (-1: none), its log's start."""
 
     @property
@@ -37,7 +37,7 @@ class Position(Protocol):
     def log_start_offset(self) -> int: ...
 
 
-class Replica(Protocol):
+class FetchedReplica(Protocol):
     """What the rules of fetching look at. What changes a replica is its driver's to do."""
 
     @property
@@ -52,7 +52,7 @@ class Replica(Protocol):
     @property
     def leader_epoch(self) -> int: ...
 
-    def fetch_position(self) -> Position: ...
+    def fetch_position(self) -> FetchPosition: ...
 
     @property
     def local_start_offset(self) -> int:
@@ -64,7 +64,7 @@ class Replica(Protocol):
         ...
 
 
-class Phase(Enum):
+class FetchPhase(Enum):
     """What is going on."""
 
     FETCHING = "fetching"
@@ -78,29 +78,42 @@ class Phase(Enum):
 
 
 NEXT: Final = {
-    Phase.FETCHING: {
-        Phase.TRUNCATING,
-        Phase.SEEKING,
-        Phase.BUILDING,
-        Phase.DELAYED,
-        Phase.THROTTLED,
-        Phase.FAILED,
-        Phase.GONE,
+    FetchPhase.FETCHING: {
+        FetchPhase.TRUNCATING,
+        FetchPhase.SEEKING,
+        FetchPhase.BUILDING,
+        FetchPhase.DELAYED,
+        FetchPhase.THROTTLED,
+        FetchPhase.FAILED,
+        FetchPhase.GONE,
     },
-    Phase.TRUNCATING: {Phase.FETCHING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
-    Phase.SEEKING: {Phase.FETCHING, Phase.TRUNCATING, Phase.BUILDING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
-    Phase.BUILDING: {Phase.FETCHING, Phase.TRUNCATING, Phase.DELAYED, Phase.FAILED, Phase.GONE},
-    Phase.DELAYED: {Phase.FETCHING, Phase.GONE},
-    Phase.THROTTLED: {Phase.FETCHING, Phase.GONE},
-    Phase.FAILED: {Phase.GONE},
-    Phase.GONE: set[Phase](),
+    FetchPhase.TRUNCATING: {FetchPhase.FETCHING, FetchPhase.DELAYED, FetchPhase.FAILED, FetchPhase.GONE},
+    FetchPhase.SEEKING: {
+        FetchPhase.FETCHING,
+        FetchPhase.TRUNCATING,
+        FetchPhase.BUILDING,
+        FetchPhase.DELAYED,
+        FetchPhase.FAILED,
+        FetchPhase.GONE,
+    },
+    FetchPhase.BUILDING: {
+        FetchPhase.FETCHING,
+        FetchPhase.TRUNCATING,
+        FetchPhase.DELAYED,
+        FetchPhase.FAILED,
+        FetchPhase.GONE,
+    },
+    FetchPhase.DELAYED: {FetchPhase.FETCHING, FetchPhase.GONE},
+    FetchPhase.THROTTLED: {FetchPhase.FETCHING, FetchPhase.GONE},
+    FetchPhase.FAILED: {FetchPhase.GONE},
+    FetchPhase.GONE: set[FetchPhase](),
 }
 
-P = TypeVar("P", bound=Replica)
+P = TypeVar("P", bound=FetchedReplica)
 
 
 @dataclass(slots=True, eq=False)
-class Followed(Generic[P]):
+class PartitionFetchState(Generic[P]):
     """The state of one replica in one reign of its leader.
 
     `told` is the position that the leader answers to: the very object `position` while nothing has changed since, None
@@ -112,9 +125,9 @@ class Followed(Generic[P]):
     partition: P
     key: PartitionKey
     leader_epoch: int
-    position: Position
-    phase: Phase = Phase.FETCHING
-    told: Position | None = None
+    position: FetchPosition
+    phase: FetchPhase = FetchPhase.FETCHING
+    told: FetchPosition | None = None
     is_listed: bool = False
     is_express: bool = False
     lag: int = UNKNOWN_LAG
@@ -126,9 +139,9 @@ class Followed(Generic[P]):
     @property
     def awaits_answer(self) -> bool:
         """Whether what the leader says counts: it was asked for what is wanted now."""
-        return self.phase is Phase.FETCHING and self.told is self.position
+        return self.phase is FetchPhase.FETCHING and self.told is self.position
 
-    def move(self, phase: Phase) -> None:
+    def move(self, phase: FetchPhase) -> None:
         """Change the phase, as the table allows."""
         assert phase in NEXT[self.phase], f"{self.partition.topic}-{self.partition.index}: {self.phase} to {phase}"
         self.phase = phase

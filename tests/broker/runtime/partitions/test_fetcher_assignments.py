@@ -1,4 +1,4 @@
-"""When a fetcher is told to follow and when to stop (`broker.runtime.partitions.followings`), through the metadata."""
+"""Fetchers start and stop following partitions as the metadata changes (`fetcher_assignments.py`)."""
 
 import pytest
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.metrics.topics import TopicMeters
-from broker.replication.followed import Replica
+from broker.replication.fetch_state import FetchedReplica
 from protocol.primitives import Buffer
 from storage.tier_start import TierStart
 
 
-class FollowedPartition(Replica, Protocol):
+class FollowerReplica(FetchedReplica, Protocol):
     """`leader_id` is None while nobody leads. `leader_epoch` is that of the reign it is in."""
 
     @property
@@ -48,7 +48,7 @@ class FollowedPartition(Replica, Protocol):
         """
         ...
 
-    def restart_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
+    def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
         """Remove everything, and begin anew at `offset`; otherwise as `truncate`."""
         ...
 

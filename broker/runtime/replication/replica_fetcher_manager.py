@@ -2,7 +2,7 @@
 
 For each leader there are `num.replica.fetchers` fetchers at most, each with a connection and a session of its own. A
 replica's is found by Kafka's formula, so that a topic's partitions are spread evenly. Fetchers come with their first
-replica and go with their last. What a fetcher says and does is `leader_fetcher.py`'s.
+replica and go with their last. What a fetcher says and does is `replica_fetcher.py`'s.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.fetchers import FetcherFigures
 from broker.net.peer import Endpoint
 from broker.replication.fetch_plan import FetcherSettings, Sender
+from broker.replication.fetch_state import FetchPhase, PartitionKey
 from broker.replication.fetcher import FetcherCore
-from broker.replication.followed import PartitionKey, Phase
 from broker.replication.replication_quota import ReplicationQuota
 from broker.runtime.loop.waiters import Deadlines, Loop
 from broker.runtime.replication.fetch_transport import FetchTransport
-from broker.runtime.replication.followed_partition import FollowedPartition
-from broker.runtime.replication.leader_fetcher import LeaderFetcher
-from broker.runtime.replication.tier_builds import TierSource
+from broker.runtime.replication.follower_replica import FollowerReplica
+from broker.runtime.replication.remote_log_aux_state import RemoteLogSource
+from broker.runtime.replication.replica_fetcher import ReplicaFetcher
 
 _HASHES_KEPT: Final = 4096
 _INTS: Final = 1 << 32
@@ -39,8 +39,8 @@ class ImageSource(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-class ReplicaFetchers:
-    """All fetchers of a node: a FollowerSource for `Partitions`.
+class ReplicaFetcherManager:
+    """All fetchers of a node: a FetcherManager for `Partitions`.
 
     `listener` is the name of the listener between brokers, `broker_epoch` that of this node's registration now,
     `fetcher_count` the present `num.replica.fetchers`. Install it as a metadata publisher too, after the configuration
@@ -61,7 +61,7 @@ class ReplicaFetchers:
         fetcher_count: Callable[[], int],
         broker_epoch: Callable[[], int],
         quota: ReplicationQuota | None = None,
-        tier: TierSource | None = None,
+        tier: RemoteLogSource | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._transport = transport
@@ -75,20 +75,20 @@ class ReplicaFetchers:
         self._quota = quota
         self._tier = tier
         self._count = fetcher_count()
-        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
-        self._by_key: dict[PartitionKey, LeaderFetcher] = {}
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._by_key: dict[PartitionKey, ReplicaFetcher] = {}
         self._is_sweep_due = False
         self._is_closed = False
-        self._held: dict[PartitionKey, FollowedPartition] | None = {}
+        self._held: dict[PartitionKey, FollowerReplica] | None = {}
 
     # ---- following
 
-    def use_tier(self, tier: TierSource) -> None:
+    def use_tier(self, tier: RemoteLogSource) -> None:
         """Begin replicas behind what is in remote storage, from now on. Before the first fetch."""
         assert not self._fetchers, "fetchers that fetch already know of no remote storage"
         self._tier = tier
 
-    def follow(self, partition: FollowedPartition) -> None:
+    def follow(self, partition: FollowerReplica) -> None:
         """Fetch for a replica from the leader, and in the epoch, that it names now. Being told twice does no harm."""
         key = (partition.topic_id, partition.index)
         if self._held is not None:
@@ -106,7 +106,7 @@ class ReplicaFetchers:
         self._by_key[key] = fetcher
         fetcher.add(partition)
 
-    def unfollow(self, partition: FollowedPartition) -> None:
+    def unfollow(self, partition: FollowerReplica) -> None:
         """Fetch for a replica no more."""
         key = (partition.topic_id, partition.index)
         if self._held is not None:
@@ -126,7 +126,7 @@ class ReplicaFetchers:
         """What metrics show."""
         return [fetcher.figures() for fetcher in self.fetchers()]
 
-    def fetchers(self) -> list[LeaderFetcher]:
+    def fetchers(self) -> list[ReplicaFetcher]:
         """All there are now."""
         return list(self._fetchers.values())
 
@@ -157,7 +157,7 @@ class ReplicaFetchers:
         self._count = count
         for fetcher in self.fetchers():
             for followed in fetcher.core.members():
-                if followed.phase not in (Phase.TRUNCATING, Phase.BUILDING, Phase.FAILED):
+                if followed.phase not in (FetchPhase.TRUNCATING, FetchPhase.BUILDING, FetchPhase.FAILED):
                     self.follow(followed.partition)
 
     # ---- fetchers
@@ -170,10 +170,10 @@ class ReplicaFetchers:
             return None
         return Endpoint(found.host, found.port)
 
-    def _fetcher(self, leader_id: int, index: int, endpoint: Endpoint) -> LeaderFetcher:
+    def _fetcher(self, leader_id: int, index: int, endpoint: Endpoint) -> ReplicaFetcher:
         fetcher = self._fetchers.get((leader_id, index))
         if fetcher is None:
-            fetcher = self._fetchers[leader_id, index] = LeaderFetcher(
+            fetcher = self._fetchers[leader_id, index] = ReplicaFetcher(
                 leader_id,
                 index,
                 endpoint,

@@ -1,18 +1,18 @@
-"""Has followers begin behind what is in remote storage alone: asks the leader, looks up the segment, fetches its state.
+"""Builds of remote log auxiliary state: a follower restarts its log behind records that only remote storage holds.
 
-One attempt per replica, in as many turns as it takes; nothing else waits for it (Kafka fetches the state within its
-fetcher's thread, and holds up all partitions of it, KAFKA-13560). What to ask is `broker.replication.tier_state`'s to
-say, where remote things come from the `TierSource`'s. An attempt whose replica is not followed any more, or under a new
-leader, ends at its next step.
+One attempt per replica runs in as many loop iterations as it takes and blocks no other replica (Kafka fetches the state
+within the fetcher's thread and holds up all its partitions, KAFKA-13560). `broker.replication.tier_state_machine`
+decides the steps; a `RemoteLogSource` provides remote segments and their state. An attempt ends at its next step once
+the replica is no longer followed or has a new leader epoch.
 """
 
 from asyncio import Future
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from broker.logs import EventLog
-from broker.replication.fetcher import Build
-from broker.replication.followed import Followed, Phase, Replica
-from broker.replication.tier_state import (
+from broker.replication.fetch_state import FetchedReplica, FetchPhase, PartitionFetchState
+from broker.replication.fetcher import AuxStateBuild
+from broker.replication.tier_state_machine import (
     AskEpochEnd,
     AskOffset,
     BeginAt,
@@ -21,10 +21,10 @@ from broker.replication.tier_state import (
     GiveUp,
     Load,
     Step,
-    TierState,
+    TierStateMachine,
 )
-from broker.runtime.replication.followed_partition import FollowedPartition
-from broker.runtime.replication.leader_questions import EpochAnswer, LeaderQuestions, OffsetAnswer
+from broker.runtime.replication.follower_replica import FollowerReplica
+from broker.runtime.replication.leader_offset_queries import EpochAnswer, LeaderOffsetQueries, OffsetAnswer
 from storage.tier_start import TierStart
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _log: Final = EventLog("broker.fetchers")
 
-_Followed: TypeAlias = Followed[FollowedPartition]
+_Followed: TypeAlias = PartitionFetchState[FollowerReplica]
 _T = TypeVar("_T")
 
 
-class TierUnavailable(Exception):
+class RemoteLogUnavailable(Exception):
     """Remote storage, or what is known of it, is not to be had now. Not a failure: it is only not loaded yet."""
 
     def __init__(self, reason: str, *, is_failure: bool = True) -> None:
@@ -44,7 +44,7 @@ class TierUnavailable(Exception):
         self.is_failure = is_failure
 
 
-class TierSource(Protocol):
+class RemoteLogSource(Protocol):
     """What followers need of remote storage (`remote_tier_source.py`)."""
 
     @property
@@ -52,12 +52,12 @@ class TierSource(Protocol):
         """`follower.fetch.last.tiered.offset.enable`."""
         ...
 
-    def segment_for(self, replica: Replica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
-        """The finished segment that holds `offset` as `epoch` wrote it. Fails with TierUnavailable."""
+    def segment_for(self, replica: FetchedReplica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+        """The finished segment that holds `offset` as `epoch` wrote it. Fails with RemoteLogUnavailable."""
         ...
 
-    def load(self, replica: Replica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
-        """What a log that begins at `load.next_offset` must know. Fails with TierUnavailable."""
+    def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
+        """What a log that begins at `load.next_offset` must know. Fails with RemoteLogUnavailable."""
         ...
 
 
@@ -74,17 +74,21 @@ class BuildOutcome(Protocol):
         """It is to be tried again, unless it was fenced."""
 
 
-class TierBuild:
+class RemoteLogAuxStateBuild:
     """One attempt for one replica. Use: `begin`."""
 
     def __init__(
-        self, build: Build[FollowedPartition], source: TierSource, questions: LeaderQuestions, outcome: BuildOutcome
+        self,
+        build: AuxStateBuild[FollowerReplica],
+        source: RemoteLogSource,
+        questions: LeaderOffsetQueries,
+        outcome: BuildOutcome,
     ) -> None:
         self._followed = build.followed
         self._source = source
         self._questions = questions
         self._outcome = outcome
-        self._state: TierState[RemoteSegment] = TierState(
+        self._state: TierStateMachine[RemoteSegment] = TierStateMachine(
             build.leader_log_start, skips_remote=source.skips_remote and _is_empty(build.followed)
         )
 
@@ -94,7 +98,7 @@ class TierBuild:
 
     @property
     def _is_void(self) -> bool:
-        return self._followed.phase is not Phase.BUILDING
+        return self._followed.phase is not FetchPhase.BUILDING
 
     def _take(self, step: "Step[RemoteSegment]") -> None:
         followed, partition = self._followed, self._followed.partition
@@ -132,10 +136,10 @@ class TierBuild:
 
     def _is_over(self, done: "Future[_T]") -> bool:
         """Whether there is nothing to go on with: the attempt is void, or given up just now."""
-        error = TierUnavailable("the node stops", is_failure=False) if done.cancelled() else done.exception()
+        error = RemoteLogUnavailable("the node stops", is_failure=False) if done.cancelled() else done.exception()
         if self._is_void or error is None:
             return self._is_void
-        if isinstance(error, TierUnavailable):
+        if isinstance(error, RemoteLogUnavailable):
             self._give_up(str(error), is_failure=error.is_failure)
             return True
         self._give_up(str(error), is_failure=True)

@@ -68,7 +68,7 @@ _Batch = dict[tuple[str, int], _Question[A]]
 """By topic and index: a request may not name a partition twice."""
 
 
-class LeaderQuestions:
+class LeaderOffsetQueries:
     """Questions to one leader, on a connection of their own, which is opened for the first: behind a waiting fetch they
     would wait too. Every question has one answer, in a later turn.
     """

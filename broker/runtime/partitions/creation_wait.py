@@ -20,7 +20,7 @@ class CreatingPartitions(Protocol):
     async def wait_created(self) -> None: ...
 
 
-class HostingWait:
+class CreationWait:
     """A publisher of metadata behind `partitions`, so that what it has heard of they have begun to create."""
 
     def __init__(self, partitions: CreatingPartitions, *, wait_max_ms: int) -> None:

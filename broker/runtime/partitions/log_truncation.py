@@ -18,7 +18,7 @@ class Marks(NamedTuple):
     log_start_offset: int
 
 
-class LogCut:
+class LogTruncation:
     """At most one cut of a log at a time. `marks` is None while there is none."""
 
     __slots__ = ("_waiting", "marks")

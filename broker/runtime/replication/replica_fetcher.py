@@ -7,7 +7,7 @@ the log writes them. An answer of many megabytes is appended in slices, between 
 Where a topic wants records flushed before they count (`flush.messages`), nothing is asked before they are: a request
 says "I have everything below". Kafka's fetcher waits for the disk as well, within the append.
 
-Connections are the transport's; which replicas belong here is `replica_fetchers.py`'s.
+Connections are the transport's; which replicas belong here is `replica_fetcher_manager.py`'s.
 """
 
 import math
@@ -21,15 +21,15 @@ from broker.logs import EventLog
 from broker.metrics.fetchers import FetcherFigures, ReplicaLag
 from broker.net.peer import Endpoint
 from broker.replication.fetch_plan import Sender
-from broker.replication.fetcher import Bound, Build, Cut, Fetched, FetcherCore, Work
-from broker.replication.followed import Followed, PartitionKey
+from broker.replication.fetch_state import PartitionFetchState, PartitionKey
+from broker.replication.fetcher import AuxStateBuild, FetchActions, FetchedPartition, FetcherCore, LogBound, Truncation
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
 from broker.runtime.partitions.partition import FetchedOutOfOrder
 from broker.runtime.replication.fetch_transport import FetchTransport, LeaderConnection, Unanswered
-from broker.runtime.replication.followed_partition import FollowedPartition
+from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.leader_bounds import BoundsLookup
-from broker.runtime.replication.leader_questions import LeaderQuestions
-from broker.runtime.replication.tier_builds import TierBuild, TierSource
+from broker.runtime.replication.leader_offset_queries import LeaderOffsetQueries
+from broker.runtime.replication.remote_log_aux_state import RemoteLogAuxStateBuild, RemoteLogSource
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse
 from storage.tier_start import TierStart
@@ -40,7 +40,7 @@ _MINUTE_S: Final = 60.0
 
 _log: Final = EventLog("broker.fetchers")
 
-_Followed: TypeAlias = Followed[FollowedPartition]
+_Followed: TypeAlias = PartitionFetchState[FollowerReplica]
 
 
 class OnCut(Protocol):
@@ -70,7 +70,7 @@ class FetcherMeters:
         return self._rate * math.exp((self._at_s - now_s) / _MINUTE_S)
 
 
-class LeaderFetcher:
+class ReplicaFetcher:
     """A fetcher for one leader. `index` is its number among those for that leader."""
 
     def __init__(
@@ -78,12 +78,12 @@ class LeaderFetcher:
         leader_id: int,
         index: int,
         endpoint: Endpoint,
-        core: FetcherCore[FollowedPartition],
+        core: FetcherCore[FollowerReplica],
         sender: Callable[[], Sender],
         transport: FetchTransport,
         loop: Loop,
         deadlines: Deadlines,
-        tier: TierSource | None = None,
+        tier: RemoteLogSource | None = None,
     ) -> None:
         self.leader_id = leader_id
         self.index = index
@@ -100,8 +100,8 @@ class LeaderFetcher:
         self._questions = self._new_questions()
         self._express: dict[int, LeaderConnection] = {}  # by lane
         self._address = 0  # counts: answers from a former one are void
-        self._appending: deque[Fetched[FollowedPartition]] = deque()
-        self._unflushed: dict[PartitionKey, FollowedPartition] = {}
+        self._appending: deque[FetchedPartition[FollowerReplica]] = deque()
+        self._unflushed: dict[PartitionKey, FollowerReplica] = {}
         self._timer: Deadline | None = None
         self._is_turn_due = False
         self._is_failing = False
@@ -109,7 +109,7 @@ class LeaderFetcher:
 
     # ---- what the owner calls
 
-    def add(self, partition: FollowedPartition) -> None:
+    def add(self, partition: FollowerReplica) -> None:
         """Fetch for a replica, with whatever else is added in this turn of the loop."""
         self.core.add(partition)
         self._note_unflushed((partition.topic_id, partition.index), partition)
@@ -167,9 +167,9 @@ class LeaderFetcher:
             connection.close()
         self._express.clear()
 
-    def _new_questions(self) -> LeaderQuestions:
+    def _new_questions(self) -> LeaderOffsetQueries:
         connect = partial(self._transport.connect, self.endpoint, self._client_id)
-        return LeaderQuestions(self._sender().broker_id, self._loop, connect)
+        return LeaderOffsetQueries(self._sender().broker_id, self._loop, connect)
 
     # ---- asking
 
@@ -238,7 +238,7 @@ class LeaderFetcher:
             self._is_failing = True
             _log.warning("A leader does not answer fetches", leader=self.leader_id, fetcher=self.index, reason=reason)
 
-    def _perform(self, work: Work[FollowedPartition], connection: LeaderConnection) -> None:
+    def _perform(self, work: FetchActions[FollowerReplica], connection: LeaderConnection) -> None:
         if work.complaint:
             self._note_failure(work.complaint)
         else:
@@ -279,7 +279,7 @@ class LeaderFetcher:
         if address == self._address:
             self._append_some()
 
-    def _append(self, fetched: Fetched[FollowedPartition], now_ms: int) -> int:
+    def _append(self, fetched: FetchedPartition[FollowerReplica], now_ms: int) -> int:
         """Returns the bytes appended."""
         followed, data = fetched
         if not followed.awaits_answer:
@@ -307,12 +307,12 @@ class LeaderFetcher:
         followed.partition.traffic.replication_bytes_in += size_bytes
         return size_bytes
 
-    def _note_unflushed(self, key: PartitionKey, partition: FollowedPartition) -> None:
+    def _note_unflushed(self, key: PartitionKey, partition: FollowerReplica) -> None:
         if not partition.is_flushed:
             self._unflushed[key] = partition
             partition.when_flushed(partial(self._on_flushed, key, partition))
 
-    def _on_flushed(self, key: PartitionKey, partition: FollowedPartition) -> None:
+    def _on_flushed(self, key: PartitionKey, partition: FollowerReplica) -> None:
         """It may have gone and come back meanwhile, and have more to flush by now."""
         if partition.is_flushed and self._unflushed.get(key) is partition:
             del self._unflushed[key]
@@ -334,10 +334,10 @@ class LeaderFetcher:
 
     # ---- cuts
 
-    def _cut(self, cut: Cut[FollowedPartition]) -> None:
+    def _cut(self, cut: Truncation[FollowerReplica]) -> None:
         followed, offset, restarts = cut
         partition = followed.partition
-        operation = partition.restart_at if restarts else partition.truncate
+        operation = partition.truncate_fully_and_start_at if restarts else partition.truncate
         operation(followed.leader_epoch, offset).add_done_callback(partial(self._on_cut, followed, self.core.on_cut))
 
     def _on_cut(self, followed: _Followed, note: OnCut, done: "Future[bool]") -> None:
@@ -352,11 +352,11 @@ class LeaderFetcher:
             note(followed, self._now_ms(), is_done=not done.cancelled() and done.result())
         self.wake()
 
-    def _on_bounds(self, followed: _Followed, start: Bound, end: Bound) -> None:
+    def _on_bounds(self, followed: _Followed, start: LogBound, end: LogBound) -> None:
         if self._is_closed:
             return
         todo = self.core.on_bounds(followed, start, end, self._now_ms())
-        if isinstance(todo, Cut):
+        if isinstance(todo, Truncation):
             self._cut(todo)
         elif todo is not None:
             self._build(todo)
@@ -364,10 +364,10 @@ class LeaderFetcher:
 
     # ---- beginning behind what is remote
 
-    def _build(self, build: Build[FollowedPartition]) -> None:
+    def _build(self, build: AuxStateBuild[FollowerReplica]) -> None:
         followed = build.followed
         if self._tier is not None:
-            TierBuild(build, self._tier, self._questions, self).begin()
+            RemoteLogAuxStateBuild(build, self._tier, self._questions, self).begin()
             return
         if not followed.failures:
             self._tell(followed, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)

@@ -1,4 +1,4 @@
-"""Replicas that begin behind what is remote: what ends an attempt, and what it must not hold up (`tier_builds.py`).
+"""Builds of remote log auxiliary state: how an attempt ends, and what it does not block (`remote_log_aux_state.py`).
 
 How attempts go is in tests/scenarios/replication/remote*.txt.
 """
@@ -7,8 +7,8 @@ import pytest
 
 from broker.metadata.image.config_image import ResourceType
 from broker.replication.fetch_plan import FetcherSettings
-from broker.replication.followed import Phase
-from broker.runtime.replication.tier_builds import TierUnavailable
+from broker.replication.fetch_state import FetchPhase
+from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from tests.support.fetch_bench import FollowerBench, LedPartition, fill, storage_error
 
 
@@ -49,7 +49,7 @@ def test_what_is_only_not_loaded_yet_is_no_error() -> None:
 
 def test_a_store_that_fails_is_an_error_and_asked_again() -> None:
     stage = bench()
-    stage.tier.troubles = [TierUnavailable("gone")] * 3
+    stage.tier.troubles = [RemoteLogUnavailable("gone")] * 3
     replica = stage.follow("t-0", 1, 1)
     stage.advance(200)
     assert replica.traffic.build_remote_log_aux_state_errors == 3
@@ -74,7 +74,7 @@ def test_a_store_that_takes_its_time_holds_up_nobody_else() -> None:
     stage.write(1, "u-0", 2)
     stage.advance(100)
     assert (slow.log.end, other.log.end) == (0, 5)
-    assert stage.phase("t-0") is Phase.BUILDING
+    assert stage.phase("t-0") is FetchPhase.BUILDING
 
 
 @pytest.mark.parametrize("is_tiering", [True, False])
@@ -84,7 +84,7 @@ def test_without_tiering_the_leader_is_asked_again_and_again_and_the_log_stays(i
     replica = stage.follow("t-0", 1, 1)
     stage.advance(100)
     assert (replica.log.end == 9) is is_tiering
-    assert (stage.phase("t-0") is Phase.DELAYED) is not is_tiering
+    assert (stage.phase("t-0") is FetchPhase.DELAYED) is not is_tiering
 
 
 def test_a_leader_of_another_epoch_ends_it_until_the_metadata_knows_more() -> None:
@@ -93,7 +93,7 @@ def test_a_leader_of_another_epoch_ends_it_until_the_metadata_knows_more() -> No
     stage.advance(2.5)
     lead(stage, "t-0", 2)
     stage.advance(100)
-    assert stage.phase("t-0") is Phase.FAILED
+    assert stage.phase("t-0") is FetchPhase.FAILED
     replica = stage.follow("t-0", 1, 2)
     fill(stage.led(1, "t-0").log, [(2, 1)])
     stage.advance(100)
@@ -128,7 +128,7 @@ def test_a_replica_that_is_being_built_stays_with_its_fetcher() -> None:
     stage.advance(10)
     stage.configure(ResourceType.BROKER, "", "num.replica.fetchers", "4")
     stage.advance(10)
-    assert stage.phase("t-0") is Phase.BUILDING
+    assert stage.phase("t-0") is FetchPhase.BUILDING
     stage.advance(200)
     assert replica.log.end == 9
 
@@ -148,7 +148,7 @@ def test_a_disk_that_fails_is_the_end_of_it() -> None:
     replica = stage.follow("t-0", 1, 1)
     replica.fault = storage_error()
     stage.advance(100)
-    assert stage.phase("t-0") is Phase.FAILED
+    assert stage.phase("t-0") is FetchPhase.FAILED
 
 
 def test_many_replicas_share_their_questions() -> None:

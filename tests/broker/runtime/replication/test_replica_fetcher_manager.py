@@ -5,18 +5,18 @@ import pytest
 from broker.metadata.image.config_image import ResourceType
 from broker.metrics.fetchers import fetcher_families
 from broker.replication.fetch_plan import FetcherSettings
-from broker.replication.followed import Phase
+from broker.replication.fetch_state import FetchPhase
 from broker.runtime.loop.waiters import Deadlines
-from broker.runtime.partitions.followings import FollowerSource
+from broker.runtime.partitions.fetcher_assignments import FetcherManager
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.replication.followed_partition import FollowedPartition
-from broker.runtime.replication.leader_fetcher import SLICE_BYTES
-from broker.runtime.replication.replica_fetchers import ReplicaFetchers, fetcher_index
+from broker.runtime.replication.follower_replica import FollowerReplica
+from broker.runtime.replication.replica_fetcher import SLICE_BYTES
+from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager, fetcher_index
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.fetch_bench import RECORD, FakeReplica, FollowerBench
 
 
-def fits(partition: Partition, fetchers: ReplicaFetchers) -> tuple[FollowedPartition, FollowerSource]:
+def fits(partition: Partition, fetchers: ReplicaFetcherManager) -> tuple[FollowerReplica, FetcherManager]:
     """What is hosted can be followed, and what follows can be told: read by the type checker alone."""
     return partition, fetchers
 
@@ -176,12 +176,12 @@ def test_a_replica_that_is_being_cut_is_left_where_it_is_when_fetchers_are_resiz
     bench.led(1, "t-1").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
     bench.leaders[1].look_again()
     bench.advance(100)
-    assert bench.phase("t-1") is Phase.TRUNCATING
+    assert bench.phase("t-1") is FetchPhase.TRUNCATING
     bench.configure(ResourceType.BROKER, "", "num.replica.fetchers", "4")
     bench.advance(100)
-    assert bench.phase("t-1") is Phase.TRUNCATING
+    assert bench.phase("t-1") is FetchPhase.TRUNCATING
     bench.advance(1000)
-    assert bench.phase("t-1") is Phase.FETCHING
+    assert bench.phase("t-1") is FetchPhase.FETCHING
 
 
 def test_after_closing_nothing_is_asked_and_nothing_is_done() -> None:
@@ -203,7 +203,7 @@ def test_a_cut_that_ends_after_closing_is_nobodys() -> None:
     bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
     bench.leaders[1].look_again()
     bench.advance(100)
-    assert bench.phase("t-0") is Phase.TRUNCATING
+    assert bench.phase("t-0") is FetchPhase.TRUNCATING
     bench.fetchers.close()
     bench.advance(2000)
     assert replica.log.end == 1
@@ -216,7 +216,7 @@ def test_a_disk_that_fails_while_cutting_is_the_end_in_this_reign() -> None:
     bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
     bench.leaders[1].look_again()
     bench.advance(100)
-    assert bench.phase("t-0") is Phase.FAILED
+    assert bench.phase("t-0") is FetchPhase.FAILED
 
 
 def test_a_replica_that_would_not_be_cut_any_more_is_asked_for_again() -> None:
@@ -226,7 +226,7 @@ def test_a_replica_that_would_not_be_cut_any_more_is_asked_for_again() -> None:
     bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
     bench.leaders[1].look_again()
     bench.advance(20)
-    assert bench.phase("t-0") is Phase.DELAYED
+    assert bench.phase("t-0") is FetchPhase.DELAYED
 
 
 def test_bounds_that_cannot_be_asked_for_are_asked_for_later() -> None:
@@ -235,8 +235,8 @@ def test_bounds_that_cannot_be_asked_for_are_asked_for_later() -> None:
     bench.leaders[1].look_again()
     bench.transport.down.add(bench.leaders[1].endpoint)
     bench.advance(3)
-    assert bench.phase("t-0") is Phase.DELAYED
-    assert bench.phase("t-1") is Phase.FETCHING
+    assert bench.phase("t-0") is FetchPhase.DELAYED
+    assert bench.phase("t-1") is FetchPhase.FETCHING
 
 
 def test_idle_replicas_cost_a_request_each_half_second_in_all() -> None:
@@ -289,7 +289,7 @@ def test_nothing_is_fetched_before_the_broker_is_registered() -> None:
     bench = bench_with("t-0", "t-1")
     followed = [bench.replicas[name] for name in ("t-0", "t-1")]
     epochs = [-1]
-    fetchers = ReplicaFetchers(
+    fetchers = ReplicaFetcherManager(
         bench.BROKER_ID,
         bench.transport,
         bench.metadata,

@@ -32,7 +32,7 @@ RETRY_MS: Final = 50
 _log: Final = EventLog("broker.isr")
 
 
-class IsrChannel(Protocol):
+class AlterPartitionChannel(Protocol):
     """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def alter_partitions(self, request: AlterPartitionRequest) -> Awaitable[AlterPartitionResponse]: ...
@@ -51,10 +51,10 @@ class Proposer(Protocol):
         """What became of the proposal."""
 
 
-class IsrUpdates:
+class AlterPartitionManager:
     """The proposals of this broker on their way."""
 
-    def __init__(self, broker_id: int, channel: IsrChannel, broker: RegisteredBroker, loop: Loop) -> None:
+    def __init__(self, broker_id: int, channel: AlterPartitionChannel, broker: RegisteredBroker, loop: Loop) -> None:
         self._broker_id = broker_id
         self._channel = channel
         self._broker = broker

@@ -13,7 +13,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.partitions.partition import Partition
 
 
-class FollowerSource(Protocol):
+class FetcherManager(Protocol):
     """Keeps replicas up with their leaders. Told of a partition at any time, and perhaps of nothing new."""
 
     def follow(self, partition: Partition) -> None:
@@ -23,8 +23,8 @@ class FollowerSource(Protocol):
         """Fetch for it no more: it leads, has no leader, or is gone."""
 
 
-class Unfetched:
-    """A FollowerSource for a node without fetchers, whose followers stay as they are."""
+class NoFetchers:
+    """A FetcherManager for a node without fetchers, whose followers stay as they are."""
 
     def follow(self, partition: Partition) -> None:
         """Nothing happens."""
@@ -40,10 +40,10 @@ class ImageSource(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-class Followings:
+class FetcherAssignments:
     """The replicas that are fetched for, by leader. `is_leaving` from the begin of this node's controlled shutdown."""
 
-    def __init__(self, broker_id: int, source: FollowerSource, metadata: ImageSource) -> None:
+    def __init__(self, broker_id: int, source: FetcherManager, metadata: ImageSource) -> None:
         self.is_leaving = False
         self._broker_id = broker_id
         self._source = source

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 The leader has answered OFFSET_MOVED_TO_TIERED_STORAGE: what the follower needs next is remote alone, and is not
 replicated. The follower goes on where the leader's own disk begins, and takes what it must know of the records before
-(leader epochs, producers) from the last remote segment before that point. One `TierState` is one such attempt:
+(leader epochs, producers) from the last remote segment before that point. One `TierStateMachine` is one such attempt:
 
  1. Where does the leader's disk begin, and in which epoch? ListOffsets -4. An empty follower may leave out all that is
     remote, local or not: ListOffsets -6 (`follower.fetch.last.tiered.offset.enable`).
@@ -22,7 +22,7 @@ as all above is either the same in the records that will be fetched or of anothe
 start on, as in the leader's own log. An earlier entry speaks of records that exist no more, and would keep segments of
 such epochs from being cleaned up as unreferenced (KIP-405 cuts at the log start as well, Kafka's code does not).
 
-The driver (`tier_builds`) asks leaders and looks up segments. Whatever goes wrong ends the
+The driver (`remote_log_aux_state`) asks leaders and looks up segments. Whatever goes wrong ends the
 attempt; the follower, whose log is as it was, fetches again after a back-off and may hear the same.
 """
 
@@ -113,7 +113,7 @@ class Fenced(NamedTuple):
 Step: TypeAlias = AskOffset | AskEpochEnd | FindSegment | Load[S] | BeginAt | GiveUp | Fenced
 
 
-class TierState(Generic[S]):
+class TierStateMachine(Generic[S]):
     """One attempt. Feed: the `on_…` method that belongs to the step that was taken; each gives the next step."""
 
     def __init__(self, leader_log_start: int, *, skips_remote: bool) -> None:
