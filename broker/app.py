@@ -48,7 +48,8 @@ from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off, ch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.formatting import random_id
-from storage.directories.log_dirs import LogDir, LogDirs
+from storage.directories.log_dir import LogDir
+from storage.directories.log_dirs import LogDirs
 from storage.files import OsFileSystem
 from storage.log import Log
 
@@ -536,5 +537,5 @@ def _nothing() -> None:
 
 
 def _directory_of(log_dirs: LogDirs, topic: str, index: int) -> Uuid | None:
-    directory = log_dirs.home_of(TopicPartition(topic, index))
+    directory = log_dirs.directory_of(TopicPartition(topic, index))
     return None if directory is None else directory.id

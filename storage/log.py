@@ -1,27 +1,15 @@
-"""The log of one partition: append, read, truncate, flush. What clients call a topic partition, on one replica.
+"""The log of one partition, a replica of a Kafka topic partition: append, high watermark, truncation.
 
-Threads. One thread, the loop's, owns a log and calls everything here; `flush` and `warm` alone may run elsewhere
-meanwhile, and whatever takes segments away waits for a running `flush`.
-
-Durability. An append is a write to the page cache. `flush` syncs it and then moves the recovery point, below which
-nothing is read again after a crash; above it, recovery believes only what the batches themselves say. So order
-matters in two places: before the recovery point passes an offset, everything that describes offsets below it is on
-disk (batches, finished indexes, producer snapshots, leader epochs, names); and before a truncation cuts below it,
-the lowered point is (`before_truncation`).
-
-Failure. An OSError from a write or sync leaves the disk in a state we do not know. The log raises LogDirFailure,
-then and at every later call; the offsets in memory are those before the failed call.
+`LocalLog` holds the segments, and documents threads, durability and failure.
 """
 
-import contextlib
-import functools
 import itertools
 import random
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
-from protocol.primitives import Buffer, Uuid, uuid_to_text
+from protocol.primitives import Buffer, Uuid
 from protocol.records.batch import (
     ATTRIBUTES_POSITION,
     CONTROL_FLAG,
@@ -30,55 +18,29 @@ from protocol.records.batch import (
     parse_header,
     patch,
 )
-from protocol.records.errors import MalformedBatch, MalformedRecords
-from storage.compaction.replacement import replace_segments
+from protocol.records.errors import MalformedBatch
 from storage.config import LogConfig
-from storage.directories.checkpoints import EpochEntry, read_topic_id, write_topic_id
+from storage.directories.checkpoints import EpochEntry, read_topic_id
 from storage.directories.directory_names import parse_directory_name
 from storage.epochs import EpochAndOffset
 from storage.errors import (
     CorruptBatch,
-    InconsistentTopicId,
     InvalidRecords,
     LogDirFailure,
-    OffsetMovedToTier,
     OffsetOutOfRange,
     Rejection,
     UnexpectedOffset,
 )
 from storage.files import FileSystem, base_name, parent
-from storage.index.transaction import AbortedTxn
-from storage.lookups import aborted_between, first_at_or_after, first_of_the_latest
-from storage.open_segments import OpenSegments
+from storage.local_log import NO_REMOTE_OFFSET, LocalLog, check_topic_id, draw_jitter, fails_log, is_tiered
 from storage.producer_state import CachedBatch, EndTransactionMarker, Origin, ProducerState
-from storage.recovery import LogLoader
+from storage.recovery import LoadedLog, LogCheckpoint, LogLoader
 from storage.replay import apply_to_producers, marker_of, replay_segment
-from storage.segment import (
-    DELETED_SUFFIX,
-    MMAP_FROM_BYTES,
-    FoundTimestamp,
-    LogSegment,
-    SegmentSlice,
-)
 from storage.tier_start import TierStart
 from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
 
 NO_APPEND_TIME = -1
-NO_REMOTE_OFFSET = -1
-NEVER_TIERED = frozenset(
-    {
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-        "__remote_log_metadata",
-        "__cluster_metadata",
-    }
-)
-"""Topics that must be here whole, whatever their configuration says."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class AppendInfo(NamedTuple):
@@ -96,96 +58,28 @@ class AppendInfo(NamedTuple):
     flush_due: bool
 
 
-class LogSlice(NamedTuple):
-    """Whole batches as they are in the log. `next_offset` follows the last of them (the asked offset if there are
-    none).
+class Log(LocalLog):
+    """The log of one partition with its producers, leader epochs, high watermark and log start offset."""
 
-    `cold`: the bytes are not in memory; let `Log.warm` fetch them on another thread before they are touched.
-    """
-
-    data: Buffer
-    next_offset: int
-    cold: bool
-    segment_base: int
-    position: int
-
-
-def _check_topic_id(directory: str, expected: Uuid | None, found: Uuid | None) -> None:
-    if expected is not None and found is not None and expected != found:
-        raise InconsistentTopicId(directory, uuid_to_text(expected), uuid_to_text(found))
-
-
-def _fatal(
-    method: Callable[Concatenate["Log", P], T],
-) -> Callable[Concatenate["Log", P], T]:
-    """For methods that touch the disk: refuses a failed log, and makes an OSError its failure."""
-
-    @functools.wraps(method)
-    def guarded(log: "Log", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if log.failure is not None:
-            raise log.failure.again()
-        try:
-            return method(log, *args, **kwargs)
-        except OSError as error:
-            raise log.fail(error) from error
-
-    return guarded
-
-
-class Log:
     def __init__(
         self,
         fs: FileSystem,
         directory: str,
         config: LogConfig,
+        loaded: LoadedLog,
         *,
         now_ms: int,
-        clean_shutdown: bool,
-        recovery_point: int,
-        log_start_offset: int | None,
         jitter: Callable[[int], int],
         before_truncation: Callable[["Log"], None] | None,
     ) -> None:
-        self._fs = fs
-        self.directory = directory
-        self.topic, self.partition = parse_directory_name(base_name(directory))
-        self.config = config
-        self.failure: LogDirFailure | None = None
-        self.topic_id: Uuid | None = None
-        self._jitter = jitter
+        super().__init__(fs, directory, config, loaded, now_ms=now_ms, jitter=jitter)
         self._before_truncation = before_truncation
-        self._flushing = threading.Lock()
-        self._names_unsynced = True
-        self._appended_messages = 0
-        self._flushed_messages = 0
-        self.last_flush_ms = now_ms
         self._verifications = Verifications()
-        self._open_segments = OpenSegments()
         self.verify_transactions = False
         """Whether a client's transaction may begin here only with a guard (KIP-890)."""
-        loaded = LogLoader(
-            fs,
-            directory,
-            config,
-            clean=clean_shutdown,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset or 0,
-            may_start_below=self.is_tiered and log_start_offset is not None,
-            now_ms=now_ms,
-            draw_jitter=self._draw_jitter,
-        ).load()
-        self.segments = loaded.segments
-        self.epochs = loaded.epochs
-        self.producers = loaded.producers
-        self.snapshots = loaded.snapshots
-        self.recovery = loaded.recovery
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
         self.high_watermark = max(loaded.log_start_offset, loaded.segments.first.base_offset)
         self.highest_remote_offset = NO_REMOTE_OFFSET
-        """Remote storage durably has everything of this log's history up to here; whoever knows says so. Not kept."""
-        self._active = self.segments.active
+        """The last offset of this log's history that remote storage holds durably. Set by the owner; not persisted."""
 
     @classmethod
     def open(
@@ -214,18 +108,17 @@ class Log:
                 fs.make_directory(directory)
                 fs.sync_directory(parent(directory))
             found_id = read_topic_id(fs, directory)
-            _check_topic_id(directory, topic_id, found_id)
-            log = cls(
+            check_topic_id(directory, topic_id, found_id)
+            loaded = LogLoader(
                 fs,
                 directory,
                 config,
+                LogCheckpoint(clean_shutdown, recovery_point, log_start_offset),
+                may_start_below=is_tiered(parse_directory_name(base_name(directory)).topic, config),
                 now_ms=now_ms,
-                clean_shutdown=clean_shutdown,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
-                jitter=jitter,
-                before_truncation=before_truncation,
-            )
+                draw_jitter=partial(draw_jitter, config, jitter),
+            ).load()
+            log = cls(fs, directory, config, loaded, now_ms=now_ms, jitter=jitter, before_truncation=before_truncation)
             log.topic_id = found_id
             if topic_id is not None:
                 log.set_topic_id(topic_id)
@@ -233,66 +126,7 @@ class Log:
             raise LogDirFailure(directory, error) from error
         return log
 
-    def __repr__(self) -> str:
-        return f"Log({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
-
-    # -- facts -----------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    @property
-    def size_bytes(self) -> int:
-        return self.segments.size_bytes
-
-    @property
-    def active_segment(self) -> LogSegment:
-        return self._active
-
-    @property
-    def is_tiered(self) -> bool:
-        """Whether older segments may be in remote storage alone."""
-        return self.config.remote_storage_enable and self.topic not in NEVER_TIERED
-
-    @property
-    def is_copied_to_tier(self) -> bool:
-        """Whether closed segments are copied to remote storage; what is there may stay without that (KIP-950)."""
-        return self.is_tiered and not self.config.remote_log_copy_disable
-
-    @property
-    def local_log_start_offset(self) -> int:
-        """From here on records are on this disk; below, from the log's start on, in remote storage alone (KIP-405)."""
-        return max(self.log_start_offset, self.segments.first.base_offset)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Below it no transaction is undecided; never above the high watermark."""
-        unstable = self.producers.first_unstable_offset
-        if unstable is None or unstable >= self.high_watermark:
-            return self.high_watermark
-        return max(unstable, self.log_start_offset)
-
-    @property
-    def flush_due(self) -> bool:
-        """Whether flush.messages have been appended since the last flush."""
-        return self._appended_messages - self._flushed_messages >= self.config.flush_messages
-
-    @_fatal
-    def set_topic_id(self, topic_id: Uuid) -> None:
-        """Writes partition.metadata, durably, if there is none. Raises InconsistentTopicId if there is another."""
-        _check_topic_id(self.directory, topic_id, self.topic_id)
-        if self.topic_id is None:
-            write_topic_id(self._fs, self.directory, topic_id)
-            self.topic_id = topic_id
-
-    def fail(self, error: OSError) -> LogDirFailure:
-        """Marks the log as failed; it raises what is returned from now on."""
-        if self.failure is None:
-            self.failure = LogDirFailure(self.directory, error)
-        return self.failure
-
-    # -- append ----------------------------------------------------------------------------------------------------
+    # -- append --------------------------------------------------------------------------------------------------------
 
     def append_as_leader(
         self,
@@ -387,22 +221,6 @@ class Log:
     def _duplicate(self, known: CachedBatch) -> AppendInfo:
         return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True, False)
 
-    def _write_batch(
-        self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int, now_ms: int
-    ) -> None:
-        """Rolls if it is time, writes, and moves the log's end."""
-        if self.failure is not None:
-            raise self.failure.again()
-        try:
-            if self._active.must_roll(self.config, size, max_timestamp, last_offset, now_ms):
-                self.roll(now_ms)
-            self._active.write(parts, size)
-            self._active.note(size, last_offset, max_timestamp)
-        except OSError as error:
-            self._active.discard_unnoted()
-            raise self.fail(error) from error
-        self.log_end_offset = last_offset + 1
-
     def _apply(self, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
         if header.attributes & TRANSACTIONAL_FLAG:
             self._verifications.end(header.producer_id)
@@ -476,123 +294,15 @@ class Log:
         self._apply(header, marker)
         self._appended_messages += header.record_count
 
-    # -- roll ------------------------------------------------------------------------------------------------------
+    # -- high watermark, log start offset, leader epochs, producers ----------------------------------------------------
 
-    @_fatal
-    def roll(self, now_ms: int) -> None:
-        """Begins a new segment at the log's end, unless the active one begins there already."""
-        if self._active.base_offset < self.log_end_offset:
-            self._roll(now_ms)
-
-    def _roll(self, now_ms: int) -> None:
-        """The new base is the log's end, even where the next batch begins after a gap: no hole between segments."""
-        finished = self._active
-        finished.finish()
-        self.snapshots.take(self.producers)
-        self._add_segment(self.log_end_offset, now_ms)
-        self._open_segments.use(finished)
-
-    def _add_segment(self, base: int, now_ms: int) -> None:
-        segment = LogSegment.create(
-            self._fs, self.directory, base, self.config, created_ms=now_ms, jitter_ms=self._draw_jitter()
-        )
-        self.segments.add(segment)
-        self._active = segment
-        self._names_unsynced = True
-
-    def _draw_jitter(self) -> int:
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return self._jitter(bound) if bound > 0 else 0
-
-    # -- read ------------------------------------------------------------------------------------------------------
-
-    def read(self, offset: int, max_bytes: int, upper: int, min_one: bool = True) -> LogSlice:
-        """Whole batches from the one that contains `offset` (or the next after a gap), all wholly below offset `upper`.
-
-        At most `max_bytes`, but with `min_one` at least the first batch. From one segment at a time. Raises
-        OffsetOutOfRange unless log start <= offset <= log end, OffsetMovedToTier for what remote storage alone has, and
-        LogDirFailure.
-        """
-        if self.failure is not None:
-            raise self.failure.again()
-        end = self.log_end_offset
-        if not self.log_start_offset <= offset <= end:
-            raise OffsetOutOfRange(offset, self.log_start_offset, end)
-        if offset >= upper or offset == end:
-            return self._nothing(offset)
-        segment = self.segments.floor(offset)
-        if segment is None:
-            raise OffsetMovedToTier(offset, self.log_start_offset, self.segments.first.base_offset)
-        try:
-            while segment is not None and segment.base_offset < upper:
-                found = segment.slice(offset, max_bytes, upper, min_one=min_one)
-                if found is not None:
-                    return self._load(segment, found)
-                segment = self.segments.after(segment)
-        except OSError as error:
-            raise self.fail(error) from error
-        return self._nothing(offset)
-
-    def _nothing(self, offset: int) -> LogSlice:
-        return LogSlice(b"", offset, False, self._active.base_offset, self._active.size)
-
-    def _load(self, segment: LogSegment, found: SegmentSlice) -> LogSlice:
-        if segment is not self._active:
-            self._open_segments.use(segment)
-        start, end, next_offset = found
-        file = segment.file
-        if end - start < MMAP_FROM_BYTES:
-            data = file.read_cached(start, end - start)
-            if data is not None:
-                return LogSlice(data, next_offset, False, segment.base_offset, start)
-        cold = not file.is_cached(start, end)
-        return LogSlice(file.view(start, end), next_offset, cold, segment.base_offset, start)
-
-    def warm(self, found: LogSlice) -> None:
-        """Brings a cold slice into memory. Blocks; meant for another thread than the log's.
-
-        A failure is left for whoever touches the bytes: the segment may have been removed and closed meanwhile.
-        """
-        segment = self.segments.floor(found.segment_base)
-        if segment is not None and segment.base_offset == found.segment_base:
-            with contextlib.suppress(OSError):
-                segment.file.warm(found.position, found.position + len(found.data))
-
-    def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTxn]:
-        """The aborted transactions with records in [fetch_offset, upper), for a read_committed reader to leave out."""
-        return aborted_between(self.segments, fetch_offset, upper)
-
-    # -- lookups ---------------------------------------------------------------------------------------------------
-
-    @_fatal
-    def offset_for_timestamp(self, timestamp: int) -> FoundTimestamp | None:
-        """The first record at or after the log's start with a timestamp of at least `timestamp`; None if there is none.
-
-        Raises CorruptBatch if the batch in question does not open.
-        """
-        with self._opening():
-            return first_at_or_after(self.segments, timestamp, self.log_start_offset)
-
-    @_fatal
-    def offset_of_max_timestamp(self) -> FoundTimestamp | None:
-        """The first record that carries the greatest timestamp of the log; None in an empty log. Raises
-        CorruptBatch.
-        """
-        with self._opening():
-            return first_of_the_latest(self.segments, self.log_start_offset)
-
-    @contextlib.contextmanager
-    def _opening(self) -> Iterator[None]:
-        try:
-            yield
-        except (MalformedBatch, MalformedRecords) as error:
-            raise CorruptBatch(f"{self.name}: {error}") from error
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochAndOffset:
-        """Where a leader epoch ended in this log (OffsetForLeaderEpoch)."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
-
-    # -- high watermark, log start ---------------------------------------------------------------------------------
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is undecided; never above the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raises the high watermark to `offset`, at most to the log's end; says whether it moved."""
@@ -623,6 +333,10 @@ class Log:
         self.epochs.truncate_from_start(offset)
         return True
 
+    def end_offset_for_epoch(self, epoch: int) -> EpochAndOffset:
+        """Where a leader epoch ended in this log (OffsetForLeaderEpoch)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
     def assign_epoch(self, epoch: int) -> None:
         """A new leader's epoch begins at the log's end, before it has written anything."""
         self.epochs.assign(epoch, self.log_end_offset)
@@ -634,39 +348,9 @@ class Log:
             self._verifications.end(producer_id)
         return len(expired)
 
-    # -- flush -----------------------------------------------------------------------------------------------------
+    # -- truncation ----------------------------------------------------------------------------------------------------
 
-    @_fatal
-    def flush(self, now_ms: int | None = None) -> int:
-        """Syncs everything below the log's end and moves the recovery point there; returns it. `now_ms` becomes
-        `last_flush_ms`.
-
-        Blocks. May run on another thread while the log is appended to; what comes after the call began may be left out.
-        """
-        with self._flushing:
-            messages = self._appended_messages
-            end = self.log_end_offset
-            if end > self.recovery_point or self._names_unsynced:
-                self._sync_up_to(end)
-                self.recovery_point = max(self.recovery_point, end)
-            self._flushed_messages = messages
-            self.last_flush_ms = self.last_flush_ms if now_ms is None else now_ms
-            return self.recovery_point
-
-    def _sync_up_to(self, end: int) -> None:
-        """From the segment with the last flushed offset on: it may have been finished, its indexes unsynced, since."""
-        names_unsynced, self._names_unsynced = self._names_unsynced, False
-        for segment in self.segments.from_offset(max(0, self.recovery_point - 1)):
-            if segment.base_offset <= end:
-                segment.sync(indexes=segment is not self._active)
-        self.snapshots.sync(end)
-        self.epochs.save()
-        if names_unsynced:
-            self._fs.sync_directory(self.directory)
-
-    # -- truncation ------------------------------------------------------------------------------------------------
-
-    @_fatal
+    @fails_log
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Removes everything at and above `offset`; says whether there was anything.
 
@@ -704,7 +388,7 @@ class Log:
         """
         return self.segments.first.base_offset < offset <= self.log_start_offset
 
-    @_fatal
+    @fails_log
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int, log_start_offset: int | None = None) -> None:
         """Removes everything; the log is then empty at `offset`, its start there too unless given. Durable on
         return.
@@ -731,7 +415,7 @@ class Log:
             self.high_watermark = offset
             self.highest_remote_offset = NO_REMOTE_OFFSET
 
-    @_fatal
+    @fails_log
     def start_from_tier(self, start: TierStart, *, now_ms: int, checkpoint: Callable[["Log"], None]) -> None:
         """Removes everything; the log then goes on where remote storage ends, with what is known of that.
 
@@ -764,14 +448,6 @@ class Log:
             if self._before_truncation is not None:
                 self._before_truncation(self)
 
-    def _remove_newest(self, segments: Iterable[LogSegment], but: int | None = None) -> None:
-        """The last first, each name gone before the next, so that a crash leaves no gap."""
-        for segment in sorted(segments, key=lambda segment: segment.base_offset, reverse=True):
-            if segment.base_offset != but:
-                self.segments.remove(segment)
-                segment.remove_files()
-        self._fs.sync_directory(self.directory)
-
     def _end_at(self, offset: int, log_start_offset: int) -> None:
         self.epochs.truncate_from_end(offset)
         self.epochs.save()
@@ -790,57 +466,3 @@ class Log:
         producers.end_offset = end
         producers.on_high_watermark(self.high_watermark)
         return producers
-
-    # -- deletion and replacement of segments ----------------------------------------------------------------------
-
-    @_fatal
-    def detach_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
-        """Takes segments out of the log and renames their files `.deleted`; the caller removes them in a while
-        (`LogSegment.remove_files`). Raise the log's start first, unless remote storage has them. The active segment
-        stays: roll before.
-        """
-        with self._flushing:
-            if self.is_tiered:
-                self.epochs.save()  # they will not be learnt again from batches that are remote alone
-            for segment in segments:
-                if segment is self._active:
-                    raise AssertionError(f"{self.name}: the active segment cannot be detached")
-                self.segments.remove(segment)
-                segment.change_suffix(DELETED_SUFFIX)
-                self.snapshots.remove(segment.base_offset)
-            self._names_unsynced = True
-        return list(segments)
-
-    @_fatal
-    def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment]) -> list[LogSegment]:
-        """Puts a finished `.cleaned` segment in the place of those it was made from, such that a crash at any
-        point leaves either side whole. Returns the replaced ones, renamed `.deleted`, for the caller to remove.
-        """
-        with self._flushing:
-            replace_segments(self._fs, self.directory, self.segments, self.snapshots, cleaned, replaced)
-            cleaned.next_offset = self.segments.end_of(cleaned, self.log_end_offset)
-        return list(replaced)
-
-    # -- close -----------------------------------------------------------------------------------------------------
-
-    def close(self, clean: bool = True) -> None:
-        """Closes the files. Clean: first everything is synced, with a producer snapshot and whole indexes, so that
-        the next start need not read the log. Raises LogDirFailure.
-        """
-        try:
-            if clean and self.failure is None:
-                self._finish()
-        finally:
-            with self._flushing:
-                for segment in self.segments:
-                    segment.close()
-
-    @_fatal
-    def _finish(self) -> None:
-        self.snapshots.take(self.producers)
-        self._active.finish()
-        self._names_unsynced = True
-        with self._flushing:
-            self._sync_up_to(self.log_end_offset)
-            self._active.sync(indexes=True)
-            self.recovery_point = self.log_end_offset

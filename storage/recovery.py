@@ -49,6 +49,17 @@ _METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"
 """Of the metadata log; its own business."""
 
 
+class LogCheckpoint(NamedTuple):
+    """The state of a log as its directory's checkpoints and clean-shutdown marker record it.
+
+    `log_start_offset` is None where the checkpoint has none.
+    """
+
+    clean_shutdown: bool
+    recovery_point: int
+    log_start_offset: int | None
+
+
 class LoadedLog(NamedTuple):
     segments: Segments
     log_start_offset: int
@@ -72,9 +83,10 @@ class RecoveryReport:
 
 
 class LogLoader:
-    """One use: `load`. `clean` says that the last shutdown of this directory was; `recovery_point` and
-    `log_start_offset` come from the checkpoints. `may_start_below`: remote storage may have what lies between the log's
-    start and its first segment. OSErrors pass through.
+    """Single-use object: call `load` once.
+
+    `may_start_below`: remote storage may have the offsets between a checkpointed log start offset and the first
+    segment. OSError passes through.
     """
 
     def __init__(
@@ -82,10 +94,8 @@ class LogLoader:
         fs: FileSystem,
         directory: str,
         config: LogConfig,
+        checkpoint: LogCheckpoint,
         *,
-        clean: bool,
-        recovery_point: int,
-        log_start_offset: int,
         may_start_below: bool,
         now_ms: int,
         draw_jitter: Callable[[], int],
@@ -93,10 +103,9 @@ class LogLoader:
         self._fs = fs
         self._directory = directory
         self._config = config
-        self._clean = clean
-        self._recovery_point = recovery_point
-        self._log_start_offset = log_start_offset
-        self._may_start_below = may_start_below
+        self._clean, self._recovery_point, log_start_offset = checkpoint
+        self._log_start_offset = log_start_offset or 0
+        self._may_start_below = may_start_below and log_start_offset is not None
         self._now_ms = now_ms
         self._draw_jitter = draw_jitter
         self._recovery = RecoveryReport()

@@ -41,8 +41,8 @@ def delete_old_segments(log: Log, now_ms: int) -> list[Expired]:
     """Takes expired segments out of `log`, which raises its start, that on this disk or that of all; returns them by
     reason, in the order of passes.
 
-    Before this is called for a tiered log, a restart must know its start (`LogDirs.remembers_start_of`). The files,
-    renamed `.deleted`, are the caller's to remove after `file.delete.delay.ms`. Not while the log is being compacted.
+    Before this is called for a tiered log, a restart must know its start (`LogCheckpoints.covers_log_start`).
+    The caller removes the files, renamed `.deleted`, after `file.delete.delay.ms`. Not for a log under compaction.
     Raises LogDirFailure.
     """
     passes: list[tuple[Reason, Find]] = [(Reason.BELOW_LOG_START, below_log_start)]

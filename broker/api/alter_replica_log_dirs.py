@@ -18,7 +18,8 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from storage.directories.checkpoints import TopicPartition
-from storage.directories.log_dirs import LogDir, LogDirs
+from storage.directories.log_dir import LogDir
+from storage.directories.log_dirs import LogDirs
 
 _log: Final = EventLog("broker.logs")
 
@@ -56,7 +57,7 @@ class AlterReplicaLogDirsHandler:
             self._partitions.hosted(*partition)
         except KafkaError as error:
             return self._outcome_elsewhere(partition, directory, error.code)
-        home = self._log_dirs.home_of(partition)
+        home = self._log_dirs.directory_of(partition)
         if home is directory:
             return ErrorCode.NONE
         _log.warning(

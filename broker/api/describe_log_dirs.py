@@ -17,7 +17,8 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from storage.directories.log_dirs import LogDir, LogDirs
+from storage.directories.log_dir import LogDir
+from storage.directories.log_dirs import LogDirs
 from storage.files import DiskSpace, FileSystem
 from storage.log import Log
 

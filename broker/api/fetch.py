@@ -48,7 +48,7 @@ from protocol.messages.fetch import (
     SnapshotId,
 )
 from protocol.primitives import ZERO_UUID
-from storage.log import LogSlice
+from storage.local_log import LogSlice
 
 TOPIC_IDS_FROM = 13
 ANY_REPLICA_FROM = 11

@@ -157,7 +157,7 @@ def _rows_of_cluster(where: Where) -> list[Row]:
 
 
 def _topics_with_tiering(client: Client) -> list[str]:
-    from storage.log import NEVER_TIERED  # Here, because no other command needs the logs themselves.
+    from storage.local_log import NEVER_TIERED  # Here, because no other command needs the logs themselves.
 
     topics = topics_of_metadata(client, None)
     fill_configs(client, topics)

@@ -122,7 +122,7 @@ def build_data(
     cleaner = LogCleaner(
         fs,
         dedupe_buffer_bytes=static.log_cleaner_dedupe_buffer_size,
-        make_durable=log_dirs.make_durable,
+        make_durable=log_dirs.checkpoints.make_durable,
         load_factor=static.log_cleaner_io_buffer_load_factor,
     )
     cleaner.load_checkpoints(directory.path for directory in log_dirs.online)

@@ -14,7 +14,8 @@ from broker.metadata.snapshot.codec import InvalidSnapshot, bootstrap_checkpoint
 from broker.runtime.partitions.log_store import OnDirectoryFailure
 from protocol.primitives import Uuid, uuid_to_text
 from storage.directories.formatting import BOOTSTRAP_CHECKPOINT_FILE, is_cluster_id, random_id
-from storage.directories.log_dirs import LogDirs, lock_directory
+from storage.directories.log_dir import lock_directory
+from storage.directories.log_dirs import LogDirs
 from storage.directories.meta_properties import (
     MetaProperties,
     check_together,

@@ -292,7 +292,7 @@ class _Joint:
             segments=self._segments(storage, self.pools.expiration),
             pool=self.pools.expiration,
             log_starts=self.stores.log_starts,
-            remember_start=lambda _log: self.io.submit(self.data.log_dirs.write_log_starts),
+            remember_start=lambda _log: self.io.submit(self.data.log_dirs.checkpoints.write_log_starts),
             clock=self.clock,
             settings=self.settings,
             random=random.random,

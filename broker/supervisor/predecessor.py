@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from storage.directories.log_dirs import LogDirLocked, lock_directory
+from storage.directories.log_dir import LogDirLocked, lock_directory
 from storage.files import FileSystem
 
 PATIENCE_S = 40.0

@@ -92,7 +92,7 @@ class LogCleaner:
     can then come between the question and the beginning. The rest waits for disks, and runs on one other thread.
 
     ``make_durable(log)`` flushes a log and writes the recovery-point checkpoint of its directory
-    (``LogDirs.make_durable``).
+    (``LogCheckpoints.make_durable``).
     """
 
     def __init__(

@@ -19,27 +19,25 @@ calls for one directory must not overlap, which one IO thread guarantees.
 
 import contextlib
 import errno
-import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from protocol.primitives import ZERO_UUID, Uuid
-from storage.config import MAX_LONG, LogConfig
-from storage.directories.checkpoints import (
-    HIGH_WATERMARK_FILE,
-    LOG_START_OFFSET_FILE,
-    RECOVERY_POINT_FILE,
-    TopicPartition,
-    read_offsets,
-    read_topic_id,
-    write_offsets,
-)
+from protocol.primitives import Uuid
+from storage.config import LogConfig
+from storage.directories.checkpoints import TopicPartition, read_topic_id
 from storage.directories.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
-from storage.directories.directory_names import parse_directory_name
+from storage.directories.directory_names import (
+    DELETE_SUFFIX,
+    FUTURE_SUFFIX,
+    STRAY_SUFFIX,
+    parse_directory_name,
+    rename_aside,
+)
+from storage.directories.log_checkpoints import CheckpointedOffsets, LogCheckpoints
+from storage.directories.log_dir import FoundLog, LogDir, NoLogDir, NotALog, lock_directory
+from storage.directories.log_registry import LogRegistry
 from storage.directories.meta_properties import (
     MetaProperties,
     check_together,
@@ -47,16 +45,12 @@ from storage.directories.meta_properties import (
     write_meta_properties,
 )
 from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
-from storage.files import FileLock, FileSystem, base_name, join, parent
+from storage.files import FileSystem, base_name, join, parent
 from storage.log import Log
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-LOCK_FILE = ".lock"
-DELETE_SUFFIX = "-delete"
-FUTURE_SUFFIX = "-future"
-STRAY_SUFFIX = "-stray"
 NOT_LOGS = frozenset(
     {
         "__cluster_metadata-0",
@@ -70,87 +64,6 @@ NOT_LOGS = frozenset(
 """Directories among the logs that are not ours to load: the quorum's log, what is kept of remote segments, and what a
 file system keeps at its root.
 """
-_MAX_NAME = 255
-
-
-class LogDirLocked(StorageError):
-    """Another process has the directory."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"The log directory {path} is in use by another process: only one node may run on a directory at a time."
-        )
-        self.path = path
-
-
-class NotALog(StorageError):
-    """A directory among the logs has no topic partition's name: it may be anything, so nothing is done to it."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"{path} is not the directory of a topic partition; move it out of the log directory before starting."
-        )
-
-
-class DuplicateLog(StorageError):
-    """Log directories hold the same partition, and nothing says which is the one."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        super().__init__(
-            f"{' and '.join(paths)} hold the same topic partition, and the metadata of the cluster does not say which"
-            " one counts; move all but one away before starting."
-        )
-
-
-class NoLogDir(StorageError):
-    """Every log directory is offline."""
-
-
-@dataclass(slots=True)
-class LogDir:
-    """One directory. `failure` is None while it is online, `meta` if it is not formatted."""
-
-    path: str
-    id: Uuid = ZERO_UUID
-    failure: LogDirFailure | None = None
-    lock: FileLock | None = None
-    meta: MetaProperties | None = None
-    previous_epoch: int | None = None
-    """Broker epoch in the marker of the last, clean shutdown; None if it was not clean."""
-    stale: list[str] = field(default_factory=list)
-    """Paths of `-delete` directories found at start, to be removed."""
-    kept_aside: list[str] = field(default_factory=list)
-    """Paths of `-stray` and `-future` directories found at start, left alone."""
-    is_loaded: bool = False
-    log_count: int = 0
-
-    @property
-    def is_online(self) -> bool:
-        return self.failure is None
-
-    @property
-    def was_clean(self) -> bool:
-        return self.previous_epoch is not None
-
-
-class Checkpoints(NamedTuple):
-    recovery_points: Mapping[TopicPartition, int]
-    log_starts: Mapping[TopicPartition, int]
-    high_watermarks: Mapping[TopicPartition, int]
-
-
-_CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
-"""In the order of the fields of Checkpoints."""
-
-
-class FoundLog(NamedTuple):
-    """A log that is to be opened. `topic_id` is that of its files, and only read where there are several."""
-
-    directory: LogDir
-    path: str
-    partition: TopicPartition
-    topic_id: Uuid | None = None
-
 
 ConfigOf = Callable[[str], LogConfig]
 """The LogConfig of a topic by its name."""
@@ -158,31 +71,15 @@ OnFailure = Callable[[LogDir, Sequence[Log]], None]
 """Told of a directory that went offline and the logs that went with it, on the thread that met the error."""
 
 
-def lock_directory(fs: FileSystem, path: str) -> FileLock:
-    """Creates the directory if need be and locks it. Raises LogDirLocked, OSError."""
-    if not fs.exists(path):
-        fs.make_directory(path)
-        fs.sync_directory(parent(path))
-    try:
-        return fs.lock(join(path, LOCK_FILE))
-    except BlockingIOError:
-        raise LogDirLocked(path) from None
-
-
 class LogDirs:
     def __init__(self, fs: FileSystem, directories: Sequence[LogDir], on_failure: OnFailure) -> None:
         self._fs = fs
         self._on_failure = on_failure
         self.directories = tuple(directories)
-        self._logs: dict[TopicPartition, Log] = {}
-        self._homes: dict[TopicPartition, LogDir] = {}
+        self._registry = LogRegistry()
+        self.checkpoints = LogCheckpoints(fs, self.directories, self._registry, self._guarded)
         self._preferred: dict[TopicPartition, LogDir] = {}
         self._contested: dict[TopicPartition, list[FoundLog]] = {}
-        self._unopened: dict[str, dict[TopicPartition, int]] = {}
-        """What the offset checkpoints hold of contested logs, by path."""
-        self._checkpointing = threading.Lock()
-        self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
-        """What the offset checkpoints hold, by path: most of the time they need not be written again."""
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -297,35 +194,17 @@ class LogDirs:
         self, directory: LogDir, found: Sequence[FoundLog], config_of: ConfigOf, now_ms: int, threads: int
     ) -> None:
         directory.previous_epoch = take_marker(self._fs, directory.path)
-        checkpoints = self._read_checkpoints(directory)
-        self._keep_of_contested(directory, checkpoints)
+        checkpoints = self.checkpoints.read(directory, self._contested)
 
         def open_one(entry: FoundLog) -> Log:
             return self._open_log(entry, config_of(entry.partition.topic), checkpoints, now_ms)
 
         for log in _map_in_threads(open_one, found, threads):
-            self._register(log, directory)
+            self._registry.add(log, directory)
         directory.is_loaded = True
-        self._write_checkpoints(directory)
+        self.checkpoints.write_all(directory)
 
-    def _read_checkpoints(self, directory: LogDir) -> Checkpoints:
-        """A recovery-point or log-start file that does not parse costs a longer recovery, not the directory."""
-        return Checkpoints(*(self._read_or_empty(directory, name) for name in _CHECKPOINT_FILES))
-
-    def _keep_of_contested(self, directory: LogDir, checkpoints: Checkpoints) -> None:
-        for name, offsets in zip(_CHECKPOINT_FILES, checkpoints, strict=True):
-            kept = {partition: offset for partition, offset in offsets.items() if partition in self._contested}
-            self._unopened[join(directory.path, name)] = kept
-
-    def _read_or_empty(self, directory: LogDir, name: str) -> Mapping[TopicPartition, int]:
-        path = join(directory.path, name)
-        try:
-            self._on_disk[path] = read_offsets(self._fs, path)
-        except CorruptCheckpoint:
-            return {}
-        return self._on_disk[path]
-
-    def _open_log(self, entry: FoundLog, config: LogConfig, checkpoints: Checkpoints, now_ms: int) -> Log:
+    def _open_log(self, entry: FoundLog, config: LogConfig, checkpoints: CheckpointedOffsets, now_ms: int) -> Log:
         log = Log.open(
             self._fs,
             entry.path,
@@ -334,7 +213,7 @@ class LogDirs:
             clean_shutdown=entry.directory.was_clean,
             recovery_point=checkpoints.recovery_points.get(entry.partition, 0),
             log_start_offset=checkpoints.log_starts.get(entry.partition),
-            before_truncation=self._before_truncation,
+            before_truncation=self.checkpoints.before_truncation,
         )
         log.advance_high_watermark(checkpoints.high_watermarks.get(entry.partition, 0))
         return log
@@ -368,38 +247,32 @@ class LogDirs:
             self._guarded(chosen.directory, self._open_chosen, chosen, config, now_ms)
 
     def _set_aside_unopened(self, directory: LogDir, found: FoundLog) -> None:
-        directory.kept_aside.append(self._rename_aside(found.path, found.partition, STRAY_SUFFIX))
-        self._take_unopened(found)
-        self._write_checkpoints(directory)
+        directory.kept_aside.append(rename_aside(self._fs, found.path, found.partition, STRAY_SUFFIX))
+        self.checkpoints.take(found)
+        self.checkpoints.write_all(directory)
 
     def _open_chosen(self, directory: LogDir, chosen: FoundLog, config: LogConfig, now_ms: int) -> None:
-        self._register(self._open_log(chosen, config, self._take_unopened(chosen), now_ms), directory)
-        self._write_checkpoints(directory)
-
-    def _take_unopened(self, found: FoundLog) -> Checkpoints:
-        """What the checkpoints say of one log; they forget it."""
-        each = (self._unopened[join(found.directory.path, name)] for name in _CHECKPOINT_FILES)
-        taken = [(offsets, offsets.pop(found.partition, None)) for offsets in each]
-        return Checkpoints(*({} if offset is None else {found.partition: offset} for _, offset in taken))
+        self._registry.add(self._open_log(chosen, config, self.checkpoints.take(chosen), now_ms), directory)
+        self.checkpoints.write_all(directory)
 
     # -- logs ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Log]:
         """Over a copy of the registry."""
-        return iter(list(self._logs.values()))
+        return iter(self._registry)
 
     def __len__(self) -> int:
-        return len(self._logs)
+        return len(self._registry)
 
     def get(self, partition: TopicPartition) -> Log | None:
-        return self._logs.get(partition)
+        return self._registry.get(partition)
 
-    def home_of(self, partition: TopicPartition) -> LogDir | None:
+    def directory_of(self, partition: TopicPartition) -> LogDir | None:
         """The directory that holds the log of a partition."""
-        return self._homes.get(partition)
+        return self._registry.directory_of(partition)
 
     def logs_in(self, directory: LogDir) -> list[Log]:
-        return [self._logs[partition] for partition, home in list(self._homes.items()) if home is directory]
+        return self._registry.logs_in(directory)
 
     def create(
         self,
@@ -416,12 +289,12 @@ class LogDirs:
         Blocks for some fsyncs. The log of a partition that is there already is returned as it is. Raises NoLogDir,
         LogDirFailure, InconsistentTopicId.
         """
-        existing = self._logs.get(partition)
+        existing = self._registry.get(partition)
         if existing is not None:
             if topic_id is not None:
                 existing.set_topic_id(topic_id)
             return existing
-        directory = self.choose_directory(directory_id, self._preferred.pop(partition, None))
+        directory = self._choose_directory(directory_id, self._preferred.pop(partition, None))
         path = join(directory.path, f"{partition.topic}-{partition.partition}")
         try:
             log = Log.open(
@@ -431,15 +304,15 @@ class LogDirs:
                 now_ms=now_ms,
                 clean_shutdown=False,
                 topic_id=topic_id,
-                before_truncation=self._before_truncation,
+                before_truncation=self.checkpoints.before_truncation,
             )
         except LogDirFailure as failure:
             self.fail(directory, failure.cause)
             raise
-        self._register(log, directory)
+        self._registry.add(log, directory)
         return log
 
-    def choose_directory(self, directory_id: Uuid | None = None, preferred: LogDir | None = None) -> LogDir:
+    def _choose_directory(self, directory_id: Uuid | None = None, preferred: LogDir | None = None) -> LogDir:
         """Where a new log goes. Raises NoLogDir."""
         self._require_one()
         wanted = [directory for directory in self.online if directory.id == directory_id]
@@ -452,12 +325,6 @@ class LogDirs:
     def prefer(self, partition: TopicPartition, directory: LogDir) -> None:
         """Create the log of a partition there, should it be created here without a directory assigned to it."""
         self._preferred[partition] = directory
-
-    def _register(self, log: Log, directory: LogDir) -> None:
-        partition = TopicPartition(log.topic, log.partition)
-        self._logs[partition] = log
-        self._homes[partition] = directory
-        directory.log_count += 1
 
     def delete(self, partition: TopicPartition) -> str | None:
         """Takes a log out of use: closes it and renames its directory; returns the new path, None without such a log.
@@ -476,93 +343,17 @@ class LogDirs:
         return path
 
     def _retire(self, partition: TopicPartition, suffix: str) -> str | None:
-        log, directory = self._logs.pop(partition, None), self._homes.pop(partition, None)
-        if log is None or directory is None:
+        removed = self._registry.remove(partition)
+        if removed is None:
             return None
-        directory.log_count -= 1
+        log, directory = removed
         log.close(clean=False)
         try:
-            path = self._rename_aside(log.directory, partition, suffix)
-            self._write_checkpoints(directory)
+            path = rename_aside(self._fs, log.directory, partition, suffix)
+            self.checkpoints.write_all(directory)
         except OSError as error:
             raise self.fail(directory, error) from error
         return path
-
-    def _rename_aside(self, path: str, partition: TopicPartition, suffix: str) -> str:
-        """`topic-3` -> `topic-3.<32 hex digits>-delete`, the topic cut short where the name would be too long."""
-        tail = f"-{partition.partition}.{_unique_hex()}{suffix}"
-        aside = join(parent(path), partition.topic[: _MAX_NAME - len(tail)] + tail)
-        self._fs.rename(path, aside)
-        self._fs.sync_directory(parent(path))
-        return aside
-
-    # -- checkpoints -----------------------------------------------------------------------------------------------
-
-    def make_durable(self, log: Log) -> None:
-        """Flushes a log and notes that it is. Blocks. Raises LogDirFailure."""
-        log.flush()
-        home = self._homes.get(TopicPartition(log.topic, log.partition))
-        if home is not None:
-            self._guarded(home, self._write_recovery_points)
-
-    def write_recovery_points(self) -> None:
-        """recovery-point-offset-checkpoint of every online directory. Blocks."""
-        for directory in self.online:
-            self._guarded(directory, self._write_recovery_points)
-
-    def write_log_starts(self) -> None:
-        """log-start-offset-checkpoint of every online directory. Blocks."""
-        for directory in self.online:
-            self._guarded(directory, self._write_log_starts)
-
-    def write_log_start(self, log: Log) -> None:
-        """The log start of one log, to the checkpoint of its directory. Blocks. Raises OSError."""
-        directory = self._homes.get(TopicPartition(log.topic, log.partition))
-        if directory is not None:
-            self._write_log_starts(directory)
-
-    def remembers_start_of(self, log: Log) -> bool:
-        """Whether a restart would know that the log starts no later than it does, whichever segments are here then."""
-        directory = self._homes.get(TopicPartition(log.topic, log.partition))
-        known = {} if directory is None else self._on_disk.get(join(directory.path, LOG_START_OFFSET_FILE), {})
-        return known.get(TopicPartition(log.topic, log.partition), MAX_LONG) <= log.log_start_offset
-
-    def write_high_watermarks(self) -> None:
-        """replication-offset-checkpoint of every online directory. Blocks."""
-        for directory in self.online:
-            self._guarded(directory, self._write_high_watermarks)
-
-    def _write_checkpoints(self, directory: LogDir) -> None:
-        self._write_recovery_points(directory)
-        self._write_log_starts(directory)
-        self._write_high_watermarks(directory)
-
-    def _write_recovery_points(self, directory: LogDir) -> None:
-        self._write(directory, RECOVERY_POINT_FILE, lambda log: log.recovery_point)
-
-    def _write_log_starts(self, directory: LogDir) -> None:
-        """Only of logs whose start does not follow from their first segment, or soon may not."""
-        self._write(directory, LOG_START_OFFSET_FILE, _start_to_remember)
-
-    def _write_high_watermarks(self, directory: LogDir) -> None:
-        self._write(directory, HIGH_WATERMARK_FILE, lambda log: log.high_watermark)
-
-    def _write(self, directory: LogDir, name: str, value_of: Callable[[Log], int | None]) -> None:
-        """Unless nothing has changed. One writer at a time: all of them write aside under the same name."""
-        path = join(directory.path, name)
-        with self._checkpointing:
-            values = ((TopicPartition(log.topic, log.partition), value_of(log)) for log in self.logs_in(directory))
-            known = {partition: value for partition, value in values if value is not None}
-            known |= self._unopened.get(path, {})
-            if self._on_disk.get(path) != known:
-                self._on_disk.pop(path, None)
-                write_offsets(self._fs, path, known)
-                self._on_disk[path] = known
-
-    def _before_truncation(self, log: Log) -> None:
-        directory = self._homes.get(TopicPartition(log.topic, log.partition))
-        if directory is not None:
-            self._write_recovery_points(directory)
 
     # -- failure ---------------------------------------------------------------------------------------------------
 
@@ -571,12 +362,9 @@ class LogDirs:
         if directory.failure is not None:
             return directory.failure
         directory.failure = LogDirFailure(directory.path, error)
-        lost = self.logs_in(directory)
-        directory.log_count = 0
+        lost = self._registry.remove_all(directory)
         for log in lost:
             log.fail(error)
-            del self._logs[TopicPartition(log.topic, log.partition)]
-            del self._homes[TopicPartition(log.topic, log.partition)]
         self._release(directory)
         self._on_failure(directory, lost)
         return directory.failure
@@ -618,7 +406,7 @@ class LogDirs:
         if not directory.is_loaded and not directory.was_clean:
             return  # The logs were never read: whether they are whole is not known.
         if directory.is_loaded:
-            self._write_checkpoints(directory)
+            self.checkpoints.write_all(directory)
         if not directory.was_clean and self._holds_unopened(directory):
             return
         write_marker(self._fs, directory.path, broker_epoch)
@@ -646,19 +434,8 @@ def _repeated(found: Sequence[FoundLog]) -> list[FoundLog]:
     return [entry for entry in found if counts[entry.partition] > 1]
 
 
-def _start_to_remember(log: Log) -> int | None:
-    """Always that of a tiered log, whose first segments may leave this disk at any time."""
-    is_told_by_segments = not log.is_tiered and log.log_start_offset <= log.segments.first.base_offset
-    return None if is_told_by_segments else log.log_start_offset
-
-
 def _map_in_threads(action: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
     if threads <= 1 or len(items) <= 1:
         return [action(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix="log-loading") as pool:
         return list(pool.map(action, items))
-
-
-def _unique_hex() -> str:
-    """Not the same twice in a process or on a disk; nothing depends on what it is."""
-    return uuid.uuid4().hex

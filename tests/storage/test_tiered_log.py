@@ -62,8 +62,8 @@ class Node:
     def retain(self, config: LogConfig | None = None) -> list[tuple[Reason, list[int]]]:
         if config is not None:
             self.log.config = self.config = config
-        if not self.dirs.remembers_start_of(self.log):
-            self.dirs.write_log_starts()
+        if not self.dirs.checkpoints.covers_log_start(self.log):
+            self.dirs.checkpoints.write_log_starts()
         expired = delete_old_segments(self.log, NOW_MS)
         return [(reason, [segment.base_offset for segment in segments]) for reason, segments in expired]
 
@@ -190,7 +190,7 @@ class TestRestart:
         node = Node()
         log = node.fill(2)
         log.highest_remote_offset = 19
-        assert not node.dirs.remembers_start_of(log)
+        assert not node.dirs.checkpoints.covers_log_start(log)
         node.retain(KEEP_NOTHING_HERE)
         assert read_offsets(node.fs, join("d", LOG_START_OFFSET_FILE)) == {PARTITION: 0}
         log = node.restart(clean=False)
@@ -201,7 +201,7 @@ class TestRestart:
         node = Node()
         log = node.fill(3, epoch=3)
         log.highest_remote_offset = 19
-        node.dirs.write_log_starts()
+        node.dirs.checkpoints.write_log_starts()
         log.maybe_increment_log_start_offset(5)
         node.retain(KEEP_NOTHING_HERE)
         log = node.restart(clean=False)
@@ -222,7 +222,7 @@ class TestRestart:
         """The log was emptied, and forgot the epochs that ended there; the checkpoint is from before."""
         node = Node()
         log = node.fill(2, epoch=3)
-        node.dirs.write_log_starts()
+        node.dirs.checkpoints.write_log_starts()
         log.maybe_increment_log_start_offset(20)
         log.truncate_to(20, now_ms=NOW_MS)
         node.retain()

@@ -172,7 +172,10 @@ class CompactedStage:
         """The local cleaner makes a pass, if it sees a reason."""
         log = broker.replica().log
         cleaner = LogCleaner(
-            broker.fs, dedupe_buffer_bytes=50 * ENTRY_BYTES, make_durable=broker.dirs.make_durable, load_factor=1.0
+            broker.fs,
+            dedupe_buffer_bytes=50 * ENTRY_BYTES,
+            make_durable=broker.dirs.checkpoints.make_durable,
+            load_factor=1.0,
         )
         cleaner.load_checkpoints(["d"])
         candidate = cleaner.next_candidate([log], broker.clock.now_ms())

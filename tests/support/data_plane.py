@@ -42,7 +42,8 @@ from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
-from storage.directories.log_dirs import LogDir, LogDirs
+from storage.directories.log_dir import LogDir
+from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
 from storage.files import FileSystem
 from storage.log import Log
@@ -183,7 +184,9 @@ class DataPlane:
         self.configs: dict[str, LogConfig] = {}
         self.log_dirs.load(self._config_of_topic, now_ms=self.clock.now_ms())
         self.removals = PendingRemovals(self.fs)
-        self.cleaner = LogCleaner(self.fs, dedupe_buffer_bytes=1_000_000, make_durable=self.log_dirs.make_durable)
+        self.cleaner = LogCleaner(
+            self.fs, dedupe_buffer_bytes=1_000_000, make_durable=self.log_dirs.checkpoints.make_durable
+        )
         self.store = LogStore(self.log_dirs, self.cleaner, self.removals, self.io, self.clock, delete_delay_ms=60_000)
         self.flusher = LogFlusher(self.io, self.deadlines)
         self.metadata = MetadataCache()

@@ -235,7 +235,7 @@ class Broker:
         return Uuid(self.id.to_bytes(8, "big") + self._ids.to_bytes(8, "big"))
 
     def _remember_start(self, log: Log) -> "asyncio.Future[None]":
-        self.dirs.write_log_starts()
+        self.dirs.checkpoints.write_log_starts()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
@@ -333,8 +333,8 @@ class Broker:
     def retain(self, index: int = 0) -> list[Expired]:
         """Local retention."""
         log = self.replica(index).log
-        if not self.dirs.remembers_start_of(log):
-            self.dirs.write_log_starts()
+        if not self.dirs.checkpoints.covers_log_start(log):
+            self.dirs.checkpoints.write_log_starts()
         return delete_old_segments(log, self.clock.now_ms())
 
 

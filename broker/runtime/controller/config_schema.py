@@ -19,7 +19,7 @@ from broker.metadata.controller.state import ConfigLayers, EffectiveConfig
 from broker.metadata.image.config_image import ConfigResource, ResourceType
 from broker.metadata.image.topic_names import invalid_name_reason
 from protocol.errors import ErrorCode, KafkaError
-from storage.log import NEVER_TIERED
+from storage.local_log import NEVER_TIERED
 
 _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
     ResourceType.TOPIC: TOPIC_KEYS,

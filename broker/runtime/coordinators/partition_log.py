@@ -18,7 +18,7 @@ from protocol.records.control import ControlType, read_marker
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.reader import iter_records
 from storage.errors import LogDirFailure, OffsetOutOfRange
-from storage.log import LogSlice
+from storage.local_log import LogSlice
 from storage.producer_state import Origin
 
 

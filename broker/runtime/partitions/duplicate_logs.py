@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.topic_image import TopicImage
-from storage.directories.log_dirs import DuplicateLog, FoundLog
+from storage.directories.log_dir import DuplicateLog, FoundLog
 
 
 def current_log(found: Sequence[FoundLog], topic: TopicImage | None, broker_id: int) -> FoundLog | None:

@@ -17,7 +17,8 @@ from protocol.primitives import Uuid
 from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
 from storage.directories.checkpoints import TopicPartition
-from storage.directories.log_dirs import FoundLog, LogDir, LogDirs, NoLogDir
+from storage.directories.log_dir import FoundLog, LogDir, NoLogDir
+from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
 from storage.errors import LogDirFailure
 from storage.log import Log
@@ -164,7 +165,9 @@ class LogStore:
         """Empty a log, which goes on where remote storage ends. As `truncate`."""
 
         def begin() -> bool:
-            log.start_from_tier(start, now_ms=self._clock.now_ms(), checkpoint=self._log_dirs.write_log_start)
+            log.start_from_tier(
+                start, now_ms=self._clock.now_ms(), checkpoint=self._log_dirs.checkpoints.write_log_start
+            )
             return True
 
         return self._io.submit(partial(self._cut, log, begin))

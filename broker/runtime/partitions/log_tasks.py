@@ -123,13 +123,13 @@ class LogTasks:
     # ---- checkpoints
 
     async def checkpoint_high_watermarks(self) -> None:
-        await self._io.submit(self._log_dirs.write_high_watermarks)
+        await self._io.submit(self._log_dirs.checkpoints.write_high_watermarks)
 
     async def checkpoint_recovery_points(self) -> None:
-        await self._io.submit(self._log_dirs.write_recovery_points)
+        await self._io.submit(self._log_dirs.checkpoints.write_recovery_points)
 
     async def checkpoint_log_starts(self) -> None:
-        await self._io.submit(self._log_dirs.write_log_starts)
+        await self._io.submit(self._log_dirs.checkpoints.write_log_starts)
 
     # ---- retention
 
@@ -139,8 +139,8 @@ class LogTasks:
         for partition in self._in_service():
             await self._flusher.idle(partition)  # taking segments away would wait for a running flush
             log = partition.log
-            if log.is_tiered and not self._log_dirs.remembers_start_of(log):
-                await self._io.submit(self._log_dirs.write_log_starts)
+            if log.is_tiered and not self._log_dirs.checkpoints.covers_log_start(log):
+                await self._io.submit(self._log_dirs.checkpoints.write_log_starts)
             if not partition.is_truncating and not self._cleaner.is_in_progress(log):
                 self._delete_old_segments(partition)
             await slices.pause()

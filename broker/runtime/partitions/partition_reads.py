@@ -12,7 +12,8 @@ from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
 from storage.errors import LogDirFailure, OffsetMovedToTier, OffsetOutOfRange
-from storage.log import Log, LogSlice
+from storage.local_log import LogSlice
+from storage.log import Log
 
 CONSUMER_ID = -1
 

@@ -7,7 +7,7 @@ from enum import Enum
 from broker.replication.epochs import EpochEnd
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
-from storage.log import LogSlice
+from storage.local_log import LogSlice
 from storage.log_snapshots import CheckpointId
 
 UNKNOWN = -1

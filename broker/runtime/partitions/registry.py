@@ -36,7 +36,7 @@ from broker.runtime.partitions.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 from storage.config import LogConfig
-from storage.directories.log_dirs import LogDir, NoLogDir
+from storage.directories.log_dir import LogDir, NoLogDir
 from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.tier_start import TierStart

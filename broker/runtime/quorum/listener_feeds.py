@@ -23,7 +23,7 @@ from broker.runtime.quorum.quorum import CommittedBatch, QuorumListener, Snapsho
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.reader import iter_records
-from storage.log import LogSlice
+from storage.local_log import LogSlice
 
 CHUNK_BYTES: Final = 1024 * 1024
 SLICE_RECORDS: Final = 512

@@ -25,7 +25,8 @@ from protocol.records.batch import iter_headers
 from storage.config import LogConfig
 from storage.errors import DamagedSnapshot, LogDirFailure, UnexpectedOffset
 from storage.files import FileSystem
-from storage.log import Log, LogSlice
+from storage.local_log import LogSlice
+from storage.log import Log
 from storage.log_snapshots import CheckpointId, RawSnapshotReader, SnapshotFiles
 from storage.log_snapshots import RawSnapshotWriter as SnapshotFileWriter
 

@@ -35,7 +35,7 @@ from broker.runtime.remote_log.partition_remover import PartitionRemover, Remote
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.tiered_partition import Reign, Replica, TierRole
 from protocol.primitives import Uuid
-from storage.directories.log_dirs import LogDir
+from storage.directories.log_dir import LogDir
 from storage.log import Log
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import TopicIdPartition

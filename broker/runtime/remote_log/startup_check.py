@@ -15,7 +15,7 @@ from storage.config import LogConfig
 from storage.directories.checkpoints import LOG_START_OFFSET_FILE, TopicPartition, read_offsets
 from storage.errors import CorruptCheckpoint
 from storage.files import FileSystem, join
-from storage.log import NEVER_TIERED
+from storage.local_log import NEVER_TIERED
 from storage.segment import LOG_SUFFIX
 
 _SWITCH = "remote.log.storage.system.enable"

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from broker.metrics.remote_storage import NOTHING, PartitionTier, RemoteStorageMetrics
 from protocol.primitives import Uuid
-from storage.log import NO_REMOTE_OFFSET, Log
+from storage.local_log import NO_REMOTE_OFFSET
+from storage.log import Log
 from storage.tiered.catalog.lineage import claimed_remote_offset, covered_remote_offset
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import TopicIdPartition

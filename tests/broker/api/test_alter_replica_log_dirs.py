@@ -25,7 +25,7 @@ def alter(node: DataPlane, path: str, topic: str = "t", index: int = 0) -> Error
 
 
 def home(node: DataPlane, topic: str) -> str:
-    directory = node.log_dirs.home_of(TopicPartition(topic, 0))
+    directory = node.log_dirs.directory_of(TopicPartition(topic, 0))
     assert directory is not None
     return directory.path
 

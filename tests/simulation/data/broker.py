@@ -55,7 +55,8 @@ from protocol.primitives import Uuid
 from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
 from storage.directories.checkpoints import TopicPartition
-from storage.directories.log_dirs import LogDir, LogDirs
+from storage.directories.log_dir import LogDir
+from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
 from storage.log import Log
 from tests.simulation.data.disk import PartitionDisk, ReplicaName
@@ -384,7 +385,7 @@ class DataPart:
         self.log_dirs = log_dirs
         self.deadlines = Deadlines(process)
         removals = PendingRemovals(node.disk)
-        cleaner = LogCleaner(node.disk, dedupe_buffer_bytes=1_000_000, make_durable=log_dirs.make_durable)
+        cleaner = LogCleaner(node.disk, dedupe_buffer_bytes=1_000_000, make_durable=log_dirs.checkpoints.make_durable)
         self.store = LogStore(log_dirs, cleaner, removals, io, process, delete_delay_ms=1_000)
         self.store.discard_leftovers()
         flusher = LogFlusher(io, self.deadlines)
@@ -479,7 +480,7 @@ class DataPart:
         self.deadlines.close()
 
     def _directory_of(self, topic: str, index: int) -> Uuid | None:
-        directory = self.log_dirs.home_of(TopicPartition(topic, index))
+        directory = self.log_dirs.directory_of(TopicPartition(topic, index))
         return None if directory is None else directory.id
 
 

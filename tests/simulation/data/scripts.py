@@ -113,7 +113,7 @@ class Stage:
         assert broker is not None
         assert broker.data is not None
         self.simulation.world.run(broker.process, self.partition(node_id).log.flush)
-        self.simulation.world.run(broker.process, broker.data.log_dirs.write_recovery_points)
+        self.simulation.world.run(broker.process, broker.data.log_dirs.checkpoints.write_recovery_points)
 
     def kill(self, *node_ids: int) -> None:
         for node_id in node_ids:

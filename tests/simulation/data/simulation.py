@@ -22,7 +22,7 @@ from protocol.messages.create_topics import (
 )
 from protocol.messages.fetch import FetchRequest
 from protocol.primitives import ZERO_UUID, Uuid
-from storage.directories.log_dirs import NoLogDir
+from storage.directories.log_dir import NoLogDir
 from storage.errors import LogDirFailure
 from tests.simulation.data.broker import Broker, Node
 from tests.simulation.data.checker import Checker, Counts

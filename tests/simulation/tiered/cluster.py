@@ -269,7 +269,7 @@ class Cluster:
         follower.log.start_from_tier(
             TierStart(next_offset=start, log_start_offset=source.log_start_offset, epochs=entries, producers=producers),
             now_ms=self.clock.now_ms(),
-            checkpoint=lambda log: follower.broker.dirs.write_log_starts(),
+            checkpoint=lambda log: follower.broker.dirs.checkpoints.write_log_starts(),
         )
 
     def _commit(self) -> None:
@@ -348,8 +348,8 @@ class Cluster:
         self.state.counts.add("crashes")
         self.state.note(f"{server.id} crashes")
         if self.random.random() < 0.7:
-            server.broker.dirs.write_recovery_points()
-            server.broker.dirs.write_high_watermarks()
+            server.broker.dirs.checkpoints.write_recovery_points()
+            server.broker.dirs.checkpoints.write_high_watermarks()
         await server.broker.crash()
         if len(self.state.in_sync) > 1:
             self.state.in_sync.discard(server.id)

@@ -18,7 +18,8 @@ from storage.directories.checkpoints import (
     write_offsets,
 )
 from storage.directories.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from storage.directories.log_dirs import LogDir, LogDirLocked, LogDirs, NoLogDir, NotALog, lock_directory
+from storage.directories.log_dir import LogDir, LogDirLocked, NoLogDir, NotALog, lock_directory
+from storage.directories.log_dirs import LogDirs
 from storage.directories.meta_properties import MetaProperties, MetaPropertiesMismatch, write_meta_properties
 from storage.errors import CorruptCheckpoint, LogDirFailure
 from storage.files import OsFileSystem, join, write_file
@@ -159,7 +160,7 @@ def test_after_a_crash_logs_are_read_again_from_their_recovery_points() -> None:
     node = Node()
     log = node.create(T0)
     append(log, 3)
-    node.dirs.make_durable(log)
+    node.dirs.checkpoints.make_durable(log)
     assert read_offsets(node.fs, join("a", RECOVERY_POINT_FILE)) == {T0: 3}
     append(log)
     node.crash()
@@ -197,7 +198,7 @@ def test_only_a_log_start_that_its_segments_do_not_tell_is_remembered() -> None:
     append(first, 3)
     append(second, 3)
     first.maybe_increment_log_start_offset(2)
-    node.dirs.write_log_starts()
+    node.dirs.checkpoints.write_log_starts()
     assert read_offsets(node.fs, join("a", LOG_START_OFFSET_FILE)) == {T0: 2}
     node.stop()
     starts = {log.name: log.log_start_offset for log in node.start()}
@@ -210,13 +211,13 @@ def test_checkpoints_are_written_only_where_something_changed() -> None:
     node.stop()
     node.fs.log.clear()
     node.start()
-    node.dirs.write_recovery_points()
-    node.dirs.write_high_watermarks()
+    node.dirs.checkpoints.write_recovery_points()
+    node.dirs.checkpoints.write_high_watermarks()
     assert not any("-checkpoint" in path for operation, path in node.fs.log if operation in ("write", "rename"))
     log = node.dirs.get(T0)
     assert log is not None
     append(log)
-    node.dirs.write_high_watermarks()
+    node.dirs.checkpoints.write_high_watermarks()
     assert read_offsets(node.fs, f"a/{HIGH_WATERMARK_FILE}") == {T0: 2}
 
 
@@ -235,7 +236,7 @@ def test_a_new_log_goes_where_the_fewest_are() -> None:
     for number in range(4):
         partition = TopicPartition("t", number)
         node.create(partition)
-        home = node.dirs.home_of(partition)
+        home = node.dirs.directory_of(partition)
         assert home is not None
         homes.append(home.path)
     assert sorted(homes) == ["a", "a", "b", "b"]
@@ -259,7 +260,7 @@ def test_creating_what_is_there_gives_what_is_there() -> None:
 def test_a_deleted_log_waits_under_another_name_and_its_name_is_free() -> None:
     node = Node()
     append(node.create(T0), 5)
-    node.dirs.write_recovery_points()
+    node.dirs.checkpoints.write_recovery_points()
     path = node.dirs.delete(T0)
     assert path is not None
     assert path.startswith("a/t-0.")
@@ -347,7 +348,7 @@ def test_of_a_partition_in_two_directories_nothing_is_opened_before_that_is_sett
     assert [log.name for log in twice.dirs] == ["t-1"]
     found = twice.dirs.contested[T0]
     assert [(log.path, log.topic_id) for log in found] == [("a/t-0", TOPIC_ID), ("b/t-0", TOPIC_ID)]
-    assert twice.dirs.home_of(T0) is None
+    assert twice.dirs.directory_of(T0) is None
 
 
 @pytest.mark.parametrize(("chosen", "end"), [(0, 2), (1, 3)])
@@ -356,7 +357,7 @@ def test_one_of_two_logs_is_opened_and_the_other_one_kept_aside(twice: Node, cho
     log = twice.dirs.get(T0)
     assert log is not None
     assert (log.log_end_offset, log.high_watermark) == (end, end), "as the checkpoints have it"
-    assert twice.dirs.home_of(T0) is twice.dirs.directories[chosen]
+    assert twice.dirs.directory_of(T0) is twice.dirs.directories[chosen]
     (aside,) = twice.dirs.directories[1 - chosen].kept_aside
     assert twice.fs.exists(join(aside, "00000000000000000000.log"))
     assert not twice.dirs.contested
@@ -401,7 +402,7 @@ def test_a_truncation_writes_the_recovery_point_first() -> None:
     node = Node()
     log = node.create(T0)
     append(log, 4)
-    node.dirs.make_durable(log)
+    node.dirs.checkpoints.make_durable(log)
     log.truncate_to(1, now_ms=NOW_MS)
     assert read_offsets(node.fs, join("a", RECOVERY_POINT_FILE)) == {T0: 1}
 
@@ -446,7 +447,7 @@ def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline() -> No
     node = Node("a", "b")
     node.create(T0)
     node.fs.fail("sync", path_part=join("a", RECOVERY_POINT_FILE))
-    node.dirs.write_recovery_points()
+    node.dirs.checkpoints.write_recovery_points()
     assert node.lost == [("a", ["t-0"])]
 
 

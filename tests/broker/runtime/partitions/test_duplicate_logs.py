@@ -13,7 +13,7 @@ from broker.metadata.image.topic_image import TopicImage
 from broker.runtime.partitions.duplicate_logs import current_log
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
-from storage.directories.log_dirs import DuplicateLog, FoundLog, LogDir
+from storage.directories.log_dir import DuplicateLog, FoundLog, LogDir
 from tests.support.data_plane import topic_id
 
 NOW, FORMER = topic_id(2), topic_id(1)

@@ -367,7 +367,7 @@ async def test_a_job_without_an_answer_to_its_error_ends_all(upkeep: Upkeep, mon
     def broken() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(upkeep.node.log_dirs, "write_high_watermarks", broken)
+    monkeypatch.setattr(upkeep.node.log_dirs.checkpoints, "write_high_watermarks", broken)
     tasks = upkeep.with_settings(LogTaskSettings(high_watermark_checkpoint_ms=0))
     with pytest.raises(ExceptionGroup) as group:
         await tasks.run()

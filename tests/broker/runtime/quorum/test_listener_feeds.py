@@ -12,7 +12,7 @@ from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, control_batch
-from storage.log import LogSlice
+from storage.local_log import LogSlice
 from tests.broker.runtime.quorum.quorum_node import RecordingListener
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop

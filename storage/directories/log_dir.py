@@ -1,0 +1,93 @@
+"""One log directory of a node: its identity, its lock, its failure, and the logs found in it at start."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from protocol.primitives import ZERO_UUID, Uuid
+from storage.directories.checkpoints import TopicPartition
+from storage.directories.meta_properties import MetaProperties
+from storage.errors import LogDirFailure, StorageError
+from storage.files import FileLock, FileSystem, join, parent
+
+LOCK_FILE = ".lock"
+
+
+class LogDirLocked(StorageError):
+    """Another process has the directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"The log directory {path} is in use by another process: only one node may run on a directory at a time."
+        )
+        self.path = path
+
+
+class NotALog(StorageError):
+    """A directory among the logs has no topic partition's name: it may be anything, so nothing is done to it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is not the directory of a topic partition; move it out of the log directory before starting."
+        )
+
+
+class DuplicateLog(StorageError):
+    """Log directories hold the same partition, and nothing says which is the one."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        super().__init__(
+            f"{' and '.join(paths)} hold the same topic partition, and the metadata of the cluster does not say which"
+            " one counts; move all but one away before starting."
+        )
+
+
+class NoLogDir(StorageError):
+    """Every log directory is offline."""
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One directory. `failure` is None while it is online, `meta` if it is not formatted."""
+
+    path: str
+    id: Uuid = ZERO_UUID
+    failure: LogDirFailure | None = None
+    lock: FileLock | None = None
+    meta: MetaProperties | None = None
+    previous_epoch: int | None = None
+    """Broker epoch in the marker of the last, clean shutdown; None if it was not clean."""
+    stale: list[str] = field(default_factory=list)
+    """Paths of `-delete` directories found at start, to be removed."""
+    kept_aside: list[str] = field(default_factory=list)
+    """Paths of `-stray` and `-future` directories found at start, left alone."""
+    is_loaded: bool = False
+    log_count: int = 0
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    @property
+    def was_clean(self) -> bool:
+        return self.previous_epoch is not None
+
+
+class FoundLog(NamedTuple):
+    """A log that is to be opened. `topic_id` is that of its files, and only read where there are several."""
+
+    directory: LogDir
+    path: str
+    partition: TopicPartition
+    topic_id: Uuid | None = None
+
+
+def lock_directory(fs: FileSystem, path: str) -> FileLock:
+    """Creates the directory if need be and locks it. Raises LogDirLocked, OSError."""
+    if not fs.exists(path):
+        fs.make_directory(path)
+        fs.sync_directory(parent(path))
+    try:
+        return fs.lock(join(path, LOCK_FILE))
+    except BlockingIOError:
+        raise LogDirLocked(path) from None

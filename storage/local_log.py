@@ -1,0 +1,419 @@
+"""The segments of one log on local disk: write, roll, read, flush, delete and replace segments.
+
+Threads. One thread, the loop's, owns a log and calls every method; `flush` and `warm` alone may run on another thread
+at the same time. A method that removes segments waits for a running `flush`.
+
+Durability. A write goes to the page cache. `flush` syncs it and then moves the recovery point; recovery does not read
+batches below the recovery point again after a crash, and above it believes only the batches themselves. Order matters
+in two places: before the recovery point passes an offset, everything that describes offsets below it is on disk
+(batches, finished indexes, producer snapshots, leader epochs, directory entries); and before a truncation cuts below
+the recovery point, the lowered recovery point is on disk (`before_truncation`).
+
+Failure. An OSError from a write or sync leaves the disk in an unknown state. The log raises LogDirFailure, then and at
+every later call; the offsets in memory stay those before the failed call.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from protocol.primitives import Buffer, Uuid, uuid_to_text
+from protocol.records.errors import MalformedBatch, MalformedRecords
+from storage.compaction.replacement import replace_segments
+from storage.config import LogConfig
+from storage.directories.checkpoints import write_topic_id
+from storage.directories.directory_names import parse_directory_name
+from storage.errors import (
+    CorruptBatch,
+    InconsistentTopicId,
+    LogDirFailure,
+    OffsetMovedToTier,
+    OffsetOutOfRange,
+)
+from storage.files import FileSystem, base_name
+from storage.index.transaction import AbortedTxn
+from storage.lookups import aborted_between, first_at_or_after, first_of_the_latest
+from storage.open_segments import OpenSegments
+from storage.recovery import LoadedLog
+from storage.segment import DELETED_SUFFIX, MMAP_FROM_BYTES, FoundTimestamp, LogSegment, SegmentSlice
+
+NO_REMOTE_OFFSET = -1
+NEVER_TIERED = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__remote_log_metadata",
+        "__cluster_metadata",
+    }
+)
+"""Topics that must be here whole, whatever their configuration says."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+L = TypeVar("L", bound="LocalLog")
+
+
+class LogSlice(NamedTuple):
+    """Whole batches as they are in the log. `next_offset` follows the last of them (the asked offset if there are
+    none).
+
+    `cold`: the bytes are not in memory; let `Log.warm` fetch them on another thread before they are touched.
+    """
+
+    data: Buffer
+    next_offset: int
+    cold: bool
+    segment_base: int
+    position: int
+
+
+def _check_topic_id(directory: str, expected: Uuid | None, found: Uuid | None) -> None:
+    if expected is not None and found is not None and expected != found:
+        raise InconsistentTopicId(directory, uuid_to_text(expected), uuid_to_text(found))
+
+
+def check_topic_id(directory: str, expected: Uuid | None, found: Uuid | None) -> None:
+    """Raise InconsistentTopicId if both ids are known and differ."""
+    if expected is not None and found is not None and expected != found:
+        raise InconsistentTopicId(directory, uuid_to_text(expected), uuid_to_text(found))
+
+
+def is_tiered(topic: str, config: LogConfig) -> bool:
+    """Whether older segments of a topic's logs may be in remote storage alone."""
+    return config.remote_storage_enable and topic not in NEVER_TIERED
+
+
+def draw_jitter(config: LogConfig, jitter: Callable[[int], int]) -> int:
+    """Return a random delay of a segment's roll in ms; `jitter(n)` draws from [0, n)."""
+    bound = min(config.segment_jitter_ms, config.segment_ms)
+    return jitter(bound) if bound > 0 else 0
+
+
+def fails_log(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P], T]:
+    """Decorate a method that touches the disk: it raises the failure of a failed log, and an OSError fails the log."""
+
+    @functools.wraps(method)
+    def guarded(log: L, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if log.failure is not None:
+            raise log.failure.again()
+        try:
+            return method(log, *args, **kwargs)
+        except OSError as error:
+            raise log.fail(error) from error
+
+    return guarded
+
+
+class LocalLog:
+    """The segments of one log with the state recovered from them.
+
+    `Log` extends this class instead of wrapping it: a second object would cost a call for each append and read.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        now_ms: int,
+        jitter: Callable[[int], int],
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.topic, self.partition = parse_directory_name(base_name(directory))
+        self.config = config
+        self.failure: LogDirFailure | None = None
+        self.topic_id: Uuid | None = None
+        self._jitter = jitter
+        self._flushing = threading.Lock()
+        self._names_unsynced = True
+        self._appended_messages = 0
+        self._flushed_messages = 0
+        self.last_flush_ms = now_ms
+        self._open_segments = OpenSegments()
+        self.segments = loaded.segments
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.snapshots = loaded.snapshots
+        self.recovery = loaded.recovery
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self._active = self.segments.active
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self._active
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether older segments may be in remote storage alone."""
+        return is_tiered(self.topic, self.config)
+
+    @property
+    def is_copied_to_tier(self) -> bool:
+        """Whether closed segments are copied to remote storage; what is there may stay without that (KIP-950)."""
+        return self.is_tiered and not self.config.remote_log_copy_disable
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """From here on records are on this disk; below, from the log's start on, in remote storage alone (KIP-405)."""
+        return max(self.log_start_offset, self.segments.first.base_offset)
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether flush.messages have been appended since the last flush."""
+        return self._appended_messages - self._flushed_messages >= self.config.flush_messages
+
+    @fails_log
+    def set_topic_id(self, topic_id: Uuid) -> None:
+        """Writes partition.metadata, durably, if there is none. Raises InconsistentTopicId if there is another."""
+        check_topic_id(self.directory, topic_id, self.topic_id)
+        if self.topic_id is None:
+            write_topic_id(self._fs, self.directory, topic_id)
+            self.topic_id = topic_id
+
+    def fail(self, error: OSError) -> LogDirFailure:
+        """Marks the log as failed; it raises what is returned from now on."""
+        if self.failure is None:
+            self.failure = LogDirFailure(self.directory, error)
+        return self.failure
+
+    # -- write and roll ------------------------------------------------------------------------------------------------
+
+    def _write_batch(
+        self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> None:
+        """Rolls if it is time, writes, and moves the log's end."""
+        if self.failure is not None:
+            raise self.failure.again()
+        try:
+            if self._active.must_roll(self.config, size, max_timestamp, last_offset, now_ms):
+                self.roll(now_ms)
+            self._active.write(parts, size)
+            self._active.note(size, last_offset, max_timestamp)
+        except OSError as error:
+            self._active.discard_unnoted()
+            raise self.fail(error) from error
+        self.log_end_offset = last_offset + 1
+
+    @fails_log
+    def roll(self, now_ms: int) -> None:
+        """Begins a new segment at the log's end, unless the active one begins there already."""
+        if self._active.base_offset < self.log_end_offset:
+            self._roll(now_ms)
+
+    def _roll(self, now_ms: int) -> None:
+        """The new base is the log's end, even where the next batch begins after a gap: no hole between segments."""
+        finished = self._active
+        finished.finish()
+        self.snapshots.take(self.producers)
+        self._add_segment(self.log_end_offset, now_ms)
+        self._open_segments.use(finished)
+
+    def _add_segment(self, base: int, now_ms: int) -> None:
+        segment = LogSegment.create(
+            self._fs,
+            self.directory,
+            base,
+            self.config,
+            created_ms=now_ms,
+            jitter_ms=draw_jitter(self.config, self._jitter),
+        )
+        self.segments.add(segment)
+        self._active = segment
+        self._names_unsynced = True
+
+    # -- read ----------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, upper: int, min_one: bool = True) -> LogSlice:
+        """Whole batches from the one that contains `offset` (or the next after a gap), all wholly below offset `upper`.
+
+        At most `max_bytes`, but with `min_one` at least the first batch. From one segment at a time. Raises
+        OffsetOutOfRange unless log start <= offset <= log end, OffsetMovedToTier for what remote storage alone has, and
+        LogDirFailure.
+        """
+        if self.failure is not None:
+            raise self.failure.again()
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise OffsetOutOfRange(offset, self.log_start_offset, end)
+        if offset >= upper or offset == end:
+            return self._nothing(offset)
+        segment = self.segments.floor(offset)
+        if segment is None:
+            raise OffsetMovedToTier(offset, self.log_start_offset, self.segments.first.base_offset)
+        try:
+            while segment is not None and segment.base_offset < upper:
+                found = segment.slice(offset, max_bytes, upper, min_one=min_one)
+                if found is not None:
+                    return self._load(segment, found)
+                segment = self.segments.after(segment)
+        except OSError as error:
+            raise self.fail(error) from error
+        return self._nothing(offset)
+
+    def _nothing(self, offset: int) -> LogSlice:
+        return LogSlice(b"", offset, False, self._active.base_offset, self._active.size)
+
+    def _load(self, segment: LogSegment, found: SegmentSlice) -> LogSlice:
+        if segment is not self._active:
+            self._open_segments.use(segment)
+        start, end, next_offset = found
+        file = segment.file
+        if end - start < MMAP_FROM_BYTES:
+            data = file.read_cached(start, end - start)
+            if data is not None:
+                return LogSlice(data, next_offset, False, segment.base_offset, start)
+        cold = not file.is_cached(start, end)
+        return LogSlice(file.view(start, end), next_offset, cold, segment.base_offset, start)
+
+    def warm(self, found: LogSlice) -> None:
+        """Brings a cold slice into memory. Blocks; meant for another thread than the log's.
+
+        A failure is left for whoever touches the bytes: the segment may have been removed and closed meanwhile.
+        """
+        segment = self.segments.floor(found.segment_base)
+        if segment is not None and segment.base_offset == found.segment_base:
+            with contextlib.suppress(OSError):
+                segment.file.warm(found.position, found.position + len(found.data))
+
+    def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTxn]:
+        """The aborted transactions with records in [fetch_offset, upper), for a read_committed reader to leave out."""
+        return aborted_between(self.segments, fetch_offset, upper)
+
+    @fails_log
+    def offset_for_timestamp(self, timestamp: int) -> FoundTimestamp | None:
+        """The first record at or after the log's start with a timestamp of at least `timestamp`; None if there is none.
+
+        Raises CorruptBatch if the batch in question does not open.
+        """
+        with self._opening():
+            return first_at_or_after(self.segments, timestamp, self.log_start_offset)
+
+    @fails_log
+    def offset_of_max_timestamp(self) -> FoundTimestamp | None:
+        """The first record that carries the greatest timestamp of the log; None in an empty log. Raises
+        CorruptBatch.
+        """
+        with self._opening():
+            return first_of_the_latest(self.segments, self.log_start_offset)
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[None]:
+        try:
+            yield
+        except (MalformedBatch, MalformedRecords) as error:
+            raise CorruptBatch(f"{self.name}: {error}") from error
+
+    # -- flush ---------------------------------------------------------------------------------------------------------
+
+    @fails_log
+    def flush(self, now_ms: int | None = None) -> int:
+        """Syncs everything below the log's end and moves the recovery point there; returns it. `now_ms` becomes
+        `last_flush_ms`.
+
+        Blocks. May run on another thread while the log is appended to; what comes after the call began may be left out.
+        """
+        with self._flushing:
+            messages = self._appended_messages
+            end = self.log_end_offset
+            if end > self.recovery_point or self._names_unsynced:
+                self._sync_up_to(end)
+                self.recovery_point = max(self.recovery_point, end)
+            self._flushed_messages = messages
+            self.last_flush_ms = self.last_flush_ms if now_ms is None else now_ms
+            return self.recovery_point
+
+    def _sync_up_to(self, end: int) -> None:
+        """From the segment with the last flushed offset on: it may have been finished, its indexes unsynced, since."""
+        names_unsynced, self._names_unsynced = self._names_unsynced, False
+        for segment in self.segments.from_offset(max(0, self.recovery_point - 1)):
+            if segment.base_offset <= end:
+                segment.sync(indexes=segment is not self._active)
+        self.snapshots.sync(end)
+        self.epochs.save()
+        if names_unsynced:
+            self._fs.sync_directory(self.directory)
+
+    # -- deletion and replacement of segments --------------------------------------------------------------------------
+
+    @fails_log
+    def detach_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
+        """Takes segments out of the log and renames their files `.deleted`; the caller removes them in a while
+        (`LogSegment.remove_files`). Raise the log's start first, unless remote storage has them. The active segment
+        stays: roll before.
+        """
+        with self._flushing:
+            if self.is_tiered:
+                self.epochs.save()  # they will not be learnt again from batches that are remote alone
+            for segment in segments:
+                if segment is self._active:
+                    raise AssertionError(f"{self.name}: the active segment cannot be detached")
+                self.segments.remove(segment)
+                segment.change_suffix(DELETED_SUFFIX)
+                self.snapshots.remove(segment.base_offset)
+            self._names_unsynced = True
+        return list(segments)
+
+    @fails_log
+    def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment]) -> list[LogSegment]:
+        """Puts a finished `.cleaned` segment in the place of those it was made from, such that a crash at any
+        point leaves either side whole. Returns the replaced ones, renamed `.deleted`, for the caller to remove.
+        """
+        with self._flushing:
+            replace_segments(self._fs, self.directory, self.segments, self.snapshots, cleaned, replaced)
+            cleaned.next_offset = self.segments.end_of(cleaned, self.log_end_offset)
+        return list(replaced)
+
+    def _remove_newest(self, segments: Iterable[LogSegment], but: int | None = None) -> None:
+        """The last first, each name gone before the next, so that a crash leaves no gap."""
+        for segment in sorted(segments, key=lambda segment: segment.base_offset, reverse=True):
+            if segment.base_offset != but:
+                self.segments.remove(segment)
+                segment.remove_files()
+        self._fs.sync_directory(self.directory)
+
+    # -- close ---------------------------------------------------------------------------------------------------------
+
+    def close(self, clean: bool = True) -> None:
+        """Closes the files. Clean: first everything is synced, with a producer snapshot and whole indexes, so that
+        the next start need not read the log. Raises LogDirFailure.
+        """
+        try:
+            if clean and self.failure is None:
+                self._finish()
+        finally:
+            with self._flushing:
+                for segment in self.segments:
+                    segment.close()
+
+    @fails_log
+    def _finish(self) -> None:
+        self.snapshots.take(self.producers)
+        self._active.finish()
+        self._names_unsynced = True
+        with self._flushing:
+            self._sync_up_to(self.log_end_offset)
+            self._active.sync(indexes=True)
+            self.recovery_point = self.log_end_offset
