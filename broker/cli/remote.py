@@ -27,7 +27,7 @@ from protocol.primitives import Uuid, uuid_from_text
 from storage.tiered.bucket.audit import PartitionReport
 from storage.tiered.bucket.collection import TOOL_BROKER_ID
 from storage.tiered.bucket.listing import StoredPartition, walk
-from storage.tiered.bucket.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, Verdict
+from storage.tiered.bucket.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, AuditedSegment
 from storage.tiered.bucket.recovery_plan import REMOTE_STORAGE, RecoveryOptions, TopicPlan
 
 LOOK_UP_PATIENCE_S = 60
@@ -228,7 +228,7 @@ def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: 
     gone = [_topic_id(text, "--gone-topic") for text in gone_topics]
     removed: list[dict[str, object]] = []
 
-    def note(report: PartitionReport, verdict: Verdict) -> None:
+    def note(report: PartitionReport, verdict: AuditedSegment) -> None:
         removed.append(
             {"topic": report.partition.topic, "partition": report.partition.partition} | verdict_document(verdict)
         )
@@ -252,7 +252,7 @@ def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: 
 
 
 def _collect(
-    auditing: Auditing, topic: str | None, note: Callable[[PartitionReport, Verdict], None], *, dry_run: bool
+    auditing: Auditing, topic: str | None, note: Callable[[PartitionReport, AuditedSegment], None], *, dry_run: bool
 ) -> list[str]:
     """Returns the keys of what was removed beside segments."""
     objects: list[str] = []

@@ -48,11 +48,12 @@ from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation,
 from storage.directories.formatting import random_id
 from storage.files import FileSystem, join
 from storage.tiered.bucket.partition_objects import PartitionObjects
-from storage.tiered.cache.forgetting_storage import ForgettingStorage
 from storage.tiered.cache.index_cache import DIRECTORY_NAME as INDEX_CACHE
 from storage.tiered.cache.index_cache import IndexCache
+from storage.tiered.cache.index_invalidation import IndexInvalidatingStorage
 from storage.tiered.catalog import metadata_snapshot
 from storage.tiered.format.log_start_object import read_log_start
+from storage.tiered.lifecycle.segment_rewriting import DIRECTORY as COMPACTION_DIRECTORY
 from storage.tiered.loading.remote_metadata import is_on_topic, load_remote_metadata
 from storage.tiered.loading.remote_storage import is_object_store, load_remote_storage, open_object_store
 from storage.tiered.object_store import ObjectStore
@@ -60,7 +61,6 @@ from storage.tiered.remote_metadata import RemoteLogMetadataManager, RemoteMetad
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segments.reading import SegmentReader
 from storage.tiered.stores.backoff import Backoff
-from storage.tiered.upkeep.segment_rewriting import DIRECTORY as COMPACTION_DIRECTORY
 
 CACHE_DIRECTORY = "remote-log-cache"
 """In the first log directory: what remote storage keeps on this disk for itself."""
@@ -284,7 +284,7 @@ class _Joint:
     def manager(self) -> RemoteLogManager:
         """Copies, expires and compacts. What deletes segments has the cache of indexes forget them."""
         static = self.dynamic.current
-        storage = ForgettingStorage(self.stores.storage, self.cache)
+        storage = IndexInvalidatingStorage(self.stores.storage, self.cache)
         quota = CopyQuota(self.clock, self.settings, self.metrics)
         copying = self._copying(storage, quota)
         compaction = self._compaction(storage, quota)

@@ -26,7 +26,7 @@ from storage.index.transaction import AbortedTxn
 from storage.producer_state import ProducerState
 from storage.tiered.bucket.inventory import BucketReader, PartitionInventory, recency
 from storage.tiered.bucket.listing import StoredPartition, walk
-from storage.tiered.catalog.segment_chain import Link
+from storage.tiered.catalog.segment_spans import SegmentSpan
 from storage.tiered.errors import RemoteResourceNotFound
 from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.loading.remote_storage import load_remote_storage, open_object_store
@@ -118,7 +118,7 @@ class _Planning:
         splits = self._threads.map(partial(_splits, self._storage, options.max_partition_bytes), links)
         return list(slices_of(links, options.bounds, transactions, splits))
 
-    def _aborted(self, chain: Sequence[Link], links: Sequence[Link]) -> list[AbortedTxn]:
+    def _aborted(self, chain: Sequence[SegmentSpan], links: Sequence[SegmentSpan]) -> list[AbortedTxn]:
         """As many indexes are asked for as are needed: once everything wanted was decided, later ones tell nothing."""
         found: list[AbortedTxn] = []
         left = deciding(chain, links)
@@ -130,7 +130,7 @@ class _Planning:
         return found
 
 
-def _splits(storage: RemoteStorageManager, max_bytes: int, link: Link) -> list[int]:
+def _splits(storage: RemoteStorageManager, max_bytes: int, link: SegmentSpan) -> list[int]:
     """Offsets behind every `max_bytes` of a segment; an entry of the index has the last offset of a batch."""
     segment = link.segment
     if segment.size_bytes <= max_bytes:

@@ -10,7 +10,7 @@ from spark_jobs.tiered_records.bounds import EVERYTHING, ReadBounds
 from storage.index.transaction import AbortedTxn
 from storage.tiered.bucket.inventory import OffsetRange, PartitionInventory
 from storage.tiered.catalog.lineage import Lineage
-from storage.tiered.catalog.segment_chain import Link, chain_of
+from storage.tiered.catalog.segment_spans import SegmentSpan, spans_of
 from storage.tiered.segment_metadata import RemoteSegment
 
 
@@ -42,15 +42,15 @@ class Transactions(NamedTuple):
     undecided_from: int = EVERYTHING
 
 
-def chain_in(inventory: PartitionInventory) -> list[Link]:
+def chain_in(inventory: PartitionInventory) -> list[SegmentSpan]:
     """All that the store has of the log, each offset once."""
     history = Lineage(inventory.history, inventory.next_offset)
-    return chain_of(inventory.needed, history, inventory.log_start_offset)
+    return spans_of(inventory.needed, history, inventory.log_start_offset)
 
 
 def links_of(
-    inventory: PartitionInventory, chain: Iterable[Link], bounds: ReadBounds, *, may_miss: bool = False
-) -> list[Link]:
+    inventory: PartitionInventory, chain: Iterable[SegmentSpan], bounds: ReadBounds, *, may_miss: bool = False
+) -> list[SegmentSpan]:
     """The segments to be read, and which offsets of each. Raises RecordsMissing for a hole in what is wanted,
     and for objects that cannot be read.
     """
@@ -61,13 +61,13 @@ def links_of(
     return [link for link in clipped if link.first <= link.last and link.segment.max_timestamp_ms >= bounds.from_ms]
 
 
-def deciding(chain: Iterable[Link], links: Sequence[Link]) -> list[Link]:
+def deciding(chain: Iterable[SegmentSpan], links: Sequence[SegmentSpan]) -> list[SegmentSpan]:
     """Where markers may be told of that decide what is in `links`: they come after the records they decide."""
     first = min((link.first for link in links), default=EVERYTHING)
     return [link for link in chain if link.last >= first and not link.segment.txn_index_empty]
 
 
-def told_of(link: Link, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
+def told_of(link: SegmentSpan, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
     """Of the transactions whose markers are in a segment, those that were aborted in this log: what the segment has
     outside of its link is of another history, or told of by another segment.
     """
@@ -75,7 +75,7 @@ def told_of(link: Link, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
 
 
 def slices_of(
-    links: Iterable[Link], bounds: ReadBounds, transactions: Transactions, splits: Iterable[Sequence[int]] = ()
+    links: Iterable[SegmentSpan], bounds: ReadBounds, transactions: Transactions, splits: Iterable[Sequence[int]] = ()
 ) -> Iterator[SegmentRange]:
     """`splits` gives for each link the offsets at which it may be cut, ascending."""
     cuts = iter(splits)

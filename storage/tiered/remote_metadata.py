@@ -1,7 +1,7 @@
 """The seam to what is known of remote segments (KIP-405, "RemoteLogMetadataManager").
 
 Implementations are loaded by name (`remote.log.metadata.manager.class.name`, see `metadata_loading.py`). Everything is
-called on the event loop; what waits returns an awaitable. Look-ups answer from memory: `MetadataCache` is there for it.
+called on the event loop; what waits returns an awaitable. `RemoteLogMetadataCache` answers look-ups from memory.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -27,17 +27,17 @@ class SegmentPage(NamedTuple):
 class SegmentObserver(Protocol):
     """Told synchronously. A row stands for another segment after its own has been deleted."""
 
-    def on_offered(self, row: int, segment: RemoteSegment) -> None:
+    def on_available(self, row: int, segment: RemoteSegment) -> None:
         """A segment has been finished and can be read."""
         ...
 
-    def on_withdrawn(self, row: int, segment: RemoteSegment) -> None:
+    def on_unavailable(self, row: int, segment: RemoteSegment) -> None:
         """A segment that could be read is to be deleted."""
         ...
 
 
 class KnownSegments(Protocol):
-    """All that is known of one partition, for who looks at a part of it at a time: `MetadataCache`.
+    """All that is known of one partition, for who looks at a part of it at a time: `RemoteLogMetadataCache`.
 
     What changes between two pages is told to `observer`, which is somebody else's, or None, where this is not what it
     was before: then everything may have changed.

@@ -14,9 +14,9 @@ from tests.chaos.network import Network
 from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import Client
 from tests.chaos.topic import Load
+from tests.support.remote_storage_view import KEY_PREFIX, RemoteStorageView
 from tests.support.s3_proxy import S3Proxy
 from tests.support.s3_server import S3Server
-from tests.support.tier_view import KEY_PREFIX, TierView
 
 ENDLESS = "chaos-tiered"
 BOUNDED = "chaos-tiered-bounded"
@@ -52,7 +52,7 @@ S3_SETTINGS = {
 }
 
 
-class Tier(TierView):
+class Tier(RemoteStorageView):
     """A context manager that starts the store. `refusal` is why there is no S3 server; None where there is."""
 
     def __init__(self, directory: Path, network: Network, seed: int, refusal: str | None) -> None:

@@ -12,8 +12,8 @@ from broker.client import ClientError
 from protocol.errors import KafkaError
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from tests.support.partition_states import partition_states
+from tests.support.remote_storage_view import RemoteStorageView, clipped
 from tests.support.replicated_load import admin_of
-from tests.support.tier_view import TierView, clipped
 
 SETTLE_S = 90.0
 # Longer than a turn of copying, of expiration and of the log cleaner together.
@@ -22,7 +22,7 @@ POLL_S = 1.0
 LOOKS = 3
 
 
-def settle(tier: TierView, topics: Sequence[str]) -> Mapping[SegmentState, int] | None:
+def settle(tier: RemoteStorageView, topics: Sequence[str]) -> Mapping[SegmentState, int] | None:
     """Until nothing has changed for a while: how many segments are in which state; None where it never ends."""
     deadline, known, since = time.monotonic() + SETTLE_S, None, time.monotonic()
     while True:
@@ -36,7 +36,7 @@ def settle(tier: TierView, topics: Sequence[str]) -> Mapping[SegmentState, int] 
         time.sleep(POLL_S)
 
 
-def _segments(tier: TierView, topics: Sequence[str]) -> list[RemoteSegment]:
+def _segments(tier: RemoteStorageView, topics: Sequence[str]) -> list[RemoteSegment]:
     deadline = time.monotonic() + SETTLE_S
     while True:
         try:
@@ -47,7 +47,7 @@ def _segments(tier: TierView, topics: Sequence[str]) -> list[RemoteSegment]:
             time.sleep(POLL_S)
 
 
-def epoch_faults(tier: TierView, topics: Sequence[str]) -> tuple[int, list[str]]:
+def epoch_faults(tier: RemoteStorageView, topics: Sequence[str]) -> tuple[int, list[str]]:
     """How many finished segments were looked at, and which tell another history than their leader's checkpoint, as far
     as the log has them still; and where remote parts leave gaps."""
     segments = [each for each in _segments(tier, topics) if each.state is SegmentState.COPY_FINISHED]
@@ -99,7 +99,7 @@ def gaps(where: str, segments: Sequence[RemoteSegment], start: int, local_start:
     return found
 
 
-def bucket_faults(tier: TierView) -> tuple[str, list[str]]:
+def bucket_faults(tier: RemoteStorageView) -> tuple[str, list[str]]:
     """After a collection: what it said, and which objects are known to nobody, or known and not there.
 
     Bucket and metadata are not read at one moment: what is bad must be so however often one looks.
@@ -113,7 +113,7 @@ def bucket_faults(tier: TierView) -> tuple[str, list[str]]:
     return collected.splitlines()[-1] if collected else "nothing said", faults
 
 
-def _differences(tier: TierView) -> list[str]:
+def _differences(tier: RemoteStorageView) -> list[str]:
     verified = tier.remote("verify", "--grace-ms", "0", "--deep", check=False).strip()
     there, expected = tier.bucket().segments, tier.expected_objects()
     faults = [f"in the bucket, and not known: {key}" for key in sorted(there - expected)]

@@ -10,7 +10,7 @@ from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.offsets import list_offsets
 from broker.client import Client, ClientConfig
 from tests.support.checkable_records import Recipe, read_back, write
-from tests.support.local_tier import SETTINGS, TIERED, until
+from tests.support.local_tiered_cluster import SETTINGS, TIERED, until
 from tests.support.ottla_node import OttlaNode, clean_environment
 from tests.support.replicated_load import admin_of, create_topic
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 COUNT = 4000
 RECIPE = Recipe(1000, 1_700_000_000_000)
-THEIRS = "tests.support.shelf_remote_metadata:ShelfRemoteMetadata"
+THEIRS = "tests.support.file_remote_metadata:FileRemoteMetadata"
 
 
 def settings(directory: Path) -> dict[str, str]:

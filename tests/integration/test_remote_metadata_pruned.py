@@ -20,7 +20,7 @@ from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import SegmentState
 from tests.support.apache_kafka import run_tool, unavailable_reason
 from tests.support.living_directory import files_below
-from tests.support.local_tier import SETTINGS, until
+from tests.support.local_tiered_cluster import SETTINGS, until
 from tests.support.ottla_node import OttlaNode, run_ottla
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ import pytest
 from protocol.primitives import uuid_to_text
 from storage.directories.formatting import random_id
 from tests.support.killed_command import KILLED
-from tests.support.local_tier import LocalTier, Read, until
+from tests.support.local_tiered_cluster import LocalTieredCluster, Read, until
 from tests.support.ottla_node import clean_environment
 
 pytestmark = pytest.mark.integration
@@ -30,14 +30,14 @@ DELETED_BELOW = 1500
 
 
 @pytest.fixture(scope="module")
-def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTier]:
+def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTieredCluster]:
     directory = tmp_path_factory.mktemp("tier")
-    with LocalTier(directory / "cluster", directory / "bucket") as running:
+    with LocalTieredCluster(directory / "cluster", directory / "bucket") as running:
         yield running
 
 
 def filled(
-    tier: LocalTier, topic: str, *, assignment: Sequence[Sequence[int]] = (), **config: str
+    tier: LocalTieredCluster, topic: str, *, assignment: Sequence[Sequence[int]] = (), **config: str
 ) -> dict[int, list[Read]]:
     """A topic most of which is remote; returns what of each partition is."""
     tier.create(topic, len(PARTITIONS), assignment, **config)
@@ -46,7 +46,7 @@ def filled(
     return {partition: tier.read(topic, partition, end=ends[partition]) for partition in PARTITIONS}
 
 
-def check_same(tier: LocalTier, topic: str, before: dict[int, list[Read]], *, tail_is_lost: bool) -> None:
+def check_same(tier: LocalTieredCluster, topic: str, before: dict[int, list[Read]], *, tail_is_lost: bool) -> None:
     """What was remote can be read, and producers go on behind it."""
     for partition, records in before.items():
         first, end = records[0].offset, records[-1].offset + 1
@@ -59,7 +59,7 @@ def check_same(tier: LocalTier, topic: str, before: dict[int, list[Read]], *, ta
         assert last.leader_epoch > records[-1].leader_epoch
 
 
-def test_lost_metadata_come_back(tier: LocalTier) -> None:
+def test_lost_metadata_come_back(tier: LocalTieredCluster) -> None:
     """Meanwhile leaders copy what they have once more, which is left over when it is known what there was before."""
     before = filled(tier, "known")
     tier.lose_remote_metadata()
@@ -72,7 +72,7 @@ def test_lost_metadata_come_back(tier: LocalTier) -> None:
     check_same(tier, "known", before, tail_is_lost=False)
 
 
-def test_lost_logs_go_on_behind_what_is_remote(tier: LocalTier) -> None:
+def test_lost_logs_go_on_behind_what_is_remote(tier: LocalTieredCluster) -> None:
     """All disks of a topic are gone; nobody has to do anything."""
     before = filled(tier, "logs")
     tier.stop()
@@ -82,7 +82,7 @@ def test_lost_logs_go_on_behind_what_is_remote(tier: LocalTier) -> None:
     check_same(tier, "logs", before, tail_is_lost=True)
 
 
-def test_an_unclean_leader_without_a_disk_keeps_what_is_remote(tier: LocalTier) -> None:
+def test_an_unclean_leader_without_a_disk_keeps_what_is_remote(tier: LocalTieredCluster) -> None:
     """Who was in sync comes back later, and gives up what the new leader does not have."""
     before = filled(tier, "unclean", assignment=[[1, 2], [2, 1]], unclean_leader_election_enable="true")
     for broker_id in (1, 2):
@@ -101,7 +101,7 @@ def test_an_unclean_leader_without_a_disk_keeps_what_is_remote(tier: LocalTier) 
     tier.wait_until_verified()
 
 
-def test_collect_removes_what_was_planted_and_nothing_else(tier: LocalTier) -> None:
+def test_collect_removes_what_was_planted_and_nothing_else(tier: LocalTieredCluster) -> None:
     filled(tier, "kept")
     tier.wait_until_verified()
     before = tier.objects()
@@ -118,7 +118,7 @@ def test_collect_removes_what_was_planted_and_nothing_else(tier: LocalTier) -> N
     tier.wait_until_verified("--grace-ms", "0")
 
 
-def test_a_topic_that_is_deleted_without_its_leader_leaves_nothing(tier: LocalTier) -> None:
+def test_a_topic_that_is_deleted_without_its_leader_leaves_nothing(tier: LocalTieredCluster) -> None:
     filled(tier, "gone")
     leader = tier.leader_of("gone")
     assert leader is not None
@@ -130,7 +130,7 @@ def test_a_topic_that_is_deleted_without_its_leader_leaves_nothing(tier: LocalTi
     assert tier.objects("gone") == []
 
 
-def kill_recovery(tier: LocalTier, effect: str, count: int, *arguments: str) -> None:
+def kill_recovery(tier: LocalTieredCluster, effect: str, count: int, *arguments: str) -> None:
     """A recovery that ends before an effect."""
     command = [sys.executable, "-m", "tests.support.killed_command", effect, str(count)]
     done = subprocess.run(
@@ -145,14 +145,14 @@ def kill_recovery(tier: LocalTier, effect: str, count: int, *arguments: str) -> 
 
 
 def test_a_lost_cluster_comes_back_however_often_recovery_is_killed(tmp_path: Path) -> None:
-    with LocalTier(tmp_path / "first", tmp_path / "bucket") as first:
+    with LocalTieredCluster(tmp_path / "first", tmp_path / "bucket") as first:
         first.create("empty", 3, segment_bytes="2000000")
         before = filled(first, "t")
         first.delete_records("t", 1, DELETED_BELOW)
         before[1] = before[1][DELETED_BELOW:]
         until(lambda: any("/log-start-" in key for key in first.objects("t")), "the log start beside the segments")
         lost = first.cluster_id
-    with LocalTier(tmp_path / "second", tmp_path / "bucket") as second:
+    with LocalTieredCluster(tmp_path / "second", tmp_path / "bucket") as second:
         refused = second.remote("recover", "--all-topics", check=False)
         assert f"--from-cluster {lost}" in refused
         everything = ("--all-topics", "--from-cluster", lost)

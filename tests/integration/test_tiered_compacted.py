@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.living_directory import files_below, texts, total_bytes
-from tests.support.local_tier import SETTINGS
+from tests.support.local_tiered_cluster import SETTINGS
 from tests.support.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.integration

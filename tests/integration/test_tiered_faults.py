@@ -16,9 +16,9 @@ from storage.tiered.stores.s3 import S3Store
 from storage.tiered.stores.unfinished_uploads import UnfinishedUpload
 from tests.support.checkable_records import Recipe, read_back, write
 from tests.support.partition_states import until
+from tests.support.remote_storage_view import KEY_PREFIX
 from tests.support.s3_proxy import Fault
 from tests.support.s3_server import unavailable_reason
-from tests.support.tier_view import KEY_PREFIX
 from tests.support.tiered_cluster import SEGMENT_BYTES, TieredCluster
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.apache_kafka import java_command, unavailable_reason
-from tests.support.local_tier import SETTINGS, TIERED, until
+from tests.support.local_tiered_cluster import SETTINGS, TIERED, until
 from tests.support.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop

@@ -55,7 +55,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.primitives import Buffer, Uuid
 from storage.tier_start import TierStart
-from tests.support.fake_tier import FakeTier
+from tests.support.fake_remote_log import FakeRemoteLog
 from tests.support.manual_loop import ManualLoop
 
 Say = Callable[[str], None]
@@ -541,7 +541,7 @@ class FollowerBench:
         self.throttles = ReplicationThrottles(self.BROKER_ID)
         self.leaders: dict[int, FakeLeader] = {}
         self.replicas: dict[str, FakeReplica] = {}
-        self.tier = FakeTier(self.loop, say)
+        self.tier = FakeRemoteLog(self.loop, say)
         self.fetchers = ReplicaFetcherManager(
             self.BROKER_ID,
             self.transport,

@@ -16,7 +16,7 @@ from broker.cli.tiering import recovering
 from broker.cli.tiering.metadata_topic import MetadataTopic
 from broker.cli.tiering.recovering import Recovery
 from storage.tiered.bucket.recovery_plan import TopicPlan
-from storage.tiered.format.termed_objects import TermedObject
+from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 
 KILLED = 9
 SEGMENTS_PER_BATCH = 2
@@ -63,7 +63,7 @@ def main(effect: str, count: int, arguments: list[str]) -> int:
     restore = Recovery._restore
     for owner, name, watched in (
         (MetadataTopic, "publish", by.watched("publish", MetadataTopic.publish)),
-        (TermedObject, "write", by.watched("log-start", TermedObject.write)),
+        (EpochStampedObject, "write", by.watched("log-start", EpochStampedObject.write)),
         (Recovery, "_look_up", by.watched("look-up", Recovery._look_up)),
         (
             Recovery,

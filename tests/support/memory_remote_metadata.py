@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.segment_metadata import (
     PartitionDelete,
@@ -31,15 +31,15 @@ class RemoteMetadataLog:
     """
 
     def __init__(self) -> None:
-        self.caches: dict[TopicIdPartition, MetadataCache] = {}
+        self.caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
         self.events: list[Event] = []
         self.is_held = False
         self._waiting: list[tuple[Event, asyncio.Future[None]]] = []
         self._failures: list[tuple[Exception, bool]] = []
 
-    def cache(self, partition: TopicIdPartition) -> MetadataCache:
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """What is known of a partition, whoever is assigned to it."""
-        return self.caches.setdefault(partition, MetadataCache(partition))
+        return self.caches.setdefault(partition, RemoteLogMetadataCache(partition))
 
     def fail_next(self, error: Exception, *, applies: bool = False) -> None:
         """May be called several times, for as many events."""
@@ -137,13 +137,13 @@ class MemoryRemoteMetadata:
     def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
         return self._cache(partition).segments(epoch)
 
-    def known(self, partition: TopicIdPartition) -> MetadataCache:
+    def known(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         return self._cache(partition)
 
     def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
         return self._cache(partition).next_with_aborted(epoch, offset)
 
-    def _cache(self, partition: TopicIdPartition) -> MetadataCache:
+    def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         if not self.is_ready(partition):
             raise RemoteMetadataNotReady(f"{partition} is not ready")
         return self.log.cache(partition)

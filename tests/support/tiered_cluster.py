@@ -8,10 +8,10 @@ from types import TracebackType
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.remote_storage_view import KEY_PREFIX, RemoteStorageView, clipped
 from tests.support.replicated_load import create_topic
 from tests.support.s3_proxy import S3Proxy
 from tests.support.s3_server import S3Server
-from tests.support.tier_view import KEY_PREFIX, TierView, clipped
 
 __all__ = ["SEGMENT_BYTES", "TieredCluster", "clipped"]
 
@@ -37,7 +37,7 @@ BUCKET_SETTINGS = {
 }
 
 
-class TieredCluster(TierView):
+class TieredCluster(RemoteStorageView):
     """A context manager that starts the server, the way to it, and the brokers; each is in a rack of its own name."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, seed: int = 0) -> None:

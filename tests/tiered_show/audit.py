@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from storage.tiered.format.object_keys import ObjectSuffix
 from tests.chaos.tier_checks import epoch_faults
-from tests.support.tier_view import TierView
+from tests.support.remote_storage_view import RemoteStorageView
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Audit:
     faults: list[str]
 
 
-def audit(tier: TierView, topic: str, *, deep: bool) -> Audit:
+def audit(tier: RemoteStorageView, topic: str, *, deep: bool) -> Audit:
     """Collects what is left over, and then compares. Nothing is produced any more."""
     collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
     verified = tier.remote("verify", "--grace-ms", "0", *(["--deep"] if deep else []), check=False).strip()
@@ -57,7 +57,7 @@ def audit(tier: TierView, topic: str, *, deep: bool) -> Audit:
     )
 
 
-def described(tier: TierView, topic: str) -> list[dict[str, int]]:
+def described(tier: RemoteStorageView, topic: str) -> list[dict[str, int]]:
     """What `ottla remote describe` says of each partition, by ListOffsets and DescribeLogDirs."""
     rows = tier.remote_json("describe", "--topic", topic)
     assert isinstance(rows, list)

@@ -8,7 +8,7 @@ from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport
 from storage.tiered.bucket.collection import Collection
 from storage.tiered.bucket.listing import StoredPartition, StoredTopic, topic_directory
-from storage.tiered.bucket.reconcile import Finding, Verdict
+from storage.tiered.bucket.reconcile import AuditedSegment, Finding
 from storage.tiered.bucket.segment_check import SegmentCheck
 from storage.tiered.catalog.metadata_journal import MetadataJournal
 from storage.tiered.format.topic_object import read_topic
@@ -50,7 +50,7 @@ class Auditing:
     @property
     def strangers(self) -> list[ObjectInfo]:
         """Objects in nobody's place; complete when `reports` is at its end."""
-        return self._audit.strangers
+        return self._audit.unrecognized
 
     def reports(self, topic: str | None) -> Iterator[PartitionReport]:
         return self._audit.partitions(topic)
@@ -95,11 +95,11 @@ class Auditing:
 
     # ---- collect
 
-    def doomed(self, report: PartitionReport) -> list[Verdict]:
+    def doomed(self, report: PartitionReport) -> list[AuditedSegment]:
         """What `collect` would remove of a partition."""
         return [*report.collectable, *self._also(report)]
 
-    def collect(self, report: PartitionReport, on_removed: Callable[[Verdict], None]) -> int:
+    def collect(self, report: PartitionReport, on_removed: Callable[[AuditedSegment], None]) -> int:
         """How many segments are gone."""
         bucket = self._bucket
         collection = Collection(bucket.store, bucket.keys, self._journal, now_ms=self._now_ms, on_removed=on_removed)
@@ -116,12 +116,12 @@ class Auditing:
             return []
         return [info.key for info in report.log_starts if self._is_old(info)]
 
-    def _also(self, report: PartitionReport) -> list[Verdict]:
+    def _also(self, report: PartitionReport) -> list[AuditedSegment]:
         if report.exists or report.is_foreign or report.partition.topic_id not in self._gone:
             return []
         chosen = set(map(id, report.collectable))
         return [
-            verdict for verdict in report.verdicts if verdict.age_ms >= self._grace_ms and id(verdict) not in chosen
+            verdict for verdict in report.segments if verdict.age_ms >= self._grace_ms and id(verdict) not in chosen
         ]
 
     def topic_leftovers(self) -> list[str]:

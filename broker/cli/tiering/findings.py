@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from broker.cli.tiering.describing import age
 from protocol.primitives import uuid_to_text
 from storage.tiered.bucket.audit import PartitionReport, summary
-from storage.tiered.bucket.reconcile import IN_ORDER, Finding, Verdict
+from storage.tiered.bucket.reconcile import IN_ORDER, AuditedSegment, Finding
 from storage.tiered.object_store import ObjectInfo
 
 
@@ -18,14 +18,14 @@ def lines(report: PartitionReport) -> Iterator[str]:
     if report.is_left_behind:
         known = "metadata know of it" if report.is_recorded else "metadata do not know of it"
         yield f"{name}: the cluster has no such partition, and nobody said that it was deleted; {known}"
-    for verdict in report.verdicts:
+    for verdict in report.segments:
         if verdict.finding not in IN_ORDER:
             yield verdict_line(report, verdict)
-    for info in report.strangers:
+    for info in report.unrecognized:
         yield f"{name}: stranger: {info.key} ({info.size} bytes)"
 
 
-def verdict_line(report: PartitionReport, verdict: Verdict) -> str:
+def verdict_line(report: PartitionReport, verdict: AuditedSegment) -> str:
     """About one segment."""
     known = verdict.segment or verdict.objects
     assert known is not None, "a verdict is on something"
@@ -51,12 +51,12 @@ def document(report: PartitionReport) -> dict[str, object]:
         "foreign": report.is_foreign,
         "inOrder": report.is_in_order,
         "segments": {finding.value: count for finding, count in summary([report]).items() if count},
-        "findings": [verdict_document(each) for each in report.verdicts if each.finding not in IN_ORDER],
-        "strangers": [_object(info) for info in report.strangers],
+        "findings": [verdict_document(each) for each in report.segments if each.finding not in IN_ORDER],
+        "strangers": [_object(info) for info in report.unrecognized],
     }
 
 
-def verdict_document(verdict: Verdict) -> dict[str, object]:
+def verdict_document(verdict: AuditedSegment) -> dict[str, object]:
     known = verdict.segment or verdict.objects
     assert known is not None, "a verdict is on something"
     return {
@@ -90,7 +90,7 @@ class Tally:
             return []
         said = list(lines(report))
         self._own += 1
-        self._segments.update(verdict.finding for verdict in report.verdicts)
+        self._segments.update(verdict.finding for verdict in report.segments)
         self.finding_count += len(said)
         return said
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from broker.cli.tiering.bucket import Bucket
 from broker.cli.tiering.cluster import Cluster
 from protocol.primitives import Uuid, uuid_to_text
-from storage.tiered.bucket.recovery_plan import RecoveryOptions, TopicEvidence, TopicPlan, plan_topic
-from storage.tiered.bucket.topic_evidence import incarnations, topics_in
+from storage.tiered.bucket.recovery_plan import RecoveryOptions, TopicInventory, TopicPlan, plan_topic
+from storage.tiered.bucket.topic_inventory import incarnations, topics_in
 from storage.tiered.catalog.metadata_journal import KnownPartition, MetadataJournal
 from storage.tiered.segment_metadata import TopicIdPartition
 
@@ -42,11 +42,11 @@ class Planning:
                 plan = replace(plan, refusals=(_ambiguous(evidence.topic, several),))
             yield plan
 
-    def _is_former(self, evidence: TopicEvidence, several: set[Uuid]) -> bool:
+    def _is_former(self, evidence: TopicInventory, several: set[Uuid]) -> bool:
         """Whether the topic exists under another id that the bucket knows as well."""
         return self._cluster.topics.ids.get(evidence.topic) in several
 
-    def _known(self, evidence: TopicEvidence) -> dict[int, KnownPartition]:
+    def _known(self, evidence: TopicInventory) -> dict[int, KnownPartition]:
         partitions = (
             TopicIdPartition(evidence.topic_id, evidence.topic, number) for number in range(evidence.partition_count)
         )

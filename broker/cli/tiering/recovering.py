@@ -95,13 +95,13 @@ class Recovery:
     def _write_log_start(self, plan: TopicPlan, partition: PartitionPlan, offset: int) -> None:
         said = LogStart(
             log_start_offset=offset,
-            leader_epoch=plan.term,
+            leader_epoch=plan.object_epoch,
             cluster_id=self._options.cluster_id,
             broker_id=self._options.broker_id,
             timestamp_ms=self._options.now_ms,
         )
         target = log_start_object(self._bucket.store, self._bucket.keys.partition(partition.partition))
-        target.write(plan.term, encode_log_start(said))
+        target.write(plan.object_epoch, encode_log_start(said))
 
     def _restore(self, plan: TopicPlan, *, validate_only: bool = False) -> None:
         topic = RestorableTopic(

@@ -1,4 +1,4 @@
-"""Compacts the remote part of one partition, one segment a turn (rules: `storage.tiered.upkeep.remote_compaction`).
+"""Compacts the remote part of one partition, one segment a turn (rules: `storage.tiered.lifecycle.remote_compaction`).
 
     look: is it dirty enough? -> map the keys, segment by segment -> for each run of segments: rewrite it here, publish
     the new segment, delete those that it replaces
@@ -38,21 +38,26 @@ from storage.tiered.errors import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
+from storage.tiered.lifecycle.compaction_survey import CollectedSpans, CompactionSurvey
+from storage.tiered.lifecycle.copying import lineage_of
+from storage.tiered.lifecycle.remote_compaction import (
+    LEASE_MS,
+    SegmentGroup,
+    describe_group,
+    final_below,
+    group_segments,
+    is_current,
+    plan,
+)
+from storage.tiered.lifecycle.segment_rewriting import (
+    CompactionPass,
+    CompactionPassTools,
+    PassCancelled,
+    RewrittenSegment,
+)
 from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
 from storage.tiered.stores.backoff import Failures
-from storage.tiered.upkeep.compaction_survey import CompactionSurvey, GatheredLinks
-from storage.tiered.upkeep.copying import lineage_of
-from storage.tiered.upkeep.remote_compaction import (
-    LEASE_MS,
-    Run,
-    describe_run,
-    final_below,
-    is_current,
-    plan,
-    runs_of,
-)
-from storage.tiered.upkeep.segment_rewriting import Abandoned, RewritingPass, RewritingTools, Rewritten
 
 BUSY_PAUSE_MS = 1_000.0
 """Until a partition looks again whether the pass over another one is through."""
@@ -95,9 +100,9 @@ class CompactionTools:
 class _Pass:
     """`runs` are those that are still to be rewritten, from `run` on; None until keys are mapped."""
 
-    work: RewritingPass
-    runs: Iterator[Run] | None = None
-    run: Run | None = None
+    work: CompactionPass
+    runs: Iterator[SegmentGroup] | None = None
+    run: SegmentGroup | None = None
 
 
 class RemoteCompaction:
@@ -136,7 +141,7 @@ class RemoteCompaction:
     def _after_failure(self, error: Exception) -> float | None:
         """The pass is over."""
         self._leave()
-        if isinstance(error, Abandoned):
+        if isinstance(error, PassCancelled):
             return 0.0
         self._note_failure(error)
         if isinstance(error, CorruptRemoteData):
@@ -201,7 +206,7 @@ class RemoteCompaction:
     async def _begin(self, config: LogConfig) -> None:
         """What takes time in proportion to all that is remote is done elsewhere, or in pieces."""
         log, tools = self._reign.partition.log, self._tools
-        links = GatheredLinks(self._reign.id)
+        links = CollectedSpans(self._reign.id)
         if await self._chain.walk(links.step) is None:
             return
         now = await tools.pool.submit(
@@ -222,7 +227,7 @@ class RemoteCompaction:
 
     def _prepared(
         self,
-        links: GatheredLinks,
+        links: CollectedSpans,
         lineage: Lineage,
         config: LogConfig,
         local_aborted: Sequence[AbortedTxn],
@@ -234,12 +239,12 @@ class RemoteCompaction:
         if found.first_dirty == found.end:
             return None
         return _Pass(
-            RewritingPass(
+            CompactionPass(
                 found,
                 lineage,
                 config,
                 OffsetMap.within(tools.dedupe_buffer_bytes, tools.load_factor),
-                RewritingTools(tools.fs, tools.directory, tools.storage, self._is_wanted),
+                CompactionPassTools(tools.fs, tools.directory, tools.storage, self._is_wanted),
                 local_aborted=local_aborted,
                 producers=producers,
             )
@@ -255,8 +260,8 @@ class RemoteCompaction:
             return
         if now.runs is None:
             to = work.compacted_to
-            links = takewhile(lambda link: link.first < to, work.plan.links)
-            now.runs = runs_of(links, log.config, log.local_log_start_offset)
+            links = takewhile(lambda link: link.first < to, work.plan.spans)
+            now.runs = group_segments(links, log.config, log.local_log_start_offset)
             now.run = await self._next_run(now.runs)
         if now.run is not None:
             await self._replace(work, now.run)
@@ -267,11 +272,11 @@ class RemoteCompaction:
                       stats=work.stats)  # fmt: skip
             self._leave()
 
-    async def _next_run(self, runs: Iterator[Run]) -> Run | None:
+    async def _next_run(self, runs: Iterator[SegmentGroup]) -> SegmentGroup | None:
         """On the pool: it may have very many links."""
         return await self._tools.pool.submit(partial(next, runs, None))
 
-    async def _replace(self, work: RewritingPass, run: Run) -> None:
+    async def _replace(self, work: CompactionPass, run: SegmentGroup) -> None:
         """Raises PASSING_ERRORS; the run can be replaced again then, unless it is out of date."""
         tools = self._tools
         began_ms = tools.clock.monotonic_ms()
@@ -294,8 +299,8 @@ class RemoteCompaction:
         meters.compaction_written_bytes += segment.size_bytes
         await self._delete_replaced(run)
 
-    def _described(self, work: RewritingPass, run: Run, rewritten: Rewritten) -> RemoteSegment:
-        return describe_run(
+    def _described(self, work: CompactionPass, run: SegmentGroup, rewritten: RewrittenSegment) -> RemoteSegment:
+        return describe_group(
             run,
             work.lineage,
             RemoteSegmentId(self._reign.id, self._tools.new_id()),
@@ -308,7 +313,12 @@ class RemoteCompaction:
         )
 
     async def _publish(
-        self, work: RewritingPass, run: Run, segment: RemoteSegment, rewritten: Rewritten, began_ms: float
+        self,
+        work: CompactionPass,
+        run: SegmentGroup,
+        segment: RemoteSegment,
+        rewritten: RewrittenSegment,
+        began_ms: float,
     ) -> None:
         """From COPY_STARTED to COPY_FINISHED. What fails before the last event is taken back, as far as that goes."""
         segments = self._tools.segments
@@ -327,7 +337,7 @@ class RemoteCompaction:
             await segments.discard(segment)  # collected by another leader, perhaps before the upload had ended
             raise
 
-    def _check_publishable(self, work: RewritingPass, run: Run, began_ms: float) -> None:
+    def _check_publishable(self, work: CompactionPass, run: SegmentGroup, began_ms: float) -> None:
         if self._reign.is_over():
             raise OutOfDate(f"{self._reign} is led by another broker")
         if self._tools.clock.monotonic_ms() - began_ms > LEASE_MS:
@@ -341,7 +351,7 @@ class RemoteCompaction:
         except PASSING_ERRORS as error:
             _log.info("what was rewritten is left to be collected", segment=segment.id, reason=error)
 
-    async def _delete_replaced(self, run: Run) -> None:
+    async def _delete_replaced(self, run: SegmentGroup) -> None:
         """What fails here, or is left because the reign is over, is collected later: nobody needs it."""
         for segment in run.replaced:
             if self._reign.is_over():

@@ -7,7 +7,7 @@ where it stood: an outage leaves one record behind and not one a minute. If the 
 not over within `copy_lease_ms`, after which others may collect it, what it left is deleted and the next attempt begins
 anew. A copy that is under way when leadership is lost is finished: what it copied is committed, so it holds for the
 next leader too. If the process ends, what was begun is found by its age, or by this broker when it leads again
-(`storage.tiered.upkeep.expiry`).
+(`storage.tiered.lifecycle.expiration`).
 """
 
 import asyncio
@@ -31,11 +31,19 @@ from storage.tiered.errors import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
+from storage.tiered.lifecycle.copying import (
+    ClosedSegment,
+    CopyLag,
+    backlog_of,
+    closed,
+    describe,
+    files_of,
+    may_be_copied,
+)
 from storage.tiered.remote_storage import SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
 from storage.tiered.stores.backoff import Failures
 from storage.tiered.stores.byte_rate import TokenBucket
-from storage.tiered.upkeep.copying import ClosedSegment, CopyLag, backlog_of, closed, describe, files_of, may_be_copied
 
 _log = EventLog("broker.remote")
 

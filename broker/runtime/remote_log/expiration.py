@@ -22,11 +22,18 @@ from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.tiered_partition import Reign
 from protocol.primitives import Uuid
 from storage.log import Log
-from storage.tiered.catalog.live_chain import LiveChain
+from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
 from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
+from storage.tiered.lifecycle.copying import lineage_of
+from storage.tiered.lifecycle.expiration import (
+    DeletionReason,
+    ExpirationResult,
+    LocalSegmentRange,
+    RemoteLogState,
+    decide_expiration,
+    offset_above_deletions,
+)
 from storage.tiered.stores.backoff import Failures
-from storage.tiered.upkeep.copying import lineage_of
-from storage.tiered.upkeep.expiry import Expiry, LocalPart, Reason, Tier, above_deletions, decide
 
 DELETIONS_A_TURN = 10
 FOLLOWER_PATIENCE_MS = 30_000
@@ -95,7 +102,7 @@ class SegmentExpiration:
         if chain is None:
             return
         tier = self._tier(chain)
-        expiry = decide(tier, chain)
+        expiry = decide_expiration(tier, chain)
         took_ms = tools.clock.monotonic_ms() - began_ms
         start = await self._start_after(tier, expiry)
         if not reign.may_touch_log():
@@ -136,12 +143,12 @@ class SegmentExpiration:
             log.epochs.truncate_from_start(log.log_start_offset)
             _log.info("restored leader epochs from remote storage", partition=reign, segment=segment.id)
 
-    def _tier(self, chain: LiveChain) -> Tier:
+    def _tier(self, chain: RemoteLogLayout) -> RemoteLogState:
         """Raises RemoteMetadataNotReady."""
         reign, log, tools = self._reign, self._reign.partition.log, self._tools
         config, settings = log.config, tools.settings()
         known = tools.segments.metadata.known(reign.id)
-        return Tier(
+        return RemoteLogState(
             unfinished=known.unfinished(),
             count=len(known),
             lineage=lineage_of(log),
@@ -160,7 +167,7 @@ class SegmentExpiration:
 
     # ---- the log start
 
-    async def _start_after(self, tier: Tier, expiry: Expiry) -> int:
+    async def _start_after(self, tier: RemoteLogState, expiry: ExpirationResult) -> int:
         """Where the log is to begin: where retention says, and not above offsets that are merely missing.
 
         A log may believe too little of its start after a crash, right when what was before it was deleted by others.
@@ -176,7 +183,7 @@ class SegmentExpiration:
         start = max(expiry.log_start_offset, tier.log_start_offset)
         if expiry.first_offset > start:
             kept = await kept_log_start(self._tools.log_starts, self._tools.pool, reign.id)
-            start = min(above_deletions(tier, max(start, kept or 0)), expiry.first_offset)
+            start = min(offset_above_deletions(tier, max(start, kept or 0)), expiry.first_offset)
         missing = expiry.first_offset - start
         if missing > 0 and not reign.has_gap:
             _log.error(
@@ -243,12 +250,12 @@ class SegmentExpiration:
         )
 
 
-def local_parts(log: Log, offset: int) -> list[LocalPart]:
+def local_parts(log: Log, offset: int) -> list[LocalSegmentRange]:
     """The segments of a log that are on this disk, as far as they reach up to an offset or beyond."""
     found = log.segments.from_offset(offset)
     ends = ((segment, log.segments.end_of(segment, log.log_end_offset) - 1) for segment in found)
-    return [LocalPart(segment.base_offset, end, segment.size) for segment, end in ends]
+    return [LocalSegmentRange(segment.base_offset, end, segment.size) for segment, end in ends]
 
 
-def _tell_of(segment: object, base: int, reason: Reason) -> None:
+def _tell_of(segment: object, base: int, reason: DeletionReason) -> None:
     _log.info("deleted a remote segment", segment=segment, base=base, reason=reason.value)

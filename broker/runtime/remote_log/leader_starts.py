@@ -6,7 +6,7 @@ same. `Partition` holds such a leader back (`awaits_log_start`); this is who let
     what is remote is known here -> where the log goes on is read from the store -> the log begins there -> it leads
 
 Whatever fails is tried again, for as long as the replica is to lead: nobody may write at an offset that consumers have
-read already. What the answer is, `storage.tiered.upkeep.leader_start` decides. Logs with records, topics without remote
+read already. What the answer is, `tiered/lifecycle/leader_start.py` decides. Logs with records, topics without remote
 storage and leaders of the first epoch are never looked at.
 """
 
@@ -26,10 +26,10 @@ from storage.tier_start import TierStart
 from storage.tiered.bucket.inventory import IndexReader, LatestHistory
 from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
 from storage.tiered.format.log_start_object import LogStart
+from storage.tiered.lifecycle.leader_start import EmptyStart, LeaderStart, history_of, is_ahead, leader_start
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 from storage.tiered.stores.backoff import Failures
-from storage.tiered.upkeep.leader_start import EmptyStart, LeaderStart, history_of, is_ahead, leader_start
 
 ReadLogStart = Callable[[TopicIdPartition], LogStart | None]
 """What was kept of a log's start beside its segments. Blocks, and may raise anything."""

@@ -24,7 +24,7 @@ from broker.runtime.remote_log.outage import RemoteOutage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 from storage.segment import FoundTimestamp
-from storage.tiered.catalog.time_chain import TimeChain
+from storage.tiered.catalog.timestamp_index import TimestampIndex
 from storage.tiered.errors import (
     CorruptRemoteData,
     RemoteMetadataNotReady,
@@ -81,7 +81,7 @@ class RemoteOffsets:
         self._deadlines = deadlines
         self._timeout_ms = timeout_ms
         self._outage = RemoteOutage()
-        self._chains: OrderedDict[ChainKey, TimeChain] = OrderedDict()  # least recently used first
+        self._chains: OrderedDict[ChainKey, TimestampIndex] = OrderedDict()  # least recently used first
 
     def covers(self, partition: Partition) -> bool:
         """Whether a partition has, or may come to have, a part in remote storage."""
@@ -249,10 +249,10 @@ class RemoteOffsets:
 
     # ---- the chain
 
-    async def _chain(self, partition: Partition, below: int) -> TimeChain:
+    async def _chain(self, partition: Partition, below: int) -> TimestampIndex:
         """The pieces of a partition up to `below`. Raises SegmentMissing, RemoteMetadataNotReady."""
         key = _key(partition)
-        chain = self._chains.setdefault(key, TimeChain())
+        chain = self._chains.setdefault(key, TimestampIndex())
         self._chains.move_to_end(key)
         if len(self._chains) > CHAINS_MAX:
             self._chains.popitem(last=False)

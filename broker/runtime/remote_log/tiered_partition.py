@@ -9,10 +9,10 @@ from protocol.primitives import Uuid
 from storage.local_log import NO_REMOTE_OFFSET
 from storage.log import Log
 from storage.tiered.catalog.lineage import claimed_remote_offset, covered_remote_offset
+from storage.tiered.lifecycle.copying import lineage_of
+from storage.tiered.lifecycle.expiration import SegmentDeletion
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import TopicIdPartition
-from storage.tiered.upkeep.copying import lineage_of
-from storage.tiered.upkeep.expiry import Deletion
 
 
 class Replica(Protocol):
@@ -79,7 +79,7 @@ class Reign:
         self._is_over = False
         self.is_blocked = False
         """Whether copying has met something that only an operator can mend."""
-        self.pending: deque[Deletion] = deque()
+        self.pending: deque[SegmentDeletion] = deque()
         self.outside_since_ms: dict[Uuid, int] = {}
         self.has_gap = False
         """Whether it was told that the log begins with offsets that nobody has."""

@@ -27,7 +27,7 @@ from broker.runtime.remote_metadata.snapshots import MetadataSnapshots, Restored
 from broker.runtime.remote_metadata.tail import NO_EPOCH, MetadataTail
 from protocol.errors import KafkaError
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
 from storage.tiered.catalog.metadata_records import MetadataEvent, encode_event, partition_of
 from storage.tiered.catalog.segment_state import check_deletion, check_segment
@@ -127,7 +127,7 @@ class TopicRemoteMetadata:
     def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
         return self._cache(partition).segments(epoch)
 
-    def known(self, partition: TopicIdPartition) -> MetadataCache:
+    def known(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         return self._cache(partition)
 
     def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
@@ -177,7 +177,7 @@ class TopicRemoteMetadata:
             tail.was_at_end = True
         return end is not None and tail.was_at_end
 
-    def _cache(self, partition: TopicIdPartition) -> MetadataCache:
+    def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         if not self.is_ready(partition):
             raise RemoteMetadataNotReady(f"what remote storage holds of {partition} is not known here yet")
         return self._tails[self._number(partition)].metadata.cache(partition)
@@ -365,7 +365,7 @@ class TopicRemoteMetadata:
                 await saving
 
 
-def _check(cache: MetadataCache, event: MetadataEvent) -> None:
+def _check(cache: RemoteLogMetadataCache, event: MetadataEvent) -> None:
     """Whether an event would count now. Raises InvalidSegmentTransition."""
     if isinstance(event, PartitionDelete):
         check_deletion(cache.partition, None if cache.deletion is None else cache.deletion.state, event.state)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from protocol.primitives import Uuid
-from storage.tiered.bucket.listing import StoredPartition, StoredSegment, StoredTopic, Stranger, walk
-from storage.tiered.bucket.reconcile import COLLECTABLE, IN_ORDER, Coverage, Finding, Verdict, judge
+from storage.tiered.bucket.listing import StoredPartition, StoredSegment, StoredTopic, UnrecognizedObject, walk
+from storage.tiered.bucket.reconcile import COLLECTABLE, IN_ORDER, AuditedSegment, Coverage, Finding, classify
 from storage.tiered.catalog.metadata_journal import KnownPartition, MetadataJournal
 from storage.tiered.errors import ObjectNotFound
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
@@ -41,12 +41,12 @@ class PartitionReport:
     is_recorded: bool
     is_deleted: bool
     is_foreign: bool
-    verdicts: list[Verdict] = field(default_factory=list)
+    segments: list[AuditedSegment] = field(default_factory=list)
     log_starts: list[ObjectInfo] = field(default_factory=list)
-    strangers: list[ObjectInfo] = field(default_factory=list)
+    unrecognized: list[ObjectInfo] = field(default_factory=list)
 
-    def of(self, *findings: Finding) -> list[Verdict]:
-        return [verdict for verdict in self.verdicts if verdict.finding in findings]
+    def of(self, *findings: Finding) -> list[AuditedSegment]:
+        return [audited for audited in self.segments if audited.finding in findings]
 
     @property
     def is_left_behind(self) -> bool:
@@ -56,11 +56,11 @@ class PartitionReport:
     @property
     def is_in_order(self) -> bool:
         return self.is_foreign or not (
-            self.is_left_behind or self.strangers or any(each.finding not in IN_ORDER for each in self.verdicts)
+            self.is_left_behind or self.unrecognized or any(each.finding not in IN_ORDER for each in self.segments)
         )
 
     @property
-    def collectable(self) -> list[Verdict]:
+    def collectable(self) -> list[AuditedSegment]:
         """Nothing of what is another's, or may be: of a topic that neither cluster nor metadata know."""
         is_ours = not self.is_foreign and (self.exists or self.is_recorded)
         return self.of(*COLLECTABLE) if is_ours else []
@@ -75,7 +75,7 @@ class Audit:
         self._journal = journal
         self._context = context
         self.topics: list[StoredTopic] = []
-        self.strangers: list[ObjectInfo] = []
+        self.unrecognized: list[ObjectInfo] = []
 
     def partitions(self, topic: str | None = None) -> Iterator[PartitionReport]:
         """As the listing goes on; at last those that only metadata know. Raises what store and metadata raise."""
@@ -87,8 +87,8 @@ class Audit:
                     yield self._judge(found, self._journal.catch_up(found.partition))
                 case StoredTopic():
                     self.topics.append(found)
-                case Stranger():
-                    self.strangers.append(found.object)
+                case UnrecognizedObject():
+                    self.unrecognized.append(found.object)
         for known in list(self._journal.catch_up_all()):
             if known.partition not in seen and len(known.segments) and topic in (None, known.partition.topic):
                 yield self._judge(StoredPartition(known.partition), known)
@@ -103,7 +103,7 @@ class Audit:
             is_deleted=known.is_being_deleted,
             is_foreign=self._context.is_foreign(stored),
             log_starts=stored.log_starts,
-            strangers=stored.others,
+            unrecognized=stored.others,
         )
         segments = {segment.id.id: segment for segment in known.segments.segments()}
         coverage = Coverage(segments.values(), log_start_offset or 0)
@@ -111,35 +111,35 @@ class Audit:
         for objects in stored.segments:
             segment = segments.get(objects.id.id)
             if segment is not None and segment.start_offset != objects.start_offset:
-                report.strangers += objects.objects.values()
+                report.unrecognized += objects.objects.values()
                 continue
             listed.add(objects.id.id)
-            report.verdicts.append(self._verdict(objects, segment, known, coverage))
+            report.segments.append(self._verdict(objects, segment, known, coverage))
         unlisted = [segment for identity, segment in segments.items() if identity not in listed]
-        report.verdicts += [self._verdict(None, segment, known, coverage) for segment in unlisted]
+        report.segments += [self._verdict(None, segment, known, coverage) for segment in unlisted]
         return report
 
     def _verdict(
         self, objects: StoredSegment | None, segment: RemoteSegment | None, known: KnownPartition, coverage: Coverage
-    ) -> Verdict:
+    ) -> AuditedSegment:
         context = self._context
-        verdict = judge(objects, segment, now_ms=context.now_ms(), grace_ms=context.grace_ms)
-        if verdict.finding is Finding.SUSPECT:
-            return self._asked_for(verdict, known)
-        if objects is not None and verdict.finding is Finding.ORPHAN and self._may_be_lost(objects, known, coverage):
-            return replace(verdict, finding=Finding.UNRECORDED)
-        return verdict
+        audited = classify(objects, segment, now_ms=context.now_ms(), grace_ms=context.grace_ms)
+        if audited.finding is Finding.SUSPECT:
+            return self._asked_for(audited, known)
+        if objects is not None and audited.finding is Finding.ORPHAN and self._may_be_lost(objects, known, coverage):
+            return replace(audited, finding=Finding.UNRECORDED)
+        return audited
 
-    def _asked_for(self, verdict: Verdict, known: KnownPartition) -> Verdict:
+    def _asked_for(self, audited: AuditedSegment, known: KnownPartition) -> AuditedSegment:
         """Point 2 of the theory."""
-        assert verdict.segment is not None, "only a known segment can be suspect"
-        missing = tuple(suffix for suffix in verdict.missing if not self._exists(verdict.segment, suffix))
+        assert audited.segment is not None, "only a known segment can be suspect"
+        missing = tuple(suffix for suffix in audited.missing if not self._exists(audited.segment, suffix))
         if not missing:
-            return replace(verdict, finding=Finding.LIVE, missing=())
-        now = self._journal.catch_up(known.partition).segments.get(verdict.segment.id.id)
+            return replace(audited, finding=Finding.LIVE, missing=())
+        now = self._journal.catch_up(known.partition).segments.get(audited.segment.id.id)
         if now is None or now.state is not SegmentState.COPY_FINISHED:
-            return replace(verdict, finding=Finding.DELETING, missing=missing)
-        return replace(verdict, finding=Finding.DANGLING, missing=missing)
+            return replace(audited, finding=Finding.DELETING, missing=missing)
+        return replace(audited, finding=Finding.DANGLING, missing=missing)
 
     def _exists(self, segment: RemoteSegment, suffix: ObjectSuffix) -> bool:
         try:
@@ -166,6 +166,6 @@ def summary(reports: Sequence[PartitionReport]) -> dict[Finding, int]:
     """How many segments there are of each kind."""
     counts: dict[Finding, int] = dict.fromkeys(Finding, 0)
     for report in reports:
-        for verdict in report.verdicts:
-            counts[verdict.finding] += 1
+        for audited in report.segments:
+            counts[audited.finding] += 1
     return counts

@@ -9,7 +9,7 @@ from itertools import islice
 
 from storage.tiered.bucket.audit import PartitionReport
 from storage.tiered.bucket.listing import DELETION_ORDER
-from storage.tiered.bucket.reconcile import Verdict
+from storage.tiered.bucket.reconcile import AuditedSegment
 from storage.tiered.catalog.metadata_journal import MetadataJournal
 from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
@@ -32,7 +32,7 @@ class Collection:
         journal: MetadataJournal,
         *,
         now_ms: Callable[[], int],
-        on_removed: Callable[[Verdict], None] = lambda _: None,
+        on_removed: Callable[[AuditedSegment], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -40,45 +40,45 @@ class Collection:
         self._now_ms = now_ms
         self._on_removed = on_removed
 
-    def remove(self, report: PartitionReport, also: Sequence[Verdict] = ()) -> int:
+    def remove(self, report: PartitionReport, also: Sequence[AuditedSegment] = ()) -> int:
         """What is collectable of a partition, and `also` what the caller takes upon himself. Returns how many segments.
 
         Raises what store and metadata raise; the next pass goes on where this one stopped.
         """
-        verdicts = [*report.collectable, *also]
-        orphans = [each for each in verdicts if each.segment is None]
-        known = [each for each in verdicts if each.segment is not None]
+        audited = [*report.collectable, *also]
+        orphans = [each for each in audited if each.segment is None]
+        known = [each for each in audited if each.segment is not None]
         count = sum(self._remove_unknown(report.partition, part) for part in _parts(orphans))
         return count + sum(self._remove_known(report.partition, part) for part in _parts(known))
 
-    def _remove_unknown(self, partition: TopicIdPartition, verdicts: Sequence[Verdict]) -> int:
+    def _remove_unknown(self, partition: TopicIdPartition, audited: Sequence[AuditedSegment]) -> int:
         segments = self._journal.catch_up(partition).segments
-        objects = [each.objects for each in verdicts if each.objects and segments.get(each.objects.id.id) is None]
+        objects = [each.objects for each in audited if each.objects and segments.get(each.objects.id.id) is None]
         for suffix in DELETION_ORDER:
             self._delete(stored.objects[suffix].key for stored in objects if suffix in stored.objects)
         kept = {stored.id for stored in objects}
-        self._report(each for each in verdicts if each.objects and each.objects.id in kept)
+        self._report(each for each in audited if each.objects and each.objects.id in kept)
         return len(objects)
 
-    def _remove_known(self, partition: TopicIdPartition, verdicts: Sequence[Verdict]) -> int:
+    def _remove_known(self, partition: TopicIdPartition, audited: Sequence[AuditedSegment]) -> int:
         """That they are to be deleted is said first, unless it was. What became of one since the audit, stays."""
-        judged = [each.segment for each in verdicts if each.segment]
-        states = {segment.id: segment.state for segment in judged}
-        same = [each for each in self._now(partition, judged) if each.state is states[each.id]]
+        known = [each.segment for each in audited if each.segment]
+        states = {segment.id: segment.state for segment in known}
+        same = [each for each in self._now(partition, known) if each.state is states[each.id]]
         begin = [each for each in same if each.state is not SegmentState.DELETE_STARTED]
         self._publish(partition, begin, SegmentState.DELETE_STARTED)
-        doomed = [each for each in self._now(partition, judged) if each.state is SegmentState.DELETE_STARTED]
+        doomed = [each for each in self._now(partition, known) if each.state is SegmentState.DELETE_STARTED]
         for suffix in DELETION_ORDER:
             self._delete(self._keys.key(segment, suffix) for segment in doomed)
         self._publish(partition, doomed, SegmentState.DELETE_FINISHED)
         gone = {segment.id for segment in doomed}
-        self._report(each for each in verdicts if each.segment and each.segment.id in gone)
+        self._report(each for each in audited if each.segment and each.segment.id in gone)
         return len(doomed)
 
-    def _now(self, partition: TopicIdPartition, judged: Sequence[RemoteSegment]) -> list[RemoteSegment]:
+    def _now(self, partition: TopicIdPartition, known: Sequence[RemoteSegment]) -> list[RemoteSegment]:
         """What is known of them by now; those that are gone are left out."""
         segments = self._journal.catch_up(partition).segments
-        return [now for segment in judged if (now := segments.get(segment.id.id)) is not None]
+        return [now for segment in known if (now := segments.get(segment.id.id)) is not None]
 
     def _publish(self, partition: TopicIdPartition, segments: Sequence[RemoteSegment], state: SegmentState) -> None:
         if segments:
@@ -90,12 +90,12 @@ class Collection:
         if doomed := list(keys):
             self._store.delete(doomed)
 
-    def _report(self, verdicts: Iterable[Verdict]) -> None:
-        for verdict in verdicts:
-            self._on_removed(verdict)
+    def _report(self, audited: Iterable[AuditedSegment]) -> None:
+        for each in audited:
+            self._on_removed(each)
 
 
-def _parts(verdicts: Sequence[Verdict]) -> Iterator[list[Verdict]]:
-    iterator = iter(verdicts)
+def _parts(audited: Sequence[AuditedSegment]) -> Iterator[list[AuditedSegment]]:
+    iterator = iter(audited)
     while part := list(islice(iterator, SEGMENTS_AT_ONCE)):
         yield part

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from protocol.primitives import Uuid
+from storage.tiered.format.epoch_stamped_objects import epoch_in_key, newest
 from storage.tiered.format.log_start_object import LOG_START_STEM
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
-from storage.tiered.format.termed_objects import newest, term_of
 from storage.tiered.format.topic_object import TOPIC_STEM
 from storage.tiered.object_store import ObjectInfo, ObjectStore
 from storage.tiered.segment_metadata import RemoteSegmentId, TopicIdPartition
@@ -79,7 +79,7 @@ class StoredTopic:
 
 
 @dataclass(slots=True)
-class Stranger:
+class UnrecognizedObject:
     """An object that has no place in the layout. Nobody knows whose it is, so that nobody removes it."""
 
     object: ObjectInfo
@@ -87,7 +87,7 @@ class Stranger:
 
 def walk(
     store: ObjectStore, keys: ObjectKeys, topic: str | None = None
-) -> Iterator[StoredPartition | StoredTopic | Stranger]:
+) -> Iterator[StoredPartition | StoredTopic | UnrecognizedObject]:
     """All that lies under the prefix of `keys`, or only what belongs to one name of a topic. Raises ObjectStoreError.
 
     What is given has been listed to its end before it is given.
@@ -95,7 +95,7 @@ def walk(
     found: StoredPartition | StoredTopic | None = None
     for info in store.list(keys.prefix if topic is None else f"{keys.prefix}{topic}-"):
         place = _place(keys, info)
-        if isinstance(place, Stranger):
+        if isinstance(place, UnrecognizedObject):
             yield place
             continue
         if topic is not None and _topic_of(place) != topic:
@@ -119,15 +119,15 @@ def topic_directory(keys: ObjectKeys, topic: str, topic_id: Uuid) -> str:
     return keys.partition(TopicIdPartition(topic_id, topic, 0)).removesuffix("0/")
 
 
-def _place(keys: ObjectKeys, info: ObjectInfo) -> StoredPartition | StoredTopic | Stranger:
+def _place(keys: ObjectKeys, info: ObjectInfo) -> StoredPartition | StoredTopic | UnrecognizedObject:
     partition = keys.parse_partition(info.key)
     if partition is not None:
         return StoredPartition(partition)
     # The description of a topic lies where partition 0 would have its directory.
     directory, _, _ = info.key.rpartition("/")
     parent = keys.parse_partition(f"{directory}/0/")
-    if parent is None or term_of(f"{directory}/{TOPIC_STEM}", info.key) is None:
-        return Stranger(info)
+    if parent is None or epoch_in_key(f"{directory}/{TOPIC_STEM}", info.key) is None:
+        return UnrecognizedObject(info)
     return StoredTopic(parent.topic, parent.topic_id)
 
 
@@ -150,7 +150,7 @@ def _put(keys: ObjectKeys, place: StoredPartition | StoredTopic, info: ObjectInf
             last = StoredSegment(parsed.id, parsed.start_offset)
             place.segments.append(last)
         last.objects[parsed.suffix] = info
-    elif term_of(keys.partition(place.partition) + LOG_START_STEM, info.key) is not None:
+    elif epoch_in_key(keys.partition(place.partition) + LOG_START_STEM, info.key) is not None:
         place.log_starts.append(info)
     else:
         place.others.append(info)

@@ -66,7 +66,7 @@ COLLECTABLE = frozenset({Finding.ORPHAN, Finding.ABANDONED, Finding.HALF_DELETED
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditedSegment:
     """On one segment; at least one of `objects` and `segment` is there."""
 
     finding: Finding
@@ -76,16 +76,18 @@ class Verdict:
     missing: tuple[ObjectSuffix, ...] = ()
 
 
-def judge(objects: StoredSegment | None, segment: RemoteSegment | None, *, now_ms: int, grace_ms: int) -> Verdict:
+def classify(
+    objects: StoredSegment | None, segment: RemoteSegment | None, *, now_ms: int, grace_ms: int
+) -> AuditedSegment:
     """On what was listed first and then read of metadata; either may be absent. Raises ValueError if both are."""
     if segment is None:
         if objects is None:
-            raise ValueError("there is nothing to judge")
+            raise ValueError("there is nothing to classify")
         age_ms = now_ms - objects.modified_ms
-        return Verdict(Finding.ORPHAN if age_ms >= grace_ms else Finding.RECENT, objects, None, age_ms)
+        return AuditedSegment(Finding.ORPHAN if age_ms >= grace_ms else Finding.RECENT, objects, None, age_ms)
     age_ms = now_ms - max(segment.event_timestamp_ms, 0 if objects is None else objects.modified_ms)
     missing = tuple(suffix for suffix in ObjectSuffix if objects is None or suffix not in objects.objects)
-    return Verdict(_of_known(segment, missing, age_ms >= grace_ms), objects, segment, age_ms, missing)
+    return AuditedSegment(_of_known(segment, missing, age_ms >= grace_ms), objects, segment, age_ms, missing)
 
 
 def _of_known(segment: RemoteSegment, missing: tuple[ObjectSuffix, ...], is_old: bool) -> Finding:

@@ -25,14 +25,14 @@ DEFAULT_RETENTION_MS = 604_800_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicEvidence:
-    """What the bucket has of one incarnation of a topic. `description_term` is -1 where nobody described it."""
+class TopicInventory:
+    """What the bucket has of one incarnation of a topic. `description_epoch` is -1 where nobody described it."""
 
     topic: str
     topic_id: Uuid
     partitions: Mapping[int, PartitionInventory]
     description: TopicDescription | None = None
-    description_term: int = -1
+    description_epoch: int = -1
 
     @property
     def cluster_ids(self) -> frozenset[str]:
@@ -43,7 +43,7 @@ class TopicEvidence:
 
     @property
     def highest_epoch(self) -> int:
-        return max([self.description_term, *(each.highest_epoch for each in self.partitions.values())])
+        return max([self.description_epoch, *(each.highest_epoch for each in self.partitions.values())])
 
     @property
     def partition_count(self) -> int:
@@ -86,14 +86,14 @@ class PartitionPlan:
 class TopicPlan:
     """`exists`: under its id, so that only events are wanted. A plan with `refusals` is not to be carried out.
 
-    `term` is that of what a recovery itself writes beside the segments; `leader_epoch` is above it.
+    `object_epoch` is that of what a recovery itself writes beside the segments; `leader_epoch` is above it.
     """
 
     topic: str
     topic_id: Uuid
     exists: bool
     partitions: tuple[PartitionPlan, ...]
-    term: int
+    object_epoch: int
     leader_epoch: int
     replication_factor: int
     configs: Mapping[str, str]
@@ -119,30 +119,30 @@ class ClusterTopics:
 
 
 def plan_topic(
-    evidence: TopicEvidence,
+    stored: TopicInventory,
     known: Mapping[int, KnownPartition],
     topics: ClusterTopics,
     options: RecoveryOptions,
 ) -> TopicPlan:
     """`known` is what metadata say of each of the topic's partitions, read after the bucket was listed."""
-    exists = evidence.topic_id in topics.names
-    description = evidence.description
-    numbers = range(evidence.partition_count)
-    plans = tuple(_partition(evidence, number, known.get(number), options, exists=exists) for number in numbers)
+    exists = stored.topic_id in topics.names
+    description = stored.description
+    numbers = range(stored.partition_count)
+    plans = tuple(_partition(stored, number, known.get(number), options, exists=exists) for number in numbers)
     described = {} if description is None else description.configs
     configs = {**described, REMOTE_STORAGE: "true", **options.configs}
     return TopicPlan(
-        topic=evidence.topic,
-        topic_id=evidence.topic_id,
+        topic=stored.topic,
+        topic_id=stored.topic_id,
         exists=exists,
         partitions=plans,
-        term=evidence.highest_epoch + 1,
-        leader_epoch=evidence.highest_epoch + 2,
+        object_epoch=stored.highest_epoch + 1,
+        leader_epoch=stored.highest_epoch + 2,
         replication_factor=_factor(description, options),
         configs=configs,
-        min_next_producer_id=1 + max([-1, *(each.highest_producer_id for each in evidence.partitions.values())]),
-        refusals=tuple(_refusals(evidence, known, topics, options)),
-        warnings=tuple([*_warnings(evidence), *([] if exists else _expiring(evidence, configs, options.now_ms))]),
+        min_next_producer_id=1 + max([-1, *(each.highest_producer_id for each in stored.partitions.values())]),
+        refusals=tuple(_refusals(stored, known, topics, options)),
+        warnings=tuple([*_warnings(stored), *([] if exists else _expiring(stored, configs, options.now_ms))]),
     )
 
 
@@ -153,15 +153,15 @@ def _factor(description: TopicDescription | None, options: RecoveryOptions) -> i
 
 
 def _partition(
-    evidence: TopicEvidence,
+    stored: TopicInventory,
     number: int,
     known: KnownPartition | None,
     options: RecoveryOptions,
     *,
     exists: bool,
 ) -> PartitionPlan:
-    inventory = evidence.partitions.get(number)
-    partition = TopicIdPartition(evidence.topic_id, evidence.topic, number)
+    inventory = stored.partitions.get(number)
+    partition = TopicIdPartition(stored.topic_id, stored.topic, number)
     if inventory is None:
         return PartitionPlan(
             partition=partition, events=(), segment_count=0, size_bytes=0, log_start_offset=0, next_offset=0
@@ -207,14 +207,14 @@ def missing_events(
 
 
 def _refusals(
-    evidence: TopicEvidence,
+    stored: TopicInventory,
     known: Mapping[int, KnownPartition],
     topics: ClusterTopics,
     options: RecoveryOptions,
 ) -> list[str]:
-    topic, shown_id = evidence.topic, uuid_to_text(evidence.topic_id)
+    topic, shown_id = stored.topic, uuid_to_text(stored.topic_id)
     refusals = []
-    strangers = evidence.cluster_ids - {options.cluster_id} - options.from_clusters
+    strangers = stored.cluster_ids - {options.cluster_id} - options.from_clusters
     if strangers:
         named = ", ".join(sorted(strangers))
         refusals.append(
@@ -223,13 +223,13 @@ def _refusals(
     if any(each.is_being_deleted for each in known.values()):
         refusals.append(f"{topic} ({shown_id}) was deleted.")
     other = topics.ids.get(topic)
-    if other is not None and other != evidence.topic_id:
+    if other is not None and other != stored.topic_id:
         refusals.append(
             f"{topic} exists with the id {uuid_to_text(other)}, and the bucket has {shown_id}: delete the one that"
             " exists, if it is the wrong one."
         )
-    if evidence.topic_id not in topics.names and not options.above_holes:
-        refusals += [_hole(inventory) for inventory in evidence.partitions.values() if inventory.holes]
+    if stored.topic_id not in topics.names and not options.above_holes:
+        refusals += [_hole(inventory) for inventory in stored.partitions.values() if inventory.holes]
     return refusals
 
 
@@ -244,21 +244,21 @@ def _ranges(holes: Sequence[OffsetRange]) -> str:
     return ", ".join(f"{hole.first} to {hole.last}" for hole in holes)
 
 
-def _warnings(evidence: TopicEvidence) -> list[str]:
-    warnings = [fault for number in sorted(evidence.partitions) for fault in evidence.partitions[number].faults]
-    if evidence.description is None:
+def _warnings(stored: TopicInventory) -> list[str]:
+    warnings = [fault for number in sorted(stored.partitions) for fault in stored.partitions[number].faults]
+    if stored.description is None:
         warnings.append(
-            f"nobody described {evidence.topic}: its partitions are taken to be {evidence.partition_count}, its configs"
+            f"nobody described {stored.topic}: its partitions are taken to be {stored.partition_count}, its configs"
             " the defaults."
         )
     return warnings
 
 
-def _expiring(evidence: TopicEvidence, configs: Mapping[str, str], now_ms: int) -> list[str]:
+def _expiring(stored: TopicInventory, configs: Mapping[str, str], now_ms: int) -> list[str]:
     """Time went on while the topic was lost, and retention does not wait."""
     text = configs.get(RETENTION_MS, str(DEFAULT_RETENTION_MS))
     retention_ms = int(text) if text.lstrip("-").isdigit() else DEFAULT_RETENTION_MS
-    needed = [segment for inventory in evidence.partitions.values() for segment in inventory.needed]
+    needed = [segment for inventory in stored.partitions.values() for segment in inventory.needed]
     old = [segment for segment in needed if segment.max_timestamp_ms < now_ms - retention_ms]
     if retention_ms < 0 or not old:
         return []

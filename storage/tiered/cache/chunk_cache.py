@@ -1,14 +1,14 @@
 """Chunks of segments by way of a cache: every chunk is downloaded once, however many want it, and kept for the next.
 
-A chunk that is not on the shelf is downloaded by a thread of its own, which goes on when the reader has lost patience
-(`get.timeout.ms`, or the reader's own limit) and puts the chunk on the shelf: however slow the store is, the reader
+A chunk that is not in the storage is downloaded by a thread of its own, which goes on when the reader has lost patience
+(`get.timeout.ms`, or the reader's own limit) and puts the chunk in the storage: however slow the store is, the reader
 gets on when it comes back. Chunks that follow on each other come with one request, up to a bound. Readers that go
 through a segment in order have what follows fetched ahead of them (`prefetch.max.size`), once more than half of that
 is missing, and less of it the more readers there are: what is fetched ahead of one must not push out what another is
 about to read.
 
-A chunk is, at any moment, on the shelf, on its way, or neither. It leaves "on its way" after it came to the shelf, so
-that whoever looks at both in this order (shelf last, under the lock) finds it, or starts the one download there is.
+A chunk is, at any moment, in the storage, on its way, or neither. It leaves "on its way" after it came to the storage,
+so that whoever looks at both in this order (storage last, under the lock) finds it, or starts the download.
 """
 
 import threading
@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from protocol.primitives import Buffer
-from storage.tiered.cache.chunk_shelf import ChunkKey, ChunkShelf
+from storage.tiered.cache.chunk_storage import ChunkKey, ChunkStorage
 from storage.tiered.cache.download_pool import Downloads
 from storage.tiered.cache.weighted_lru import WeightedLru
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
@@ -72,7 +72,7 @@ class ChunkReader(Protocol):
     def close(self) -> None: ...
 
 
-class Uncached:
+class UncachedChunkReader:
     """Straight from the store, with one request for everything."""
 
     def read(self, source: ChunkSource, first: int, last: int, *, is_open_ended: bool) -> Iterator[memoryview]:
@@ -133,7 +133,7 @@ class ChunkCache:
 
     def __init__(
         self,
-        shelf: ChunkShelf,
+        storage: ChunkStorage,
         pool: Downloads,
         *,
         wait_ms: int,
@@ -142,7 +142,7 @@ class ChunkCache:
         max_request_bytes: int = MAX_REQUEST_BYTES,
         now_ms: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._shelf = shelf
+        self._storage = storage
         self._pool = pool
         self._wait_ms = wait_ms
         self._prefetch_bytes = prefetch_bytes
@@ -174,7 +174,7 @@ class ChunkCache:
             self._read_last.pop(object_key)
             for key in [key for key in self._on_the_way if key.object_key == object_key]:
                 del self._on_the_way[key]
-        self._shelf.forget(object_key)
+        self._storage.forget(object_key)
 
     def close(self) -> None:
         self._pool.close()
@@ -182,7 +182,7 @@ class ChunkCache:
     def _part(self, source: ChunkSource, wanted: range, start: int, end: int) -> Buffer:
         """The bytes [start, end) of the first chunk of `wanted`."""
         key = ChunkKey(source.object_key, wanted[0])
-        while (part := self._shelf.get(key, start, end)) is None:
+        while (part := self._storage.get(key, start, end)) is None:
             promise = self._promise(source, wanted)
             if promise is not None:
                 self._look_ahead(source, wanted[0])
@@ -191,11 +191,11 @@ class ChunkCache:
         return part
 
     def _promise(self, source: ChunkSource, wanted: range) -> Future[Buffer] | None:
-        """Of the first chunk of `wanted`; None where it came to the shelf meanwhile."""
+        """Of the first chunk of `wanted`; None where it came to the storage meanwhile."""
         key = ChunkKey(source.object_key, wanted[0])
         with self._lock:
             download = self._on_the_way.get(key)
-            if download is None and key in self._shelf:
+            if download is None and key in self._storage:
                 return None
             if download is None:
                 download = self._start(source, self._run(source, wanted), is_ahead=False)
@@ -234,7 +234,7 @@ class ChunkCache:
     def _count_here(self, source: ChunkSource, numbers: range) -> int:
         """How many of the first of these are here or on their way."""
         keys = (ChunkKey(source.object_key, number) for number in numbers)
-        present = (key in self._on_the_way or key in self._shelf for key in keys)
+        present = (key in self._on_the_way or key in self._storage for key in keys)
         return sum(takewhile(bool, present))
 
     def _fetch_ahead(self, source: ChunkSource, numbers: range) -> None:
@@ -259,7 +259,7 @@ class ChunkCache:
             key = ChunkKey(source.object_key, number)
             stored_bytes += source.index.chunk(number).stored_size
             is_too_much = number > wanted.start and stored_bytes > self._max_request_bytes
-            if is_too_much or key in self._on_the_way or key in self._shelf:
+            if is_too_much or key in self._on_the_way or key in self._storage:
                 return range(wanted.start, number)
         return wanted
 
@@ -278,10 +278,10 @@ class ChunkCache:
         """What was forgotten on its way is for those who waited, and nobody after."""
         key = ChunkKey(download.source.object_key, number)
         if chunk is not None:
-            self._shelf.put(key, chunk)
+            self._storage.put(key, chunk)
         with self._lock:
             is_wanted = self._on_the_way.get(key) is download
             if is_wanted:
                 del self._on_the_way[key]
         if not is_wanted:
-            self._shelf.forget(key.object_key)
+            self._storage.forget(key.object_key)

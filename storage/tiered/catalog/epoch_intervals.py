@@ -21,7 +21,7 @@ from itertools import chain
 from typing import NamedTuple
 
 
-class Covered(NamedTuple):
+class CoveredInterval(NamedTuple):
     """Sorts by first offset, the longest first."""
 
     first: int
@@ -37,7 +37,7 @@ class IntervalColumns(NamedTuple):
     lasts: "array[int]"
     rows: "array[int]"
     aborted: "array[int]"
-    covered: list[Covered]
+    covered: list[CoveredInterval]
 
 
 class EpochIntervals:
@@ -118,7 +118,7 @@ class EpochIntervals:
             return
         at = bisect_right(self._firsts, first)
         if at and self._lasts[at - 1] >= last and (self._firsts[at - 1], self._lasts[at - 1]) != (first, last):
-            insort(self._covered, Covered(first, -last, row, has_aborted))
+            insort(self._covered, CoveredInterval(first, -last, row, has_aborted))
             return
         begin = at - 1 if at and self._firsts[at - 1] == first else at
         for _ in range(begin, bisect_right(self._lasts, last, begin)):
@@ -148,14 +148,14 @@ class EpochIntervals:
         if has_aborted:
             self._aborted.insert(bisect_left(self._aborted, first), first)
 
-    def _take(self, at: int) -> Covered:
+    def _take(self, at: int) -> CoveredInterval:
         first, last, row = self._firsts[at], self._lasts[at], self._rows[at]
         del self._firsts[at], self._lasts[at], self._rows[at]
         found = bisect_left(self._aborted, first)
         has_aborted = found < len(self._aborted) and self._aborted[found] == first
         if has_aborted:
             del self._aborted[found]
-        return Covered(first, -last, row, has_aborted)
+        return CoveredInterval(first, -last, row, has_aborted)
 
     def _uncover(self, at: int, first: int) -> None:
         """Bring forward what only the interval covered that was at `at` and began at `first`.

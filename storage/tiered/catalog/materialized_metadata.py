@@ -7,7 +7,7 @@ once, what is left of a deleted topic can be removed by whoever is there, and th
 from collections.abc import Iterable, Iterator
 from weakref import WeakValueDictionary
 
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_records import MetadataEvent, partition_of
 from storage.tiered.segment_metadata import (
     PartitionDelete,
@@ -24,14 +24,14 @@ class MaterializedMetadata:
 
     __slots__ = ("_caches", "_empty")
 
-    def __init__(self, caches: Iterable[MetadataCache] = ()) -> None:
+    def __init__(self, caches: Iterable[RemoteLogMetadataCache] = ()) -> None:
         self._caches = {cache.partition: cache for cache in caches}
-        self._empty: WeakValueDictionary[TopicIdPartition, MetadataCache] = WeakValueDictionary()
+        self._empty: WeakValueDictionary[TopicIdPartition, RemoteLogMetadataCache] = WeakValueDictionary()
 
-    def __iter__(self) -> Iterator[MetadataCache]:
+    def __iter__(self) -> Iterator[RemoteLogMetadataCache]:
         return iter(self._caches.values())
 
-    def cache(self, partition: TopicIdPartition) -> MetadataCache:
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """What is known of a partition, which must not be changed. Whoever holds on to an empty one has the one that
         will know of what comes.
         """
@@ -39,7 +39,7 @@ class MaterializedMetadata:
         if known is None:
             known = self._empty.get(partition)
         if known is None:
-            known = self._empty[partition] = MetadataCache(partition)
+            known = self._empty[partition] = RemoteLogMetadataCache(partition)
         return known
 
     @property

@@ -28,7 +28,7 @@ from storage.tiered.segment_metadata import (
 
 
 class CacheColumns(NamedTuple):
-    """All there is in a `MetadataCache` beside its names, for a snapshot. Not a copy."""
+    """All there is in a `RemoteLogMetadataCache` beside its names, for a snapshot. Not a copy."""
 
     table: TableColumns
     unfinished: set[int]
@@ -36,7 +36,7 @@ class CacheColumns(NamedTuple):
     compacted: dict[int, IntervalColumns]
 
 
-class MetadataCache:
+class RemoteLogMetadataCache:
     """The segments of one partition that are not deleted yet.
 
     `deletion` is the last event in the removal of the whole partition; the last event of all leaves nothing behind.
@@ -58,7 +58,7 @@ class MetadataCache:
     @classmethod
     def of_columns(
         cls, partition: TopicIdPartition, deletion: PartitionDelete | None, columns: CacheColumns
-    ) -> "MetadataCache":
+    ) -> "RemoteLogMetadataCache":
         """The cache that has them. Raises ValueError for what cannot be."""
         cache = cls(partition)
         cache.deletion = deletion
@@ -112,8 +112,8 @@ class MetadataCache:
         if update.state is SegmentState.COPY_FINISHED and update.state is not present:
             self._offer(row)
         elif before is not None and self.observer is not None:
-            self.observer.on_withdrawn(row, before)
-            self.observer.on_offered(row, self._table.segment(row))
+            self.observer.on_unavailable(row, before)
+            self.observer.on_available(row, self._table.segment(row))
 
     def add_plain(self, segment_id: bytes, facts: PlainFacts) -> bool:
         """`add`, as `SegmentTable.add_plain`; False, and nothing done, where it has to be looked at more closely."""
@@ -161,12 +161,12 @@ class MetadataCache:
                 intervals = layer[epoch] = EpochIntervals()
             intervals.add(first, last, row, has_aborted)
         if self.observer is not None:
-            self.observer.on_offered(row, self._table.segment(row))
+            self.observer.on_available(row, self._table.segment(row))
 
     def _withdraw(self, row: int) -> None:
         """A segment cannot be read any more."""
         if self.observer is not None:
-            self.observer.on_withdrawn(row, self._table.segment(row))
+            self.observer.on_unavailable(row, self._table.segment(row))
         self._unfinished.add(row)
         layer = self._layer(row)
         for epoch, first, last in self._ranges(row):

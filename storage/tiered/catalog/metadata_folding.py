@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_records import FRAME_VERSION, RECORD_VERSION, decode_event, partition_of
 from storage.tiered.segment_metadata import SegmentState
 
@@ -41,7 +41,7 @@ class MetadataFolding:
 
     def __init__(self, metadata: MaterializedMetadata) -> None:
         self._metadata = metadata
-        self._caches: dict[bytes, MetadataCache] = {}
+        self._caches: dict[bytes, RemoteLogMetadataCache] = {}
 
     def apply(self, value: bytes | None) -> None:
         """The next event. Raises UndecodableEvent, and InvalidSegmentTransition for one that does not count."""
@@ -85,7 +85,7 @@ def _partition_bytes(value: bytes) -> bytes | None:
     return value[_NAME_AT:end] if size <= _LONGEST_NAME and end <= len(value) and value[end - 1] == 0 else None
 
 
-def _is_added(cache: MetadataCache, value: bytes, begin: int, is_empty: bool) -> bool:
+def _is_added(cache: RemoteLogMetadataCache, value: bytes, begin: int, is_empty: bool) -> bool:
     fields = _ADD_FIELDS.unpack_from(value, begin)
     segment_id, id_tags, start, end, broker, max_ms, event_ms, epochs, epoch, first, epoch_tags, size, *rest = fields
     if (id_tags, epochs, epoch_tags) != (0, _ONE_EPOCH, 0) or rest != [_NO_CUSTOM, SegmentState.COPY_STARTED, is_empty]:

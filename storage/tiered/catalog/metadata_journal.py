@@ -7,7 +7,7 @@ published up to a moment of its own choosing, also of topics that are gone, and 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_records import MetadataEvent as Event
 from storage.tiered.catalog.metadata_records import partition_of
 from storage.tiered.errors import InvalidSegmentTransition
@@ -27,7 +27,7 @@ class KnownPartition:
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
-        self.segments = MetadataCache(partition)
+        self.segments = RemoteLogMetadataCache(partition)
         self.has_events = False
         self.is_deleted = False
 

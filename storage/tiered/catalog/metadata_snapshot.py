@@ -23,9 +23,9 @@ from typing import Any, Final, Literal
 from protocol.primitives import Buffer, Uuid
 from protocol.records.compiled import crc32c
 from storage.files import FileSystem, join, read_file, replace_file
-from storage.tiered.catalog.epoch_intervals import Covered, IntervalColumns
+from storage.tiered.catalog.epoch_intervals import CoveredInterval, IntervalColumns
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
-from storage.tiered.catalog.metadata_cache import CacheColumns, MetadataCache
+from storage.tiered.catalog.metadata_cache import CacheColumns, RemoteLogMetadataCache
 from storage.tiered.catalog.segment_table import TableColumns
 from storage.tiered.segment_metadata import PartitionDelete, PartitionDeleteState, SegmentEpoch, TopicIdPartition
 
@@ -113,7 +113,7 @@ def _unpack(cursor: "_Cursor") -> tuple[SnapshotPosition, MaterializedMetadata]:
 # ---- caches
 
 
-def _pack_cache(cache: MetadataCache) -> Iterator[Buffer]:
+def _pack_cache(cache: RemoteLogMetadataCache) -> Iterator[Buffer]:
     topic_id, topic, number = cache.partition
     name = topic.encode()
     yield _PARTITION.pack(topic_id, number, len(name)) + name
@@ -138,7 +138,7 @@ def _pack_layer(epochs: dict[int, IntervalColumns]) -> Iterator[Buffer]:
         yield from _pack_array(array("q", chain.from_iterable(intervals.covered)))
 
 
-def _unpack_cache(cursor: "_Cursor") -> MetadataCache:
+def _unpack_cache(cursor: "_Cursor") -> RemoteLogMetadataCache:
     topic_id, number, size = cursor.unpack(_PARTITION)
     partition = TopicIdPartition(Uuid(topic_id), bytes(cursor.take(size)).decode(), number)
     state, timestamp_ms, broker_id = cursor.unpack(_REMOVAL)
@@ -148,7 +148,7 @@ def _unpack_cache(cursor: "_Cursor") -> MetadataCache:
     table = _unpack_table(cursor)
     unfinished = set(cursor.array("i"))
     columns = CacheColumns(table, unfinished, _unpack_layer(cursor), _unpack_layer(cursor))
-    return MetadataCache.of_columns(partition, deletion, columns)
+    return RemoteLogMetadataCache.of_columns(partition, deletion, columns)
 
 
 def _unpack_layer(cursor: "_Cursor") -> dict[int, IntervalColumns]:
@@ -163,7 +163,7 @@ def _unpack_intervals(cursor: "_Cursor") -> IntervalColumns:
     firsts, lasts, rows, aborted = cursor.array("q"), cursor.array("q"), cursor.array("i"), cursor.array("q")
     numbers = iter(cursor.array("q"))
     covered = [
-        Covered(first, minus_last, row, bool(has_aborted))
+        CoveredInterval(first, minus_last, row, bool(has_aborted))
         for first, minus_last, row, has_aborted in zip(numbers, numbers, numbers, numbers, strict=True)
     ]
     return IntervalColumns(firsts, lasts, rows, aborted, covered)

@@ -2,7 +2,7 @@
 
 DeleteRecords may move the log start into the middle of a segment, and nothing else in the store would tell. The leader
 writes the object from its regular task, so that it lags by one interval at most, and before segments below it are
-deleted. It is one object per leader epoch (see `termed_objects.py`): a deposed leader writes under its own, older
+deleted. It is one object per leader epoch (see `epoch_stamped_objects.py`): a deposed leader writes under its own older
 epoch, and the value of the newest is the one that counts, though it may be lower: after an unclean election the new
 leader's log need not reach where the old one's began.
 """
@@ -10,7 +10,7 @@ leader's log need not reach where the old one's began.
 import json
 from dataclasses import dataclass
 
-from storage.tiered.format.termed_objects import TermedObject
+from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 from storage.tiered.object_store import ObjectStore
 
 LOG_START_STEM = "log-start"
@@ -61,9 +61,9 @@ def decode_log_start(content: bytes) -> LogStart:
     return log_start
 
 
-def log_start_object(store: ObjectStore, directory: str) -> TermedObject:
+def log_start_object(store: ObjectStore, directory: str) -> EpochStampedObject:
     """`directory` is the beginning of the keys of the partition's objects, with the slash at its end."""
-    return TermedObject(store, directory + LOG_START_STEM)
+    return EpochStampedObject(store, directory + LOG_START_STEM)
 
 
 def read_log_start(store: ObjectStore, directory: str) -> LogStart | None:
@@ -129,11 +129,11 @@ class LogStartWriter:
 
     def _look(self) -> None:
         """What the leaders before left."""
-        terms = self._object.terms()
-        self.is_deposed = bool(terms) and terms[-1] > self._leader_epoch
-        self._written = None if terms else 0
-        self._older = bool(terms)
-        self._is_silent = not terms and self._leader_epoch > 0
+        epochs = self._object.epochs()
+        self.is_deposed = bool(epochs) and epochs[-1] > self._leader_epoch
+        self._written = None if epochs else 0
+        self._older = bool(epochs)
+        self._is_silent = not epochs and self._leader_epoch > 0
 
     def _put(self, log_start_offset: int, now_ms: int) -> None:
         said = LogStart(

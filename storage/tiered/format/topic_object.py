@@ -1,7 +1,7 @@
 """What a topic is beside its records, kept with its segments: the number of its partitions, and its configs.
 
 A cluster that is lost leaves segments, and those do not tell of partitions that are empty, of replicas or of configs.
-The leader of partition 0 writes the object when the topic changed, under its leader epoch (see `termed_objects.py`).
+The leader of partition 0 writes the object when the topic changed, under its epoch (see `epoch_stamped_objects.py`).
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
-from storage.tiered.format.termed_objects import TermedObject
+from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 from storage.tiered.object_store import ObjectStore
 
 TOPIC_STEM = "topic"
@@ -66,9 +66,9 @@ def decode_topic(content: bytes) -> TopicDescription:
     return topic
 
 
-def topic_object(store: ObjectStore, directory: str) -> TermedObject:
+def topic_object(store: ObjectStore, directory: str) -> EpochStampedObject:
     """`directory` is the beginning of the keys of all of the topic's objects, with the slash at its end."""
-    return TermedObject(store, directory + TOPIC_STEM)
+    return EpochStampedObject(store, directory + TOPIC_STEM)
 
 
 def read_topic(store: ObjectStore, directory: str) -> TopicDescription | None:
@@ -93,12 +93,12 @@ class TopicWriter:
         """
         if self._is_deposed or self._says_so_already(topic):
             return not self._is_deposed
-        terms = self._object.terms() if self._written is None else []
-        self._is_deposed = bool(terms) and terms[-1] > self._leader_epoch
+        epochs = self._object.epochs() if self._written is None else []
+        self._is_deposed = bool(epochs) and epochs[-1] > self._leader_epoch
         if self._is_deposed:
             return False
         self._object.write(self._leader_epoch, encode_topic(topic))
-        if terms:
+        if epochs:
             self._object.remove_before(self._leader_epoch)
         self._written = topic
         return True

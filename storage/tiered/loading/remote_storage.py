@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from storage.files import join
-from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, Uncached
-from storage.tiered.cache.chunk_shelf import ChunkShelf, DiskShelf, MemoryShelf
+from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, UncachedChunkReader
+from storage.tiered.cache.chunk_storage import ChunkStorage, DiskChunkStorage, MemoryChunkStorage
 from storage.tiered.cache.download_pool import DownloadPool
 from storage.tiered.errors import ObjectStoreError
 from storage.tiered.format.object_keys import ObjectKeys
@@ -174,10 +174,10 @@ def _open_s3(reader: SettingsReader, context: RemoteStorageContext, local_root: 
 def _chunk_reader(settings: SegmentStoreSettings, context: RemoteStorageContext, prefix: str) -> ChunkReader:
     cache = settings.chunk_cache
     if cache.kind is ChunkCacheKind.NONE:
-        return Uncached()
+        return UncachedChunkReader()
     size = cache.limits.size
     return ChunkCache(
-        _chunk_shelf(settings, context, prefix),
+        _chunk_storage(settings, context, prefix),
         DownloadPool(cache.downloads, _MAX_WAITING_DOWNLOADS),
         wait_ms=cache.limits.wait_ms,
         prefetch_bytes=cache.prefetch_bytes,
@@ -186,13 +186,13 @@ def _chunk_reader(settings: SegmentStoreSettings, context: RemoteStorageContext,
     )
 
 
-def _chunk_shelf(settings: SegmentStoreSettings, context: RemoteStorageContext, prefix: str) -> ChunkShelf:
+def _chunk_storage(settings: SegmentStoreSettings, context: RemoteStorageContext, prefix: str) -> ChunkStorage:
     cache = settings.chunk_cache
     if cache.kind is ChunkCacheKind.MEMORY:
-        return MemoryShelf(cache.limits, _monotonic_ms)
+        return MemoryChunkStorage(cache.limits, _monotonic_ms)
     place = cache.path or join(context.cache_directory, "chunks")
     try:
-        return DiskShelf(context.fs, place, cache.limits, _monotonic_ms)
+        return DiskChunkStorage(context.fs, place, cache.limits, _monotonic_ms)
     except OSError as error:
         raise ValueError(
             f"{prefix}fetch.chunk.cache.path must be a directory that can be written to, not {place}: {error.strerror}."

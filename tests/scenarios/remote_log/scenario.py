@@ -31,7 +31,7 @@ from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageErro
 from storage.tiered.segment_metadata import PartitionDelete, RemoteSegment, SegmentUpdate
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 from tests.support.fast_forward_loop import FastForwardLoop
-from tests.support.remote_stage import TOPIC_ID, Broker, Bucket, replicate
+from tests.support.remote_log_harness import TOPIC_ID, Broker, Bucket, replicate
 from tests.support.shared_remote_storage import Fault, Operation
 
 

@@ -13,7 +13,7 @@ from protocol.records.reader import iter_all_records
 from storage.log import Log
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.scenarios.tiered.broker import Broker
-from tests.scenarios.tiered.world import World, name_of
+from tests.scenarios.tiered.harness import World, name_of
 
 GAP = "   "
 

@@ -19,10 +19,10 @@ agree A                 up to where segments are part of the history of A's log
 
 from collections.abc import Mapping
 
-from storage.tiered.upkeep.copying import lineage_of
+from storage.tiered.lifecycle.copying import lineage_of
 from tests.scenarios.tiered.broker import NOW_MS
 from tests.scenarios.tiered.drawing import draw
-from tests.scenarios.tiered.world import World, name_of
+from tests.scenarios.tiered.harness import World, name_of
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 
 

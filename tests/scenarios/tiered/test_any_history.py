@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.scenarios.tiered.broker import NOW_MS, Broker
-from tests.scenarios.tiered.world import World
+from tests.scenarios.tiered.harness import World
 
 NAMES = ("A", "B", "C")
 STEPS = 60

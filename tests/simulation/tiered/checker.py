@@ -27,10 +27,10 @@ from typing import NamedTuple
 from protocol.primitives import Uuid
 from protocol.records.reader import iter_all_records
 from storage.log import Log
-from storage.tiered.catalog.segment_chain import chain_of
+from storage.tiered.catalog.segment_spans import spans_of
 from storage.tiered.format.object_keys import ObjectSuffix
+from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
-from storage.tiered.upkeep.copying import lineage_of
 from tests.simulation.tiered.state import PARTITION, RECORDS, SEGMENT_BYTES, State
 
 
@@ -206,7 +206,7 @@ class Checker:
         if unfinished := [each for each in segments if each.state is not SegmentState.COPY_FINISHED]:
             state.violated("NothingLeftOver", f"begun and never ended: {unfinished}")
         self._check_objects(segments)
-        links = chain_of(segments, lineage_of(log), log.log_start_offset)
+        links = spans_of(segments, lineage_of(log), log.log_start_offset)
         if useless := {segment.id for segment in segments} - {link.segment.id for link in links}:
             state.violated("NothingLeftOver", f"of no use: {[each for each in segments if each.id in useless]}")
 

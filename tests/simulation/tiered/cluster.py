@@ -29,7 +29,7 @@ from tests.simulation.tiered.consumer import Consumer
 from tests.simulation.tiered.state import RECORDS, SEGMENT_BYTES, Server, State
 from tests.simulation.tiered.store import Connection, Weather
 from tests.support.fast_forward_loop import run_fast
-from tests.support.remote_stage import SETTINGS, TIERED, Broker, Bucket, LoopClock, StagedReplica
+from tests.support.remote_log_harness import SETTINGS, TIERED, Broker, Bucket, HarnessReplica, LoopClock
 
 BROKERS = 3
 VALUE = 30
@@ -133,7 +133,7 @@ class Cluster:
 
         metadata.publish = later  # type: ignore[method-assign]
 
-    def _watch(self, replica: StagedReplica) -> None:
+    def _watch(self, replica: HarnessReplica) -> None:
         """Looks at every start that a log is given by its own broker."""
 
         def moved() -> None:

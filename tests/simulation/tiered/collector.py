@@ -12,7 +12,7 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.segment_metadata import TopicIdPartition
 from tests.simulation.tiered.state import PARTITION, State
 from tests.support.memory_remote_metadata import RemoteMetadataLog
-from tests.support.remote_stage import SETTINGS
+from tests.support.remote_log_harness import SETTINGS
 
 Publish = Callable[[Event, "asyncio.Future[None]"], None]
 
@@ -85,9 +85,9 @@ class Collector:
     def check_in_order(self) -> None:
         """After a collection in peace nothing is left to find but what the store has lost."""
         for report in self.audit():
-            odd = [each for each in report.verdicts if each.finding not in (Finding.LIVE, Finding.DANGLING)]
-            if odd or report.strangers:
-                self._state.violated("AuditsAreRight", f"after a collection: {odd}, {report.strangers}")
+            odd = [each for each in report.segments if each.finding not in (Finding.LIVE, Finding.DANGLING)]
+            if odd or report.unrecognized:
+                self._state.violated("AuditsAreRight", f"after a collection: {odd}, {report.unrecognized}")
 
     def _context(self) -> AuditContext:
         leader = self._state.leader

@@ -11,17 +11,17 @@ from broker.runtime.remote_log.expiration import SegmentExpiration
 from broker.runtime.remote_log.segments import RemoteSegments
 from protocol.primitives import Buffer
 from storage.tiered.bucket.audit import Audit
-from storage.tiered.bucket.reconcile import Finding, Verdict
+from storage.tiered.bucket.reconcile import AuditedSegment, Finding
 from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.errors import RemoteResourceNotFound, StoreUnavailable
 from storage.tiered.format.object_keys import ObjectSuffix
+from storage.tiered.lifecycle import expiration
+from storage.tiered.lifecycle.copying import ClosedSegment, CopyLag
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments import batch_stream, stored_log
 from storage.tiered.segments.reading import ReadRange, RemoteBatches, SegmentReader
 from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.segments.writer import SegmentWriter
-from storage.tiered.upkeep import expiry
-from storage.tiered.upkeep.copying import ClosedSegment, CopyLag
 
 Planted = Callable[[], Iterator[None]]
 
@@ -61,18 +61,18 @@ def expiration_without_raising_the_log_start() -> Iterator[None]:
 def size_retention_counts_too_much() -> Iterator[None]:
     """Kafka: what is here and there counts twice, for a leader that does not know how far it has copied. And once more,
     since half of what is to stay may be what does."""
-    once = expiry._total_bytes
+    once = expiration._total_bytes
 
     def often(*facts: Any) -> int:
         return 3 * once(*facts)
 
-    with patch.object(expiry, "_total_bytes", often):
+    with patch.object(expiration, "_total_bytes", often):
         yield
 
 
 def crashed_copies_stay() -> Iterator[None]:
     """Kafka: what was begun and never ended is left to retention."""
-    with patch("storage.tiered.upkeep.expiry._is_abandoned", lambda tier, segment: False):
+    with patch("storage.tiered.lifecycle.expiration._is_abandoned", lambda tier, segment: False):
         yield
 
 
@@ -134,7 +134,7 @@ def manifests_are_deleted_last() -> Iterator[None]:
 def listings_are_believed() -> Iterator[None]:
     """What was not listed is not there, and what is said of it goes."""
 
-    def missing(self: Audit, verdict: Verdict, known: KnownPartition) -> Verdict:
+    def missing(self: Audit, verdict: AuditedSegment, known: KnownPartition) -> AuditedSegment:
         return replace(verdict, finding=Finding.ABANDONED)
 
     with patch.object(Audit, "_asked_for", missing):

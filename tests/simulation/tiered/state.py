@@ -13,7 +13,7 @@ from storage.tiered.segment_metadata import TopicIdPartition
 from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.history import Violation
 from tests.simulation.tiered.store import NAMES, Connection, Weather
-from tests.support.remote_stage import TOPIC, TOPIC_ID, Broker, Bucket
+from tests.support.remote_log_harness import TOPIC, TOPIC_ID, Broker, Bucket
 
 PARTITION: Final = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 SEGMENT_BYTES: Final = 1_000

@@ -11,8 +11,8 @@ from typing import Final
 
 from protocol.primitives import Buffer
 from storage.tiered.bucket.inventory import BucketReader
-from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, Uncached
-from storage.tiered.cache.chunk_shelf import MemoryShelf
+from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, UncachedChunkReader
+from storage.tiered.cache.chunk_storage import MemoryChunkStorage
 from storage.tiered.cache.download_pool import Download
 from storage.tiered.errors import StoreUnavailable
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
@@ -123,7 +123,7 @@ class Weather:
         self._late_s = 0.0
         self._lost: set[str] = set()
         self._seen = 0
-        self._truth = self.segment_store(self.memory, Uncached())
+        self._truth = self.segment_store(self.memory, UncachedChunkReader())
 
     def _chances(self) -> dict[FaultKind, float]:
         chances = {kind: self.failing / 4 * _OFTEN.get(kind, 1.0) for kind in NAMES}
@@ -141,12 +141,14 @@ class Weather:
     def connect(self, store: ObjectStore) -> ObjectSegmentStore:
         """What a broker does with its connection: with or without a cache of chunks."""
         limits = CacheSettings(size=5_000, idle_ms=30_000, wait_ms=0)
-        cached = ChunkCache(MemoryShelf(limits, self._monotonic_ms), _AtOnce(), wait_ms=0, now_ms=self._monotonic_ms)
-        chunks: ChunkReader = cached if self.random.random() < 0.5 else Uncached()
+        cached = ChunkCache(
+            MemoryChunkStorage(limits, self._monotonic_ms), _AtOnce(), wait_ms=0, now_ms=self._monotonic_ms
+        )
+        chunks: ChunkReader = cached if self.random.random() < 0.5 else UncachedChunkReader()
         return self.segment_store(store, chunks)
 
     def bucket_reader(self, store: ObjectStore) -> BucketReader:
-        return BucketReader(store, self.keys, self.segment_store(store, Uncached()))
+        return BucketReader(store, self.keys, self.segment_store(store, UncachedChunkReader()))
 
     def _monotonic_ms(self) -> float:
         return float(self._now_ms())

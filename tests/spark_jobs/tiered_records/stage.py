@@ -14,11 +14,11 @@ from storage.config import LogConfig
 from storage.files import OsFileSystem
 from storage.log import Log
 from storage.segment import LogSegment
+from storage.tiered.lifecycle.copying import Backlog, backlog_of, closed, describe, files_of
 from storage.tiered.loading.remote_storage import load_remote_storage
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegmentId, TopicIdPartition
-from storage.tiered.upkeep.copying import Backlog, backlog_of, closed, describe, files_of
 from tests.storage.tiered.segments.segment_stores import segment_store
 
 TOPIC = "orders"

@@ -45,7 +45,7 @@ from protocol.records.reader import iter_all_records
 from storage.directories.checkpoints import EpochEntry
 from storage.files import OsFileSystem
 from storage.producer_state import ProducerEntry, ProducerState
-from storage.tiered.cache.chunk_cache import Uncached
+from storage.tiered.cache.chunk_cache import UncachedChunkReader
 from storage.tiered.catalog.lineage import encode_epochs, epochs_of
 from storage.tiered.catalog.metadata_journal import Event, KnownPartitions
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
@@ -218,7 +218,7 @@ class Stage:
         self.store, named = remote or self._directory()
         below = {"key.prefix": PREFIX, "chunk.size": "64"}
         self._storage = ObjectSegmentStore(
-            self.store, parse_settings(below).settings, Uncached(), monotonic_ms=lambda: 0.0
+            self.store, parse_settings(below).settings, UncachedChunkReader(), monotonic_ms=lambda: 0.0
         )
         self._count = 0
         self.config = root.with_suffix(".properties")

@@ -7,13 +7,13 @@ import pytest
 
 from broker.runtime.remote_log import chain as remote_chain
 from protocol.records.control import ControlType
-from storage.tiered.catalog.live_chain import LiveChain
-from storage.tiered.catalog.segment_chain import Link
+from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
+from storage.tiered.catalog.segment_spans import SegmentSpan
 from storage.tiered.errors import CorruptRemoteData, RemoteStorageError, RetriableRemoteStorageError
+from storage.tiered.lifecycle import compaction_survey
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
-from storage.tiered.upkeep import compaction_survey
 from tests.broker.runtime.remote_log.test_manager import staged
-from tests.support.compacted_stage import RETENTION_MS, CompactedStage, Seen, TableReader, a_while
+from tests.support.compacted_log_harness import RETENTION_MS, CompactedLogHarness, Seen, TableReader, a_while
 from tests.support.fast_forward_loop import run_fast
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata
 from tests.support.shared_remote_storage import Fault, Operation
@@ -21,12 +21,12 @@ from tests.support.shared_remote_storage import Fault, Operation
 FINISHED = SegmentState.COPY_FINISHED
 
 
-def on_stage(**changes: object) -> Callable[[Callable[[CompactedStage], Awaitable[None]]], Callable[[], None]]:
+def on_stage(**changes: object) -> Callable[[Callable[[CompactedLogHarness], Awaitable[None]]], Callable[[], None]]:
     """A test with a stage of its own."""
 
-    def wrap(test: Callable[[CompactedStage], Awaitable[None]]) -> Callable[[], None]:
+    def wrap(test: Callable[[CompactedLogHarness], Awaitable[None]]) -> Callable[[], None]:
         async def body() -> None:
-            stage = CompactedStage(**changes)
+            stage = CompactedLogHarness(**changes)
             try:
                 await test(stage)
             finally:
@@ -38,14 +38,14 @@ def on_stage(**changes: object) -> Callable[[Callable[[CompactedStage], Awaitabl
     return wrap
 
 
-def fill(stage: CompactedStage, rounds: int, *, keys: int = 4, size: int = 100) -> None:
+def fill(stage: CompactedLogHarness, rounds: int, *, keys: int = 4, size: int = 100) -> None:
     for number in range(rounds):
         stage.put(*((f"k{key}", f"{number}" * size) for key in range(keys)))
         stage.roll()
 
 
 @on_stage(local_retention_bytes=0)
-async def test_the_remote_part_shrinks_to_what_is_of_use(stage: CompactedStage) -> None:
+async def test_the_remote_part_shrinks_to_what_is_of_use(stage: CompactedLogHarness) -> None:
     fill(stage, 12)
     await a_while()
     stage.leader.retain()
@@ -66,7 +66,7 @@ async def test_the_remote_part_shrinks_to_what_is_of_use(stage: CompactedStage) 
 
 
 @on_stage()
-async def test_what_is_on_the_leaders_disk_keeps_its_ranges(stage: CompactedStage) -> None:
+async def test_what_is_on_the_leaders_disk_keeps_its_ranges(stage: CompactedLogHarness) -> None:
     fill(stage, 4)
     await a_while(60)
     assert stage.log.local_log_start_offset == 0
@@ -78,23 +78,23 @@ def test_no_look_takes_more_than_a_piece_of_what_is_remote(monkeypatch: pytest.M
     """Nor does any task ask for all segments at once."""
     for module, name in (
         (remote_chain, "SEGMENTS_A_SLICE"),
-        (compaction_survey, "LINKS_A_STEP"),
-        (compaction_survey, "GATHERED_A_STEP"),
+        (compaction_survey, "SPANS_PER_STEP"),
+        (compaction_survey, "COLLECTED_PER_STEP"),
     ):
         monkeypatch.setattr(module, name, 2)
     sizes: list[int] = []
 
-    class Watched(LiveChain):
-        def links_from(self, offset: int, most: int) -> list[Link]:
-            found = super().links_from(offset, most)
+    class Watched(RemoteLogLayout):
+        def spans_from(self, offset: int, most: int) -> list[SegmentSpan]:
+            found = super().spans_from(offset, most)
             sizes.append(len(found))
             return found
 
-    monkeypatch.setattr(remote_chain, "LiveChain", Watched)
+    monkeypatch.setattr(remote_chain, "RemoteLogLayout", Watched)
     monkeypatch.setattr(MemoryRemoteMetadata, "segments", None)
 
     async def body() -> None:
-        stage = CompactedStage(local_retention_bytes=0)
+        stage = CompactedLogHarness(local_retention_bytes=0)
         fill(stage, 12)
         await a_while(60)
         assert all(one.is_compacted for one in stage.bucket.segments(FINISHED))
@@ -107,7 +107,7 @@ def test_no_look_takes_more_than_a_piece_of_what_is_remote(monkeypatch: pytest.M
 
 
 @on_stage(local_retention_bytes=0)
-async def test_a_clean_log_is_left_alone(stage: CompactedStage) -> None:
+async def test_a_clean_log_is_left_alone(stage: CompactedLogHarness) -> None:
     fill(stage, 4)
     await a_while(60)
     before = stage.bucket.segments()
@@ -116,7 +116,7 @@ async def test_a_clean_log_is_left_alone(stage: CompactedStage) -> None:
 
 
 @on_stage(local_retention_bytes=0, min_compaction_lag_ms=300_000)
-async def test_young_records_are_not_compacted(stage: CompactedStage) -> None:
+async def test_young_records_are_not_compacted(stage: CompactedLogHarness) -> None:
     fill(stage, 4)
     await a_while(200)
     assert not any(one.is_compacted for one in stage.bucket.segments())
@@ -125,7 +125,7 @@ async def test_young_records_are_not_compacted(stage: CompactedStage) -> None:
 
 
 @on_stage(local_retention_bytes=0, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=300_000)
-async def test_old_records_are_compacted_however_few(stage: CompactedStage) -> None:
+async def test_old_records_are_compacted_however_few(stage: CompactedLogHarness) -> None:
     fill(stage, 4)
     await a_while(200)
     assert not any(one.is_compacted for one in stage.bucket.segments())
@@ -134,7 +134,7 @@ async def test_old_records_are_compacted_however_few(stage: CompactedStage) -> N
 
 
 @on_stage(local_retention_bytes=0, min_cleanable_dirty_ratio=0.0)
-async def test_a_map_that_is_too_small_takes_several_passes(stage: CompactedStage) -> None:
+async def test_a_map_that_is_too_small_takes_several_passes(stage: CompactedLogHarness) -> None:
     stage.leader.compaction.dedupe_buffer_bytes = 600
     fill(stage, 8)
     await a_while(600)
@@ -145,7 +145,7 @@ async def test_a_map_that_is_too_small_takes_several_passes(stage: CompactedStag
 
 
 @on_stage(local_retention_bytes=0)
-async def test_a_tombstone_goes_after_its_time_and_nothing_comes_back(stage: CompactedStage) -> None:
+async def test_a_tombstone_goes_after_its_time_and_nothing_comes_back(stage: CompactedLogHarness) -> None:
     stage.put(("gone", "1" * 50), ("stays", "1"))
     stage.roll()
     stage.put(("gone", None))
@@ -168,7 +168,7 @@ async def test_a_tombstone_goes_after_its_time_and_nothing_comes_back(stage: Com
 
 
 @on_stage(local_retention_bytes=0)
-async def test_aborted_records_supersede_nothing(stage: CompactedStage) -> None:
+async def test_aborted_records_supersede_nothing(stage: CompactedLogHarness) -> None:
     stage.put(("a", "good"))
     stage.roll()
     stage.put_in_transaction(1, ("a", "bad"))
@@ -192,7 +192,7 @@ async def test_aborted_records_supersede_nothing(stage: CompactedStage) -> None:
 
 
 @on_stage(local_retention_bytes=0)
-async def test_a_late_copy_brings_nothing_back(stage: CompactedStage) -> None:
+async def test_a_late_copy_brings_nothing_back(stage: CompactedLogHarness) -> None:
     """A leader that was deposed finishes the copy of a segment that others have compacted since."""
     fill(stage, 6)
     await a_while(60)
@@ -230,7 +230,7 @@ def failing_once(operation: Operation, error: Exception, *, applies: bool = Fals
 @pytest.mark.parametrize("error", [RetriableRemoteStorageError("later"), RemoteStorageError("never")])
 def test_a_failure_leaves_no_orphan(operation: Operation, applies: bool, error: Exception) -> None:
     async def body() -> None:
-        stage = CompactedStage(local_retention_bytes=0)
+        stage = CompactedLogHarness(local_retention_bytes=0)
         stage.bucket.storage.fault = failing_once(operation, error, applies=applies)
         fill(stage, 6)
         await a_while(120)
@@ -245,7 +245,7 @@ def test_a_failure_leaves_no_orphan(operation: Operation, applies: bool, error: 
 
 def test_what_cannot_be_read_is_not_read_again_and_again() -> None:
     async def body() -> None:
-        stage = CompactedStage(local_retention_bytes=0)
+        stage = CompactedLogHarness(local_retention_bytes=0)
         stage.bucket.storage.fault = lambda operation, segment: (
             Fault(CorruptRemoteData("bad")) if operation == "read" else None
         )
@@ -264,7 +264,7 @@ def test_what_cannot_be_read_is_not_read_again_and_again() -> None:
 class History:
     """Random steps on a stage, and what must hold after each."""
 
-    def __init__(self, stage: CompactedStage, random: Random) -> None:
+    def __init__(self, stage: CompactedLogHarness, random: Random) -> None:
         self.stage = stage
         self.random = random
         self.value = 0
@@ -354,7 +354,7 @@ class History:
 def test_whatever_happens_a_reader_builds_the_same_table(seed: int) -> None:
     async def body() -> None:
         random = Random(seed)
-        stage = CompactedStage(
+        stage = CompactedLogHarness(
             local_retention_bytes=random.choice([0, 500, 3000]),
             min_cleanable_dirty_ratio=random.choice([0.1, 0.3, 0.8]),
         )

@@ -11,7 +11,7 @@ from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageErro
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from storage.tiered.stores.backoff import Backoff
 from tests.support.fast_forward_loop import run_fast
-from tests.support.remote_stage import SETTINGS, TOPIC, TOPIC_ID, Broker, Bucket, replicate
+from tests.support.remote_log_harness import SETTINGS, TOPIC, TOPIC_ID, Broker, Bucket, replicate
 from tests.support.shared_remote_storage import Fault, Operation, SharedRemoteStorage
 
 MINUTE_MS = 60_000

@@ -14,7 +14,7 @@ from storage.directories.checkpoints import EpochEntry
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
-from tests.scenarios.tiered.world import PARTITION, World
+from tests.scenarios.tiered.harness import PARTITION, World
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata
 
 T = TypeVar("T")

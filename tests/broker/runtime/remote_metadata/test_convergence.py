@@ -24,7 +24,7 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from tests.storage.tiered.catalog.naive_metadata import NaiveMetadata, reach
+from tests.storage.tiered.catalog.reference_metadata import ReferenceMetadata, reach
 from tests.support.manual_loop import ManualLoop
 from tests.support.metadata_brokers import MetadataBroker, future_of
 from tests.support.metadata_topic import Faults, MetadataTopic
@@ -174,15 +174,15 @@ class History:
             broker.manager.assign([], PARTITIONS)
         self.loop.advance(40)
 
-    def twins(self) -> dict[TopicIdPartition, NaiveMetadata]:
-        twins = {partition: NaiveMetadata() for partition in PARTITIONS}
+    def twins(self) -> dict[TopicIdPartition, ReferenceMetadata]:
+        twins = {partition: ReferenceMetadata() for partition in PARTITIONS}
         for log in self.topic.partitions:
             for event in map(decode_event, log.history):
                 twins[partition_of(event)].apply(event)
         return twins
 
 
-def differences(broker: MetadataBroker, partition: TopicIdPartition, twin: NaiveMetadata) -> Iterator[str]:
+def differences(broker: MetadataBroker, partition: TopicIdPartition, twin: ReferenceMetadata) -> Iterator[str]:
     manager = broker.manager
     if {one.id.id: one for one in manager.segments(partition)} != twin.known:
         yield f"segments of {partition} at {broker.broker_id}"

@@ -13,8 +13,8 @@ from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochReques
 from protocol.primitives import Uuid
 from storage.config import LogConfig
 from storage.log import Log
+from storage.tiered.lifecycle.copying import backlog_of, closed, describe, files_of
 from storage.tiered.segment_metadata import RemoteSegmentId, SegmentState, SegmentUpdate, TopicIdPartition
-from storage.tiered.upkeep.copying import backlog_of, closed, describe, files_of
 from tests.broker.runtime.replication.test_following import FOLLOWER, Pair
 from tests.support.data_plane import LISTENER, Answer, batch
 from tests.support.inline_io import InlineIo

@@ -9,7 +9,7 @@ from protocol.primitives import Uuid
 from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport, summary
 from storage.tiered.bucket.collection import Collection
 from storage.tiered.bucket.listing import StoredPartition, StoredSegment
-from storage.tiered.bucket.reconcile import Coverage, Finding, judge
+from storage.tiered.bucket.reconcile import Coverage, Finding, classify
 from storage.tiered.catalog.metadata_journal import Event, KnownPartition, KnownPartitions
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import (
@@ -103,7 +103,7 @@ class Bench:
         return list(Audit(self.store, KEYS, self.journal, context).partitions())
 
     def findings(self) -> list[Finding]:
-        return [verdict.finding for report in self.audit() for verdict in report.verdicts]
+        return [verdict.finding for report in self.audit() for verdict in report.segments]
 
     def collect(self) -> int:
         collection = Collection(self.store, KEYS, self.journal, now_ms=lambda: NOW_MS)
@@ -183,7 +183,7 @@ def test_a_finished_segment_with_an_object_missing_dangles(bench: Bench, lost: O
     segment = bench.finished(1, 0, 9)
     bench.store.lose(KEYS.key(segment, lost))
     [report] = bench.audit()
-    [verdict] = report.verdicts
+    [verdict] = report.segments
     assert (verdict.finding, verdict.missing) == (Finding.DANGLING, (lost,))
     assert not report.is_in_order
     assert bench.collect() == 0
@@ -199,7 +199,7 @@ def test_a_partition_of_which_metadata_know_nothing_is_not_touched(bench: Bench)
     bench.put(bench.segment(2, 10, 19))
     [report] = bench.audit()
     assert not report.is_recorded
-    assert {verdict.finding for verdict in report.verdicts} == {Finding.UNRECORDED}
+    assert {verdict.finding for verdict in report.segments} == {Finding.UNRECORDED}
     assert bench.collect() == 0
     assert len(bench.store.keys()) == 6
 
@@ -251,7 +251,7 @@ def test_objects_with_names_that_mean_nothing_are_told_and_kept(bench: Bench) ->
     bench.finished(1, 0, 9)
     bench.store.put(KEYS.partition(FOO) + "note.txt", (b"?",))
     [report] = bench.audit()
-    assert [info.key for info in report.strangers] == [KEYS.partition(FOO) + "note.txt"]
+    assert [info.key for info in report.unrecognized] == [KEYS.partition(FOO) + "note.txt"]
     assert not report.is_in_order
 
 
@@ -259,8 +259,8 @@ def test_an_id_at_another_offset_than_metadata_say_is_a_stranger(bench: Bench) -
     bench.finished(1, 0, 9)
     bench.put(bench.segment(1, 5, 9))
     [report] = bench.audit()
-    assert len(report.strangers) == 3
-    assert [verdict.finding for verdict in report.verdicts] == [Finding.LIVE]
+    assert len(report.unrecognized) == 3
+    assert [verdict.finding for verdict in report.segments] == [Finding.LIVE]
 
 
 def test_what_became_known_between_audit_and_collection_stays(bench: Bench) -> None:
@@ -284,7 +284,7 @@ def test_the_manifest_goes_first(bench: Bench) -> None:
 
 def test_there_is_nothing_to_judge_without_objects_and_metadata() -> None:
     with pytest.raises(ValueError):
-        judge(None, None, now_ms=0, grace_ms=0)
+        classify(None, None, now_ms=0, grace_ms=0)
 
 
 def test_coverage_is_of_finished_segments_without_gaps() -> None:

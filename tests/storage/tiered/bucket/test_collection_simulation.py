@@ -9,11 +9,11 @@ import pytest
 
 from storage.tiered.bucket.audit import Audit, AuditContext
 from storage.tiered.bucket.collection import Collection
-from storage.tiered.bucket.reconcile import Finding, Verdict
+from storage.tiered.bucket.reconcile import AuditedSegment, Finding
 from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
-from tests.storage.tiered.bucket.bucket_world import (
+from tests.storage.tiered.bucket.bucket_harness import (
     GRACE_MS,
     PARTITION,
     BucketWorld,
@@ -46,8 +46,8 @@ class Collector:
         )
         found: set[Finding] = set()
         for report in self.audit(context).partitions():
-            found |= {verdict.finding for verdict in report.verdicts}
-            self.removed += self.collection().remove(report, self.also(report.verdicts))
+            found |= {verdict.finding for verdict in report.segments}
+            self.removed += self.collection().remove(report, self.also(report.segments))
         return found
 
     def audit(self, context: AuditContext) -> Audit:
@@ -56,7 +56,7 @@ class Collector:
     def collection(self) -> Collection:
         return Collection(self.store, self.world.keys, self.journal, now_ms=lambda: self.world.now_ms)
 
-    def also(self, verdicts: list[Verdict]) -> list[Verdict]:
+    def also(self, verdicts: list[AuditedSegment]) -> list[AuditedSegment]:
         return []
 
 
@@ -128,9 +128,9 @@ class TrustsTheListing(Collector):
 class CollectsWhatHasNoManifest(Collector):
     """Takes every segment without a manifest for garbage, whatever metadata say."""
 
-    def also(self, verdicts: list[Verdict]) -> list[Verdict]:
+    def also(self, verdicts: list[AuditedSegment]) -> list[AuditedSegment]:
         return [
-            Verdict(Finding.ORPHAN, each.objects, None, each.age_ms)
+            AuditedSegment(Finding.ORPHAN, each.objects, None, each.age_ms)
             for each in verdicts
             if each.objects is not None and not each.objects.is_complete
         ]

@@ -6,7 +6,7 @@ from protocol.primitives import Uuid
 from storage.directories.checkpoints import EpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tiered.bucket.inventory import BucketReader, OffsetRange, PartitionInventory
-from storage.tiered.bucket.listing import StoredPartition, StoredTopic, Stranger, walk
+from storage.tiered.bucket.listing import StoredPartition, StoredTopic, UnrecognizedObject, walk
 from storage.tiered.catalog.lineage import encode_epochs
 from storage.tiered.errors import RemoteResourceNotFound
 from storage.tiered.format.chunk_index import FixedChunkIndex
@@ -228,8 +228,8 @@ def test_a_walk_gives_partitions_then_their_topic(bucket: Bucket) -> None:
     partitions = [each.partition for each in found if isinstance(each, StoredPartition)]
     assert [(each.topic, each.partition) for each in partitions] == [("foo", 12), ("foo", 3), ("foo-bar", 3)]
     assert [(each.topic, each.topic_id) for each in found if isinstance(each, StoredTopic)] == [("foo", FOO.topic_id)]
-    assert len([each for each in found if isinstance(each, Stranger)]) == 2
-    only = [each for each in walk(bucket.store, KEYS, "foo") if not isinstance(each, Stranger)]
+    assert len([each for each in found if isinstance(each, UnrecognizedObject)]) == 2
+    only = [each for each in walk(bucket.store, KEYS, "foo") if not isinstance(each, UnrecognizedObject)]
     assert len(only) == 3
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, TopicPlan, plan_topic
-from storage.tiered.bucket.topic_evidence import incarnations, topics_in
+from storage.tiered.bucket.topic_inventory import incarnations, topics_in
 from storage.tiered.catalog.metadata_journal import Event, KnownPartition
 from storage.tiered.format.log_start_object import LogStartWriter
 from storage.tiered.format.object_keys import ObjectSuffix
@@ -127,7 +127,7 @@ def test_a_lost_topic_comes_back_under_its_id_above_all_epochs(scene: Scene) -> 
     plan = scene.plan()
     assert not plan.exists
     assert (plan.topic, plan.topic_id) == ("foo", FOO.topic_id)
-    assert (plan.term, plan.leader_epoch) == (12, 13)
+    assert (plan.object_epoch, plan.leader_epoch) == (12, 13)
     assert plan.replication_factor == 3
     assert plan.configs == {"retention.ms": "77000", "remote.storage.enable": "true"}
     assert [(each.log_start_offset, each.next_offset) for each in plan.partitions] == [
@@ -174,7 +174,7 @@ def test_the_log_start_offset_is_honoured(scene: Scene) -> None:
     )
     plan = scene.plan()
     assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (4, None)
-    assert plan.term == 4
+    assert plan.object_epoch == 4
 
 
 def test_holes_are_refused_unless_what_lies_below_is_given_up(scene: Scene) -> None:

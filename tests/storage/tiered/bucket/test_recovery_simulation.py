@@ -13,9 +13,9 @@ import pytest
 from storage.directories.checkpoints import EpochEntry
 from storage.tiered.bucket.inventory import PartitionInventory
 from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, plan_topic
-from storage.tiered.bucket.topic_evidence import topics_in
+from storage.tiered.bucket.topic_inventory import topics_in
 from storage.tiered.catalog.lineage import Lineage, claimed_remote_offset, epochs_of
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentState, SegmentUpdate
 from tests.storage.tiered.bucket.test_inventory import FOO, KEYS, Bucket
@@ -36,7 +36,7 @@ class Written:
 class World:
     random: Random
     bucket: Bucket = field(default_factory=Bucket)
-    metadata: MetadataCache = field(default_factory=lambda: MetadataCache(FOO))
+    metadata: RemoteLogMetadataCache = field(default_factory=lambda: RemoteLogMetadataCache(FOO))
     logs: list[list[Written]] = field(default_factory=lambda: [[] for _ in range(BROKERS)])
     contents: dict[RemoteSegmentId, list[Written]] = field(default_factory=dict)
     copied: list[tuple[RemoteSegment, list[Written]]] = field(default_factory=list)
@@ -91,12 +91,12 @@ class World:
         learn(self.metadata, segment)
 
 
-def learn(cache: MetadataCache, segment: RemoteSegment) -> None:
+def learn(cache: RemoteLogMetadataCache, segment: RemoteSegment) -> None:
     cache.add(replace(segment, state=SegmentState.COPY_STARTED))
     cache.update(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 0, 1))
 
 
-def recovered(world: World) -> tuple[PartitionInventory, MetadataCache, int]:
+def recovered(world: World) -> tuple[PartitionInventory, RemoteLogMetadataCache, int]:
     """The inventory, what metadata are after a recovery, and where the log goes on."""
     [evidence] = topics_in(world.bucket.store, KEYS, world.bucket.reader)
     plan = plan_topic(evidence, {}, ClusterTopics({}, {}), OPTIONS)

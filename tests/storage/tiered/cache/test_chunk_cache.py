@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.primitives import Buffer
-from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, Uncached
-from storage.tiered.cache.chunk_shelf import ChunkKey, MemoryShelf
+from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, UncachedChunkReader
+from storage.tiered.cache.chunk_storage import ChunkKey, MemoryChunkStorage
 from storage.tiered.cache.download_pool import Download, DownloadPool
 from storage.tiered.errors import CorruptRemoteData, RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.format.chunk_index import ChunkIndex, FixedChunkIndex
@@ -54,7 +54,7 @@ class Source:
             self.ended += 1
 
 
-class NotedShelf(MemoryShelf):
+class NotedShelf(MemoryChunkStorage):
     """Tells when a chunk came."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class HeldPool:
 def cache(
     pool: DownloadPool | HeldPool | None = None, *, size: int = 1000, wait_ms: int = 10_000, prefetch_bytes: int = 0
 ) -> ChunkCache:
-    shelf = MemoryShelf(CacheSettings(size, None, 1), lambda: 0)
+    shelf = MemoryChunkStorage(CacheSettings(size, None, 1), lambda: 0)
     used = pool or HeldPool()
     return ChunkCache(shelf, used, wait_ms=wait_ms, prefetch_bytes=prefetch_bytes, max_request_bytes=40)
 
@@ -114,14 +114,14 @@ def test_what_is_read_are_the_bytes_of_the_log(
     one: int, other: int, is_open_ended: bool, is_cached: bool, size: int
 ) -> None:
     first, last = sorted((one, other))
-    reader: ChunkReader = cache(size=size) if is_cached else Uncached()
+    reader: ChunkReader = cache(size=size) if is_cached else UncachedChunkReader()
     source = Source()
     for _ in range(2):
         assert read(reader, source, first, last, is_open_ended=is_open_ended) == CONTENT[first : last + 1]
 
 
 def test_pieces_cannot_be_written_to() -> None:
-    for reader in (cache(), Uncached()):
+    for reader in (cache(), UncachedChunkReader()):
         assert all(piece.readonly for piece in reader.read(Source(), 5, 15, is_open_ended=False))
 
 
@@ -273,7 +273,7 @@ def test_fetching_ahead_ends_with_the_log_and_with_room_in_the_pool() -> None:
 
 def shared(pool: HeldPool, now_ms: Callable[[], float] = lambda: 0.0) -> ChunkCache:
     """Up to 30 bytes ahead of each reader, and of all together."""
-    shelf = MemoryShelf(CacheSettings(1000, None, 1), lambda: 0)
+    shelf = MemoryChunkStorage(CacheSettings(1000, None, 1), lambda: 0)
     return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=30, ahead_max_bytes=30, now_ms=now_ms)
 
 
@@ -352,7 +352,7 @@ def test_who_waits_when_the_cache_is_closed_is_told() -> None:
 
 def test_without_a_cache_one_request_brings_everything_until_the_reader_has_enough() -> None:
     source = Source()
-    pieces = Uncached().read(source, 25, 99, is_open_ended=True)
+    pieces = UncachedChunkReader().read(source, 25, 99, is_open_ended=True)
     assert bytes(next(pieces)) == CONTENT[25:30]
     assert source.requests == [range(2, 10)]
     assert source.ended == 0

@@ -10,8 +10,8 @@ from protocol.primitives import Uuid, uuid_to_text
 from protocol.records.builder import Record, build_batch
 from storage.files import read_file, write_file
 from storage.index.transaction import AbortedTxn
-from storage.tiered.cache.forgetting_storage import ForgettingStorage
 from storage.tiered.cache.index_cache import KINDS, IndexCache
+from storage.tiered.cache.index_invalidation import IndexInvalidatingStorage
 from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment
@@ -226,7 +226,7 @@ class TestRoom:
         assert stage.cache.size_bytes == SIZE
 
     def test_what_is_deleted_from_remote_storage_is_forgotten(self, stage: Stage) -> None:
-        storage: RemoteStorageManager = ForgettingStorage(stage.storage, stage.cache)
+        storage: RemoteStorageManager = IndexInvalidatingStorage(stage.storage, stage.cache)
         segment = stage.segment(aborted=True)
         stage.use(segment)
         assert len(storage.read_index(segment, IndexKind.TRANSACTION)) == 34

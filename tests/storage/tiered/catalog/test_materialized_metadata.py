@@ -21,10 +21,10 @@ class Watching:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def on_offered(self, row: int, segment: RemoteSegment) -> None:
+    def on_available(self, row: int, segment: RemoteSegment) -> None:
         self.told.append(f"+{segment.start_offset}")
 
-    def on_withdrawn(self, row: int, segment: RemoteSegment) -> None:
+    def on_unavailable(self, row: int, segment: RemoteSegment) -> None:
         self.told.append(f"-{segment.start_offset}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.primitives import Uuid
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.segment_state import PastState, UnknownSegment
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import (
@@ -19,7 +19,7 @@ from storage.tiered.segment_metadata import (
     SegmentState,
     SegmentUpdate,
 )
-from tests.storage.tiered.catalog.naive_metadata import NaiveMetadata, has_aborted, reach, refused
+from tests.storage.tiered.catalog.reference_metadata import ReferenceMetadata, has_aborted, reach, refused
 from tests.storage.tiered.sample_segments import PARTITION
 
 STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
@@ -55,19 +55,19 @@ def update(known: RemoteSegment, state: SegmentState, custom_metadata: bytes | N
     return SegmentUpdate(known.id, state, 7, 2, custom_metadata)
 
 
-def copied(cache: MetadataCache, new: RemoteSegment) -> RemoteSegment:
+def copied(cache: RemoteLogMetadataCache, new: RemoteSegment) -> RemoteSegment:
     cache.add(new)
     cache.update(update(new, FINISHED))
     return new.updated(update(new, FINISHED))
 
 
-def deleted(cache: MetadataCache, known: RemoteSegment) -> None:
+def deleted(cache: RemoteLogMetadataCache, known: RemoteSegment) -> None:
     cache.update(update(known, DELETING))
     cache.update(update(known, DELETED))
 
 
 def test_a_segment_is_found_once_it_is_copied_and_until_its_deletion_begins() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     new = segment(1, 10, 19, [(0, 10), (2, 15)])
     cache.add(new)
     assert cache.segment_for(0, 10) is None
@@ -90,7 +90,7 @@ def test_a_segment_is_found_once_it_is_copied_and_until_its_deletion_begins() ->
 
 def test_a_segment_that_begins_alike_and_ends_earlier_hides_nothing() -> None:
     """KIP-405, scenario 5: offsets 2 and 3 of epoch 0 are only in the segment of the first leader."""
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     first = copied(cache, segment(1, 0, 3, [(0, 0)]))
     second = copied(cache, segment(2, 0, 3, [(0, 0), (1, 2)]))
     third = copied(cache, segment(3, 4, 5, [(0, 4), (2, 5)]))
@@ -104,7 +104,7 @@ def test_a_segment_that_begins_alike_and_ends_earlier_hides_nothing() -> None:
 
 
 def test_a_later_and_shorter_segment_does_not_hide_a_longer_one() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     long = copied(cache, segment(1, 0, 100, [(0, 0)]))
     copied(cache, segment(2, 50, 60, [(0, 50)]))
     assert cache.segment_for(0, 61) == long
@@ -112,7 +112,7 @@ def test_a_later_and_shorter_segment_does_not_hide_a_longer_one() -> None:
 
 
 def test_what_was_covered_comes_forward_when_its_cover_is_deleted() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     small = [copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)])) for number in range(5)]
     cover = copied(cache, segment(9, 5, 44, [(0, 5)]))
     assert cache.segment_for(0, 25) == cover
@@ -121,7 +121,7 @@ def test_what_was_covered_comes_forward_when_its_cover_is_deleted() -> None:
 
 
 def test_of_twins_one_stays_when_the_other_goes() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     twins = [copied(cache, segment(number, 0, 9, [(0, 0)])) for number in (1, 2, 3)]
     for twin in twins[:2]:
         deleted(cache, twin)
@@ -129,7 +129,7 @@ def test_of_twins_one_stays_when_the_other_goes() -> None:
 
 
 def test_a_compacted_segment_goes_before_those_as_they_were_copied_however_far_they_reach() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0)]))
     late = copied(cache, segment(2, 5, 29, [(0, 5)]))
     compacted = copied(cache, segment(3, 0, 19, [(0, 0)], compacted_to=20, txn_index_empty=True))
@@ -141,7 +141,7 @@ def test_a_compacted_segment_goes_before_those_as_they_were_copied_however_far_t
 
 
 def test_of_compacted_segments_alike_the_newer_is_found() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     old = copied(cache, segment(1, 0, 9, [(0, 0)], compacted_to=10))
     new = copied(cache, segment(2, 0, 9, [(0, 0)], compacted_to=30))
     assert cache.segment_for(0, 5) == new
@@ -150,7 +150,7 @@ def test_of_compacted_segments_alike_the_newer_is_found() -> None:
 
 
 def test_an_epoch_without_records_is_nowhere() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0), (1, 0)]))
     assert cache.segment_for(0, 0) is None
     assert cache.highest_offset(0) is None
@@ -159,7 +159,7 @@ def test_an_epoch_without_records_is_nowhere() -> None:
 
 
 def test_events_that_do_not_follow_are_refused() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     new = segment(1, 0, 9, [(0, 0)])
     with pytest.raises(UnknownSegment):
         cache.update(update(new, FINISHED))
@@ -174,7 +174,7 @@ def test_events_that_do_not_follow_are_refused() -> None:
 
 
 def test_the_next_segment_with_aborted_transactions_is_found_past_those_without() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     for number in range(10):
         copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)], txn_index_empty=number != 6))
     found = cache.next_with_aborted(0, 13)
@@ -186,7 +186,7 @@ def test_the_next_segment_with_aborted_transactions_is_found_past_those_without(
 
 
 def test_the_last_event_of_a_partition_leaves_nothing() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0)]))
     cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.STARTED, 1, 1))
     with pytest.raises(PastState):
@@ -230,7 +230,7 @@ def random_event(rng: random.Random, made: list[RemoteSegment]) -> RemoteSegment
     )
 
 
-def assert_alike(cache: MetadataCache, twin: NaiveMetadata) -> None:
+def assert_alike(cache: RemoteLogMetadataCache, twin: ReferenceMetadata) -> None:
     assert {one.id.id: one for one in cache.segments()} == twin.known
     assert len(cache) == len(twin.known)
     assert cache.deletion == twin.deletion
@@ -261,7 +261,7 @@ def assert_alike(cache: MetadataCache, twin: NaiveMetadata) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_cache_answers_as_its_dumb_twin(seed: int) -> None:
     rng = random.Random(seed)
-    cache, twin = MetadataCache(PARTITION), NaiveMetadata()
+    cache, twin = RemoteLogMetadataCache(PARTITION), ReferenceMetadata()
     made: list[RemoteSegment] = []
     for step in range(600):
         event = random_event(rng, made)

@@ -7,11 +7,11 @@ import pytest
 
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage
-from storage.tiered.catalog.live_chain import LiveChain
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_folding import MetadataFolding
 from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event, encode_event
 from storage.tiered.catalog.metadata_snapshot import SnapshotPosition, pack_snapshot
+from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import (
     PartitionDelete,
@@ -112,7 +112,7 @@ def test_who_observes_is_told_of_what_is_finished() -> None:
     metadata, rng = MaterializedMetadata(), random.Random(1)
     folding, first = MetadataFolding(metadata), replace(segment(rng), state=SegmentState.COPY_STARTED)
     folding.apply(encode_event(first))
-    chain = LiveChain(metadata.cache(first.id.partition), Lineage([(first.leader_epochs[0].epoch, 0)], 1_000), 0)
+    chain = RemoteLogLayout(metadata.cache(first.id.partition), Lineage([(first.leader_epochs[0].epoch, 0)], 1_000), 0)
     while not chain.settle(10):
         pass
     folding.apply(encode_event(SegmentUpdate(first.id, SegmentState.COPY_FINISHED, 9, 2)))

@@ -7,7 +7,7 @@ import pytest
 from protocol.primitives import ONE_UUID
 from storage.files import read_file, write_file
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_snapshot import (
     CorruptSnapshot,
     SnapshotPosition,
@@ -18,7 +18,7 @@ from storage.tiered.catalog.metadata_snapshot import (
 )
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import PartitionDelete, PartitionDeleteState, RemoteSegment, SegmentState
-from tests.storage.tiered.catalog.naive_metadata import NaiveMetadata
+from tests.storage.tiered.catalog.reference_metadata import ReferenceMetadata
 from tests.storage.tiered.catalog.test_metadata_cache import assert_alike, copied, random_event, segment
 from tests.storage.tiered.sample_segments import OTHER_PARTITION, PARTITION
 from tests.support.memory_files import MemoryFileSystem
@@ -28,10 +28,10 @@ PATH = snapshot_path(DIRECTORY, 7)
 POSITION = SnapshotPosition(ONE_UUID, 7, 1234, 5)
 
 
-def filled(seed: int) -> tuple[MaterializedMetadata, NaiveMetadata]:
+def filled(seed: int) -> tuple[MaterializedMetadata, ReferenceMetadata]:
     """Metadata after random events, and its twin."""
     rng = random.Random(seed)
-    metadata, twin = MaterializedMetadata(), NaiveMetadata()
+    metadata, twin = MaterializedMetadata(), ReferenceMetadata()
     made: list[RemoteSegment] = []
     for _ in range(300):
         event = random_event(rng, made)
@@ -73,7 +73,7 @@ def test_a_snapshot_brings_everything_back_and_it_goes_on(seed: int) -> None:
 
 def test_what_was_packed_does_not_change_any_more() -> None:
     fs = file_system()
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     known = copied(cache, segment(1, 0, 9, [(0, 0)]))
     packed = pack_snapshot(POSITION, MaterializedMetadata([cache]))
     copied(cache, segment(2, 10, 19, [(0, 10)]))

@@ -3,8 +3,8 @@
 import functools
 from collections.abc import Mapping
 
-from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, Uncached
-from storage.tiered.cache.chunk_shelf import MemoryShelf
+from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, UncachedChunkReader
+from storage.tiered.cache.chunk_storage import MemoryChunkStorage
 from storage.tiered.cache.download_pool import DownloadPool
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.segments.data_keys import DataKeys
@@ -41,7 +41,7 @@ def segment_store(
     return ObjectSegmentStore(
         store,
         parsed,
-        chunks or (chunk_cache() if is_cached else Uncached()),
+        chunks or (chunk_cache() if is_cached else UncachedChunkReader()),
         monotonic_ms=lambda: 0,
         key_ring=key_ring or (_written_down() if parsed.key_pairs else None),
         upload_rate=upload_rate,
@@ -55,6 +55,6 @@ def _written_down() -> DataKeys:
 
 
 def chunk_cache(prefetch_bytes: int = 1500) -> ChunkCache:
-    shelf = MemoryShelf(parse_settings({}).settings.chunk_cache.limits, lambda: 0)
+    shelf = MemoryChunkStorage(parse_settings({}).settings.chunk_cache.limits, lambda: 0)
     pool = DownloadPool(threads=2, max_waiting=1000, idle_seconds=0.1)
     return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=prefetch_bytes)

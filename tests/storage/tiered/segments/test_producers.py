@@ -12,10 +12,10 @@ from storage.log import Log
 from storage.producer_state import Origin, ProducerState
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.errors import CorruptRemoteData
+from storage.tiered.lifecycle.copying import Backlog, closed, describe, files_of
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
 from storage.tiered.segments.producers import producers_before
-from storage.tiered.upkeep.copying import Backlog, closed, describe, files_of
 from tests.support.memory_files import MemoryFileSystem
 from tests.support.memory_remote_storage import MemoryRemoteStorage
 

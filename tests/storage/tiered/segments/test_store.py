@@ -10,7 +10,7 @@ from protocol.records.batch import BatchHeader, pack_batch
 from protocol.records.compression import Codec
 from storage.files import write_file
 from storage.tiered.cache.chunk_cache import ChunkCache
-from storage.tiered.cache.chunk_shelf import DiskShelf
+from storage.tiered.cache.chunk_storage import DiskChunkStorage
 from storage.tiered.cache.download_pool import DownloadPool
 from storage.tiered.errors import (
     CorruptRemoteData,
@@ -327,7 +327,7 @@ def test_what_turned_out_wrong_is_not_kept(store: MemoryObjectStore) -> None:
 def test_what_is_discarded_is_asked_of_the_store(store: MemoryObjectStore) -> None:
     """As when the disk of a cache gives back something else, which nothing here can know."""
     fs = MemoryFileSystem()
-    shelf = DiskShelf(fs, "/chunks", parse_settings({}).settings.chunk_cache.limits, lambda: 0)
+    shelf = DiskChunkStorage(fs, "/chunks", parse_settings({}).settings.chunk_cache.limits, lambda: 0)
     chunks = ChunkCache(shelf, DownloadPool(threads=2, max_waiting=10, idle_seconds=0.1), wait_ms=10_000)
     storage = segment_store(store, chunks=chunks)
     remote = copied(storage, Contents(LOG))

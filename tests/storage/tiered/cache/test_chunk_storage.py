@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from storage.files import OsFileSystem, join, write_file
-from storage.tiered.cache.chunk_shelf import ChunkKey, ChunkShelf, DiskShelf, MemoryShelf
+from storage.tiered.cache.chunk_storage import ChunkKey, ChunkStorage, DiskChunkStorage, MemoryChunkStorage
 from storage.tiered.settings import CacheSettings
 from tests.support.memory_files import MemoryFileSystem
 
 A, B, C = (ChunkKey("topic/1.log", number) for number in range(3))
 OTHER = ChunkKey("topic/2.log", 0)
 
-MakeShelf = Callable[[int], ChunkShelf]
+MakeShelf = Callable[[int], ChunkStorage]
 
 
 class Clock:
@@ -34,17 +34,19 @@ def fs() -> MemoryFileSystem:
 
 
 @pytest.fixture(params=["memory", "disk"])
-def shelf(request: pytest.FixtureRequest, fs: MemoryFileSystem, clock: Clock) -> MemoryShelf | DiskShelf:
+def shelf(request: pytest.FixtureRequest, fs: MemoryFileSystem, clock: Clock) -> MemoryChunkStorage | DiskChunkStorage:
     limits = CacheSettings(30, 1000, 1)
-    return MemoryShelf(limits, clock) if request.param == "memory" else DiskShelf(fs, "place", limits, clock)
+    return (
+        MemoryChunkStorage(limits, clock) if request.param == "memory" else DiskChunkStorage(fs, "place", limits, clock)
+    )
 
 
-def part(shelf: ChunkShelf, key: ChunkKey, start: int = 0, end: int = 10) -> bytes | None:
+def part(shelf: ChunkStorage, key: ChunkKey, start: int = 0, end: int = 10) -> bytes | None:
     data = shelf.get(key, start, end)
     return None if data is None else bytes(data)
 
 
-def test_parts_of_chunks_are_given(shelf: MemoryShelf | DiskShelf) -> None:
+def test_parts_of_chunks_are_given(shelf: MemoryChunkStorage | DiskChunkStorage) -> None:
     assert part(shelf, A) is None
     assert A not in shelf
     shelf.put(A, b"0123456789")
@@ -53,7 +55,9 @@ def test_parts_of_chunks_are_given(shelf: MemoryShelf | DiskShelf) -> None:
     assert part(shelf, B) is None
 
 
-def test_the_least_recently_used_goes_when_there_are_too_many_bytes(shelf: MemoryShelf | DiskShelf) -> None:
+def test_the_least_recently_used_goes_when_there_are_too_many_bytes(
+    shelf: MemoryChunkStorage | DiskChunkStorage,
+) -> None:
     for key in (A, B, C):
         shelf.put(key, b"0123456789")
     assert part(shelf, A)
@@ -64,7 +68,7 @@ def test_the_least_recently_used_goes_when_there_are_too_many_bytes(shelf: Memor
     assert shelf.size_bytes == 30
 
 
-def test_a_chunk_that_is_read_outlives_its_eviction(shelf: MemoryShelf | DiskShelf) -> None:
+def test_a_chunk_that_is_read_outlives_its_eviction(shelf: MemoryChunkStorage | DiskChunkStorage) -> None:
     shelf.put(A, b"0123456789")
     data = shelf.get(A, 0, 10)
     shelf.forget(A.object_key)
@@ -74,22 +78,22 @@ def test_a_chunk_that_is_read_outlives_its_eviction(shelf: MemoryShelf | DiskShe
     assert bytes(data) == b"0123456789"
 
 
-def test_chunks_that_nobody_reads_go(shelf: MemoryShelf | DiskShelf, clock: Clock) -> None:
+def test_chunks_that_nobody_reads_go(shelf: MemoryChunkStorage | DiskChunkStorage, clock: Clock) -> None:
     shelf.put(A, b"0123456789")
     clock.ms = 1001
     assert part(shelf, A) is None
     assert shelf.size_bytes == 0
 
 
-def test_all_chunks_of_an_object_are_forgotten_together(shelf: MemoryShelf | DiskShelf) -> None:
+def test_all_chunks_of_an_object_are_forgotten_together(shelf: MemoryChunkStorage | DiskChunkStorage) -> None:
     for key in (A, B, OTHER):
         shelf.put(key, b"0123456789")
     shelf.forget(A.object_key)
     assert [key in shelf for key in (A, B, OTHER)] == [False, False, True]
 
 
-def disk_shelf(fs: MemoryFileSystem, size: int = 30) -> DiskShelf:
-    return DiskShelf(fs, "place", CacheSettings(size, None, 1), lambda: 0)
+def disk_shelf(fs: MemoryFileSystem, size: int = 30) -> DiskChunkStorage:
+    return DiskChunkStorage(fs, "place", CacheSettings(size, None, 1), lambda: 0)
 
 
 def test_files_come_and_go_with_their_chunks(fs: MemoryFileSystem) -> None:
@@ -151,7 +155,7 @@ def test_a_file_that_cannot_be_removed_is_counted(fs: MemoryFileSystem) -> None:
 
 def test_on_a_real_disk(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = str(tmp_path_factory.mktemp("shelf"))
-    shelf = DiskShelf(OsFileSystem(), join(directory, "deep/place"), CacheSettings(20, None, 1), lambda: 0)
+    shelf = DiskChunkStorage(OsFileSystem(), join(directory, "deep/place"), CacheSettings(20, None, 1), lambda: 0)
     for key in (A, B, C):
         shelf.put(key, bytes(10))
     assert [part(shelf, key) for key in (A, B, C)] == [None, bytes(10), bytes(10)]

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class FakeTier:
+class FakeRemoteLog:
     """Implements RemoteLogSource. `troubles` are the errors of the next calls, `takes_s` is the duration of each."""
 
     loop: ManualLoop

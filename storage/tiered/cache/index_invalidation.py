@@ -7,7 +7,7 @@ from storage.tiered.remote_storage import IndexKind, RemoteStorageManager, Segme
 from storage.tiered.segment_metadata import RemoteSegment
 
 
-class ForgettingStorage:
+class IndexInvalidatingStorage:
     """Implements RemoteStorageManager over `storage`; raises what that raises."""
 
     def __init__(self, storage: RemoteStorageManager, cache: IndexCache) -> None:

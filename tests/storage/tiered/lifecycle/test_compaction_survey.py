@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 from protocol.primitives import Uuid
 from storage.config import LogConfig
-from storage.tiered.catalog.live_chain import LinkFigures, LiveChain
-from storage.tiered.catalog.segment_chain import Link
+from storage.tiered.catalog.remote_log_layout import RemoteLogLayout, SpanFigures
+from storage.tiered.catalog.segment_spans import SegmentSpan
+from storage.tiered.lifecycle import compaction_survey
+from storage.tiered.lifecycle.compaction_survey import CollectedSpans, CompactionSurvey
+from storage.tiered.lifecycle.remote_compaction import MAX_SPANS_PER_GROUP, group_segments, plan
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch
-from storage.tiered.upkeep import compaction_survey
-from storage.tiered.upkeep.compaction_survey import CompactionSurvey, GatheredLinks
-from storage.tiered.upkeep.remote_compaction import LINKS_A_RUN, plan, runs_of
-from tests.storage.tiered.catalog.test_live_chain import NOW_MS, PARTITION, History, settle
-from tests.support.scanned_expiry import settled_chain
+from tests.storage.tiered.catalog.test_remote_log_layout import NOW_MS, PARTITION, History, settle
+from tests.support.full_scan_expiration import settled_chain
 
 LAGS = st.sampled_from([0, 3, 6, 2**63 - 1])
 
 
 class Looked(NamedTuple):
-    links: list[Link]
-    beyond: list[Link]
+    links: list[SegmentSpan]
+    beyond: list[SegmentSpan]
     first_dirty: int
     end: int
     dirty_bytes: int
@@ -32,7 +32,7 @@ class Looked(NamedTuple):
     is_overdue: bool
 
 
-def dumb_look(links: list[Link], config: LogConfig, now_ms: int) -> Looked:
+def dumb_look(links: list[SegmentSpan], config: LogConfig, now_ms: int) -> Looked:
     """Each question by a look of its own at all links, the first of them whole."""
     links = [link._replace(first=link.segment.start_offset) if not at else link for at, link in enumerate(links)]
     ends = [link.last + 1 for link in links]
@@ -72,17 +72,17 @@ def test_in_pieces_or_at_once_it_is_the_same(data: st.DataObject) -> None:
     config = LogConfig(min_compaction_lag_ms=data.draw(LAGS), max_compaction_lag_ms=data.draw(LAGS.filter(bool)))
     tier = history.tier()
     chain = settled_chain(history.cache, tier.lineage, tier.log_start_offset)
-    expected = dumb_look(tier.links(), config, NOW_MS)
-    survey, gathering = CompactionSurvey(config, NOW_MS), GatheredLinks(PARTITION)
+    expected = dumb_look(tier.spans(), config, NOW_MS)
+    survey, gathering = CompactionSurvey(config, NOW_MS), CollectedSpans(PARTITION)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compaction_survey, "LINKS_A_STEP", data.draw(st.integers(1, 3)))
-        patched.setattr(compaction_survey, "GATHERED_A_STEP", data.draw(st.integers(1, 3)))
+        patched.setattr(compaction_survey, "SPANS_PER_STEP", data.draw(st.integers(1, 3)))
+        patched.setattr(compaction_survey, "COLLECTED_PER_STEP", data.draw(st.integers(1, 3)))
         while not survey.step(chain):
             pass
         while not gathering.step(chain):
             pass
     found = plan(gathering, config, NOW_MS)
-    links = list(found.links)
+    links = list(found.spans)
     assert (links[: found.taken], links[found.taken :]) == expected[:2]
     assert (found.first_dirty, found.end) == expected[2:4]
     assert gathering.count_below(found.first_dirty) == sum(link.last < found.first_dirty for link in links)
@@ -97,11 +97,11 @@ def test_a_chain_that_changes_meanwhile_is_gathered_without_overlaps(data: st.Da
     for _ in range(20):
         history.step()
     lineage = history.lineage()
-    chain = LiveChain(history.cache, lineage, history.log_start)
-    gathering, survey = GatheredLinks(PARTITION), CompactionSurvey(LogConfig(), NOW_MS)
+    chain = RemoteLogLayout(history.cache, lineage, history.log_start)
+    gathering, survey = CollectedSpans(PARTITION), CompactionSurvey(LogConfig(), NOW_MS)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compaction_survey, "LINKS_A_STEP", 1)
-        patched.setattr(compaction_survey, "GATHERED_A_STEP", 1)
+        patched.setattr(compaction_survey, "SPANS_PER_STEP", 1)
+        patched.setattr(compaction_survey, "COLLECTED_PER_STEP", 1)
         is_done = False
         while not is_done:
             settle(chain, 3)
@@ -117,33 +117,33 @@ def test_what_was_compacted_less_far_than_its_own_beginning_is_dirty_from_there_
     """No leader says so; whoever does makes nothing before it dirty."""
     survey = CompactionSurvey(replace(LogConfig(), max_compaction_lag_ms=2**63 - 1), NOW_MS)
     for first, compacted_to in ((0, 20), (10, 5), (20, 30)):
-        assert survey.add(LinkFigures(first, first + 9, 1, NOW_MS, compacted_to))
+        assert survey.add(SpanFigures(first, first + 9, 1, NOW_MS, compacted_to))
     assert (survey.first_dirty, survey.end, survey.dirty_bytes, survey.all_bytes) == (10, 30, 2, 3)
 
 
 def test_runs_are_of_what_fits_together_below_the_leaders_disk() -> None:
     links = [link_of(at * 10, at * 10 + 9, size_bytes=30) for at in range(8)]
     config = LogConfig(segment_bytes=100)
-    assert [len(run.links) for run in runs_of(links, config, 50)] == [3, 2, 1, 1, 1]
-    assert [len(run.links) for run in runs_of(links, config, 1_000)] == [3, 3, 2]
-    assert [len(run.links) for run in runs_of(links, LogConfig(segment_bytes=29), 1_000)] == [1] * 8
+    assert [len(run.spans) for run in group_segments(links, config, 50)] == [3, 2, 1, 1, 1]
+    assert [len(run.spans) for run in group_segments(links, config, 1_000)] == [3, 3, 2]
+    assert [len(run.spans) for run in group_segments(links, LogConfig(segment_bytes=29), 1_000)] == [1] * 8
     far = [link_of(0, 9, size_bytes=1), link_of(2**31, 2**31 + 9, size_bytes=1)]
-    assert [len(run.links) for run in runs_of(far, config, 2**40)] == [1, 1]
-    many = [link_of(at, at, size_bytes=0) for at in range(LINKS_A_RUN + 1)]
-    assert [len(run.links) for run in runs_of(many, config, 2**40)] == [LINKS_A_RUN, 1]
+    assert [len(run.spans) for run in group_segments(far, config, 2**40)] == [1, 1]
+    many = [link_of(at, at, size_bytes=0) for at in range(MAX_SPANS_PER_GROUP + 1)]
+    assert [len(run.spans) for run in group_segments(many, config, 2**40)] == [MAX_SPANS_PER_GROUP, 1]
 
 
 def test_a_segment_of_which_later_links_may_have_more_is_not_replaced() -> None:
     """What a leader copied late reaches over what was compacted meanwhile."""
     late, compacted = link_of(0, 29, size_bytes=1), link_of(10, 19, size_bytes=1)
     links = [late._replace(last=9), compacted, late._replace(first=20)]
-    (both,) = runs_of(links[:2], LogConfig(), 100)
+    (both,) = group_segments(links[:2], LogConfig(), 100)
     assert both.replaced == (compacted.segment,)
-    (all_of_them,) = runs_of(links, LogConfig(), 100)
+    (all_of_them,) = group_segments(links, LogConfig(), 100)
     assert set(all_of_them.replaced) == {late.segment, compacted.segment}
 
 
-def link_of(first: int, last: int, *, size_bytes: int) -> Link:
+def link_of(first: int, last: int, *, size_bytes: int) -> SegmentSpan:
     segment = RemoteSegment(
         id=RemoteSegmentId(PARTITION, Uuid(first.to_bytes(16, "big"))),
         start_offset=first,
@@ -154,4 +154,4 @@ def link_of(first: int, last: int, *, size_bytes: int) -> Link:
         size_bytes=size_bytes,
         leader_epochs=(SegmentEpoch(0, first),),
     )
-    return Link(segment, first, last)
+    return SegmentSpan(segment, first, last)

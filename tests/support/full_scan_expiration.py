@@ -1,6 +1,6 @@
-"""What may go of a remote log, found by a look at all of it: the dumb twin of `storage.tiered.upkeep.expiry`.
+"""What may go of a remote log, found by a look at all of it: the dumb twin of `storage.tiered.lifecycle.expiration`.
 
-`decided` has the real one decide on the same, with a chain that has just been read.
+`decided` has the real one decide_expiration on the same, with a chain that has just been read.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,23 +8,31 @@ from dataclasses import dataclass, field, fields
 
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage
-from storage.tiered.catalog.live_chain import LiveChain
-from storage.tiered.catalog.metadata_cache import MetadataCache
-from storage.tiered.catalog.segment_chain import Link, chain_of, share
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
+from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
+from storage.tiered.catalog.segment_spans import SegmentSpan, share, spans_of
+from storage.tiered.lifecycle.expiration import (
+    MAX_EXAMINED,
+    DeletionReason,
+    ExpirationResult,
+    LocalSegmentRange,
+    RemoteLogState,
+    SegmentDeletion,
+    decide_expiration,
+)
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
-from storage.tiered.upkeep.expiry import EXAMINED_A_LOOK, Deletion, Expiry, LocalPart, Reason, Tier, decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedTier:
-    """As `Tier`, with all `segments` instead of a chain of them."""
+class FullScanState:
+    """As `RemoteLogState`, with all `segments` instead of a chain of them."""
 
     segments: Sequence[RemoteSegment]
     lineage: Lineage
     log_start_offset: int
     local_start_offset: int
     high_watermark: int
-    local: Sequence[LocalPart]
+    local: Sequence[LocalSegmentRange]
     retention_ms: int
     retention_bytes: int
     now_ms: int
@@ -33,17 +41,17 @@ class ScannedTier:
     copying: Collection[Uuid] = ()
     outside_since_ms: Mapping[Uuid, int] = field(default_factory=dict)
 
-    def links(self) -> list[Link]:
-        return chain_of(self.segments, self.lineage, self.log_start_offset)
+    def spans(self) -> list[SegmentSpan]:
+        return spans_of(self.segments, self.lineage, self.log_start_offset)
 
-    def known(self) -> Tier:
+    def known(self) -> RemoteLogState:
         """Without what the chain has."""
         same = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "segments"}
         unfinished = [one for one in self.segments if one.state is not SegmentState.COPY_FINISHED]
-        return Tier(unfinished=unfinished, count=len(self.segments), **same)
+        return RemoteLogState(unfinished=unfinished, count=len(self.segments), **same)
 
 
-def learn(cache: MetadataCache, segment: RemoteSegment) -> None:
+def learn(cache: RemoteLogMetadataCache, segment: RemoteSegment) -> None:
     """Has `cache` hear of a segment in whatever state."""
     last = SegmentUpdate(segment.id, segment.state, segment.event_timestamp_ms, segment.broker_id)
     cache.add(segment.updated(last._replace(state=SegmentState.COPY_STARTED)))
@@ -51,34 +59,36 @@ def learn(cache: MetadataCache, segment: RemoteSegment) -> None:
         cache.update(last)
 
 
-def settled_chain(cache: MetadataCache, lineage: Lineage, log_start_offset: int, steps: int = 3) -> LiveChain:
-    chain = LiveChain(cache, lineage, log_start_offset)
+def settled_chain(
+    cache: RemoteLogMetadataCache, lineage: Lineage, log_start_offset: int, steps: int = 3
+) -> RemoteLogLayout:
+    chain = RemoteLogLayout(cache, lineage, log_start_offset)
     while not chain.settle(steps):
         pass
     return chain
 
 
-def decided(tier: ScannedTier, most: int = EXAMINED_A_LOOK) -> Expiry:
+def decided(tier: FullScanState, most: int = MAX_EXAMINED) -> ExpirationResult:
     """What is decided in earnest."""
     partition = TopicIdPartition(Uuid(bytes(16)), "t", 0)
-    cache = MetadataCache(tier.segments[0].id.partition if tier.segments else partition)
+    cache = RemoteLogMetadataCache(tier.segments[0].id.partition if tier.segments else partition)
     for segment in tier.segments:
         learn(cache, segment)
-    return decide(tier.known(), settled_chain(cache, tier.lineage, tier.log_start_offset), most)
+    return decide_expiration(tier.known(), settled_chain(cache, tier.lineage, tier.log_start_offset), most)
 
 
-def decided_by_scan(tier: ScannedTier) -> Expiry:
+def decided_by_scan(tier: FullScanState) -> ExpirationResult:
     """The same, by a look at everything."""
-    links = tier.links()
+    links = tier.spans()
     over = list(_expired(tier, links))
     needed = {link.segment.id.id for link in links[len(over) :]}
     expired = {id: reason for id, reason in over if id not in needed}
     log_start = max([tier.log_start_offset, *(link.last + 1 for link in links[: len(over)])])
     outside = _outside_since_ms(tier, log_start, {link.segment.id.id for link in links})
     reasons = ((segment, _reason(tier, segment, log_start, expired, outside)) for segment in tier.segments)
-    deletions = tuple(Deletion(segment, reason) for segment, reason in reasons if reason is not None)
+    deletions = tuple(SegmentDeletion(segment, reason) for segment, reason in reasons if reason is not None)
     gone = {deletion.segment.id.id for deletion in deletions}
-    return Expiry(
+    return ExpirationResult(
         log_start_offset=log_start,
         deletions=deletions,
         outside_since_ms=outside,
@@ -88,52 +98,52 @@ def decided_by_scan(tier: ScannedTier) -> Expiry:
     )
 
 
-def _expired(tier: ScannedTier, links: Sequence[Link]) -> Iterable[tuple[Uuid, Reason]]:
+def _expired(tier: FullScanState, links: Sequence[SegmentSpan]) -> Iterable[tuple[Uuid, DeletionReason]]:
     oldest_ms = tier.now_ms - tier.retention_ms
     excess = _total_bytes(tier, links) - tier.retention_bytes
     for link in links:
         if link.last >= tier.high_watermark:
             return
         if tier.retention_ms >= 0 and link.segment.max_timestamp_ms < oldest_ms:
-            reason = Reason.TIME
+            reason = DeletionReason.TIME
         elif tier.retention_bytes >= 0 and excess >= link.share_bytes:
-            reason = Reason.SIZE
+            reason = DeletionReason.SIZE
         else:
             return
         excess -= link.share_bytes
         yield link.segment.id.id, reason
 
 
-def _total_bytes(tier: ScannedTier, links: Sequence[Link]) -> int:
+def _total_bytes(tier: FullScanState, links: Sequence[SegmentSpan]) -> int:
     next_offset = links[-1].last + 1 if links else 0
     local = (share(part.size_bytes, part.base_offset, part.end_offset, next_offset) for part in tier.local)
     return sum(link.share_bytes for link in links) + sum(local)
 
 
 def _reason(
-    tier: ScannedTier,
+    tier: FullScanState,
     segment: RemoteSegment,
     log_start_offset: int,
-    expired: Mapping[Uuid, Reason],
+    expired: Mapping[Uuid, DeletionReason],
     outside_since_ms: Mapping[Uuid, int],
-) -> Reason | None:
+) -> DeletionReason | None:
     if segment.id.id in tier.copying:
         return None
     if segment.state is SegmentState.DELETE_STARTED:
-        return Reason.INTERRUPTED
+        return DeletionReason.INTERRUPTED
     if segment.state is SegmentState.COPY_STARTED:
         is_ours = segment.broker_id == tier.broker_id
         is_old = tier.now_ms - segment.event_timestamp_ms >= tier.grace_ms
-        return Reason.ABANDONED if is_ours or is_old else None
+        return DeletionReason.ABANDONED if is_ours or is_old else None
     if segment.end_offset < log_start_offset:
-        return expired.get(segment.id.id, Reason.BELOW_LOG_START)
+        return expired.get(segment.id.id, DeletionReason.BELOW_LOG_START)
     if segment.id.id in expired:
         return expired[segment.id.id]
     since_ms = outside_since_ms.get(segment.id.id)
-    return Reason.UNREFERENCED if since_ms is not None and tier.now_ms - since_ms >= tier.grace_ms else None
+    return DeletionReason.UNREFERENCED if since_ms is not None and tier.now_ms - since_ms >= tier.grace_ms else None
 
 
-def _outside_since_ms(tier: ScannedTier, log_start_offset: int, chosen: Collection[Uuid]) -> dict[Uuid, int]:
+def _outside_since_ms(tier: FullScanState, log_start_offset: int, chosen: Collection[Uuid]) -> dict[Uuid, int]:
     known_from = tier.lineage.start_offset
     if known_from is None and 0 < tier.log_start_offset == tier.lineage.end_offset:
         known_from = tier.log_start_offset  # nothing is part of the log

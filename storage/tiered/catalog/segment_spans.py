@@ -15,7 +15,7 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 _END = 2**63 - 1
 
 
-class Link(NamedTuple):
+class SegmentSpan(NamedTuple):
     """A segment of the chain, and the offsets, both included, for which it is the one."""
 
     segment: RemoteSegment
@@ -24,7 +24,7 @@ class Link(NamedTuple):
 
     @property
     def share_bytes(self) -> int:
-        """What of the segment counts: an overlap with the link before does not."""
+        """What of the segment counts: an overlap with the span before does not."""
         return share(self.segment.size_bytes, self.segment.start_offset, self.segment.end_offset, self.first)
 
 
@@ -46,7 +46,7 @@ def share(size_bytes: int, start: int, end: int, first: int) -> int:
     return size_bytes * max(0, end + 1 - first) // (end + 1 - start) if end >= start else 0
 
 
-def chain_of(segments: Iterable[RemoteSegment], lineage: Lineage, log_start_offset: int) -> list[Link]:
+def spans_of(segments: Iterable[RemoteSegment], lineage: Lineage, log_start_offset: int) -> list[SegmentSpan]:
     """As few finished segments as hold all of a log that remote storage has; a segment is in it twice where others that
     go before it hold something in its middle. Takes time in proportion to the number of segments, and to sort them.
     """
@@ -56,7 +56,7 @@ def chain_of(segments: Iterable[RemoteSegment], lineage: Lineage, log_start_offs
     known = sorted((reach for reach in reaches if reach.last >= reach.first), key=_order)
     compacted = list(_fill([reach for reach in known if reach.segment.is_compacted], [_Gap(floor, _END)]))
     copied = _fill([reach for reach in known if not reach.segment.is_compacted], _gaps(compacted, floor))
-    return sorted([*compacted, *copied], key=lambda link: link.first)
+    return sorted([*compacted, *copied], key=lambda span: span.first)
 
 
 def _order(reach: _Reach) -> tuple[int, int, tuple[int, int, bytes]]:
@@ -68,16 +68,16 @@ def preference(segment: RemoteSegment) -> tuple[int, int, bytes]:
     return -(segment.compacted_to or 0), segment.event_timestamp_ms, segment.id.id
 
 
-def _gaps(links: Iterable[Link], first: int) -> Iterator[_Gap]:
-    for link in links:
-        if link.first > first:
-            yield _Gap(first, link.first - 1)
-        first = link.last + 1
+def _gaps(spans: Iterable[SegmentSpan], first: int) -> Iterator[_Gap]:
+    for span in spans:
+        if span.first > first:
+            yield _Gap(first, span.first - 1)
+        first = span.last + 1
     yield _Gap(first, _END)
 
 
-def _fill(known: Sequence[_Reach], gaps: Iterable[_Gap]) -> Iterator[Link]:
-    """The links within gaps, which ascend; `known` is sorted."""
+def _fill(known: Sequence[_Reach], gaps: Iterable[_Gap]) -> Iterator[SegmentSpan]:
+    """The spans within gaps, which ascend; `known` is sorted."""
     index = 0
     best: _Reach | None = None
     for gap in gaps:
@@ -88,7 +88,7 @@ def _fill(known: Sequence[_Reach], gaps: Iterable[_Gap]) -> Iterator[Link]:
                     best = known[index]
                 index += 1
             if best is not None and best.last >= next_offset:
-                yield Link(best.segment, next_offset, min(best.last, gap.last))
+                yield SegmentSpan(best.segment, next_offset, min(best.last, gap.last))
                 next_offset = best.last + 1
             elif index < len(known):
                 next_offset = known[index].first  # nobody has what is between

@@ -23,7 +23,7 @@ from storage.producer_state import Origin
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.segments.reading import ReadRange, SegmentReader
 from tests.support.memory_files import MemoryFileSystem
-from tests.support.remote_stage import TIERED, Broker, Bucket, replicate
+from tests.support.remote_log_harness import TIERED, Broker, Bucket, replicate
 
 RETENTION_MS = 60_000
 COMPACTED = replace(
@@ -56,7 +56,7 @@ class Producer:
     open: list[Written] = field(default_factory=list)
 
 
-class CompactedStage:
+class CompactedLogHarness:
     """`leader` leads; the other follows when told to. `committed` is what readers are to find, before compaction."""
 
     def __init__(self, **changes: object) -> None:
@@ -210,7 +210,7 @@ class CompactedStage:
 class TableReader:
     """A read_committed consumer that builds a table, a piece of the log at a time."""
 
-    def __init__(self, stage: CompactedStage) -> None:
+    def __init__(self, stage: CompactedLogHarness) -> None:
         self._stage = stage
         self.began_ms = stage.leader.clock.now_ms()
         self.offset = stage.log.log_start_offset

@@ -21,7 +21,7 @@ def reach(segment: RemoteSegment, epoch: int, offset: int) -> int | None:
     return None
 
 
-class NaiveMetadata:
+class ReferenceMetadata:
     def __init__(self) -> None:
         self.known: dict[bytes, RemoteSegment] = {}
         self.deletion: PartitionDelete | None = None

@@ -13,7 +13,7 @@ from storage.tiered.segment_metadata import TopicIdPartition
 from tests.support.memory_remote_metadata import Event, MemoryRemoteMetadata
 
 
-class ShelfRemoteMetadata(MemoryRemoteMetadata):
+class FileRemoteMetadata(MemoryRemoteMetadata):
     """A RemoteMetadataFactory, and what it makes."""
 
     def __init__(self, settings: Mapping[str, str], context: RemoteMetadataContext) -> None:

@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage, epochs_of
+from storage.tiered.lifecycle.expiration import (
+    DeletionReason,
+    ExpirationResult,
+    LocalSegmentRange,
+    offset_above_deletions,
+)
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
-from storage.tiered.upkeep.expiry import Expiry, LocalPart, Reason, above_deletions
-from tests.support.scanned_expiry import ScannedTier, decided, decided_by_scan
+from tests.support.full_scan_expiration import FullScanState, decided, decided_by_scan
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
 NOW_MS = 1_700_000_000_000
@@ -46,15 +51,15 @@ def segment(
     )
 
 
-def tier(*segments: RemoteSegment, entries: Sequence[tuple[int, int]] = ((0, 0),), end: int = 100) -> ScannedTier:
+def tier(*segments: RemoteSegment, entries: Sequence[tuple[int, int]] = ((0, 0),), end: int = 100) -> FullScanState:
     """An unlimited partition whose last offsets, from 50 on, are on this disk, 500 bytes of them."""
-    return ScannedTier(
+    return FullScanState(
         segments=sorted(segments, key=lambda one: one.start_offset),
         lineage=Lineage(entries, end),
         log_start_offset=0,
         local_start_offset=50,
         high_watermark=end,
-        local=[LocalPart(50, 69, 200), LocalPart(70, 99, 300)],
+        local=[LocalSegmentRange(50, 69, 200), LocalSegmentRange(70, 99, 300)],
         retention_ms=-1,
         retention_bytes=-1,
         now_ms=NOW_MS,
@@ -63,7 +68,7 @@ def tier(*segments: RemoteSegment, entries: Sequence[tuple[int, int]] = ((0, 0),
     )
 
 
-def chosen(expiry: Expiry) -> list[tuple[int, Reason]]:
+def chosen(expiry: ExpirationResult) -> list[tuple[int, DeletionReason]]:
     return [(int.from_bytes(one.segment.id.id, "big"), one.reason) for one in expiry.deletions]
 
 
@@ -79,28 +84,33 @@ def test_without_limits_nothing_goes() -> None:
 def test_segments_go_by_the_time_of_their_newest_record() -> None:
     old = [replace(one, max_timestamp_ms=NOW_MS - age) for one, age in zip(THREE, (3, 2, 1), strict=True)]
     expiry = decided(replace(tier(*old), retention_ms=1))
-    assert chosen(expiry) == [(1, Reason.TIME), (2, Reason.TIME)], "one that is exactly as old stays"
+    assert chosen(expiry) == [(1, DeletionReason.TIME), (2, DeletionReason.TIME)], "one that is exactly as old stays"
     assert expiry.log_start_offset == 40
 
 
 def test_a_young_segment_protects_those_behind_it() -> None:
     aged = [replace(one, max_timestamp_ms=NOW_MS - age) for one, age in zip(THREE, (9, 0, 9), strict=True)]
-    assert chosen(decided(replace(tier(*aged), retention_ms=5))) == [(1, Reason.TIME)]
+    assert chosen(decided(replace(tier(*aged), retention_ms=5))) == [(1, DeletionReason.TIME)]
 
 
 def test_segments_go_by_size_while_the_rest_is_large_enough() -> None:
     """300 bytes are remote, of which what lies above 69 is not: 300 are local alone."""
     assert chosen(decided(replace(tier(*THREE), retention_bytes=600))) == []
     assert chosen(decided(replace(tier(*THREE), retention_bytes=501))) == []
-    assert chosen(decided(replace(tier(*THREE), retention_bytes=500))) == [(1, Reason.SIZE)]
-    assert chosen(decided(replace(tier(*THREE), retention_bytes=400))) == [(1, Reason.SIZE), (2, Reason.SIZE)]
+    assert chosen(decided(replace(tier(*THREE), retention_bytes=500))) == [(1, DeletionReason.SIZE)]
+    assert chosen(decided(replace(tier(*THREE), retention_bytes=400))) == [
+        (1, DeletionReason.SIZE),
+        (2, DeletionReason.SIZE),
+    ]
 
 
 def test_what_is_here_and_there_counts_once() -> None:
     """A leader that is new does not know how far it has copied; Kafka deleted data inside of its limit then."""
     before = tier(*THREE)
     assert chosen(decided(replace(before, retention_bytes=600, high_watermark=100))) == []
-    everything_here = replace(before, local=[LocalPart(0, 69, 300), LocalPart(70, 99, 300)], local_start_offset=0)
+    everything_here = replace(
+        before, local=[LocalSegmentRange(0, 69, 300), LocalSegmentRange(70, 99, 300)], local_start_offset=0
+    )
     assert chosen(decided(replace(everything_here, retention_bytes=600))) == []
 
 
@@ -108,13 +118,13 @@ def test_overlaps_count_once() -> None:
     """The first upload of every new leader overlaps the last one of its predecessor (KAFKA-15479)."""
     overlapping = (segment(1, 0, 19), segment(2, 10, 39, size=150), segment(3, 40, 69))
     assert chosen(decided(replace(tier(*overlapping), retention_bytes=600))) == []
-    assert chosen(decided(replace(tier(*overlapping), retention_bytes=500))) == [(1, Reason.SIZE)]
+    assert chosen(decided(replace(tier(*overlapping), retention_bytes=500))) == [(1, DeletionReason.SIZE)]
 
 
 def test_the_log_start_takes_with_it_what_lies_below_whatever_its_history() -> None:
     foreign = segment(9, 5, 15, (7, 5))
     expiry = decided(replace(tier(*THREE, foreign), log_start_offset=25, lineage=Lineage([(0, 25)], 100)))
-    assert chosen(expiry) == [(1, Reason.BELOW_LOG_START), (9, Reason.BELOW_LOG_START)]
+    assert chosen(expiry) == [(1, DeletionReason.BELOW_LOG_START), (9, DeletionReason.BELOW_LOG_START)]
     assert expiry.log_start_offset == 25
 
 
@@ -128,21 +138,21 @@ def test_nothing_goes_beyond_the_high_watermark() -> None:
 class TestWhatWasLeftBehind:
     def test_a_deletion_that_was_begun_is_taken_up_at_once(self) -> None:
         begun = segment(2, 20, 39, state=SegmentState.DELETE_STARTED)
-        assert chosen(decided(tier(THREE[0], begun, THREE[2]))) == [(2, Reason.INTERRUPTED)]
+        assert chosen(decided(tier(THREE[0], begun, THREE[2]))) == [(2, DeletionReason.INTERRUPTED)]
 
     def test_a_foreign_copy_is_given_time_even_without_any_limits(self) -> None:
         young = segment(4, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS - 1)
         old = segment(5, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS)
-        assert chosen(decided(tier(*THREE, young, old))) == [(5, Reason.ABANDONED)]
+        assert chosen(decided(tier(*THREE, young, old))) == [(5, DeletionReason.ABANDONED)]
 
     def test_a_copy_of_this_broker_that_it_does_not_know_of_is_from_before_a_crash(self) -> None:
         ours = segment(4, 70, 80, state=SegmentState.COPY_STARTED, broker=US)
-        assert chosen(decided(tier(*THREE, ours))) == [(4, Reason.ABANDONED)]
+        assert chosen(decided(tier(*THREE, ours))) == [(4, DeletionReason.ABANDONED)]
         assert chosen(decided(replace(tier(*THREE, ours), copying={uuid(4)}))) == []
 
 
 class TestOutsideOfTheChain:
-    def after_grace(self, before: ScannedTier) -> list[tuple[int, Reason]]:
+    def after_grace(self, before: FullScanState) -> list[tuple[int, DeletionReason]]:
         first = decided(before)
         assert chosen(first) == [], "not at first sight"
         later = replace(before, now_ms=before.now_ms + HOUR_MS, outside_since_ms=first.outside_since_ms)
@@ -151,17 +161,20 @@ class TestOutsideOfTheChain:
 
     def test_segments_of_a_history_that_was_cut_go(self) -> None:
         lost = segment(9, 40, 69, (1, 40))
-        assert self.after_grace(tier(*THREE, lost)) == [(9, Reason.UNREFERENCED)]
+        assert self.after_grace(tier(*THREE, lost)) == [(9, DeletionReason.UNREFERENCED)]
 
     def test_segments_beyond_the_end_of_the_log_go(self) -> None:
         beyond = segment(9, 100, 120)
-        assert self.after_grace(tier(*THREE, beyond)) == [(9, Reason.UNREFERENCED)]
+        assert self.after_grace(tier(*THREE, beyond)) == [(9, DeletionReason.UNREFERENCED)]
 
     def test_what_others_hold_goes(self) -> None:
         """With unlimited retention nothing that overlaps would ever be reclaimed otherwise."""
-        assert self.after_grace(tier(*THREE, segment(9, 25, 35))) == [(9, Reason.UNREFERENCED)]
-        assert self.after_grace(tier(*THREE, segment(9, 15, 45))) == [(2, Reason.UNREFERENCED)]
-        assert self.after_grace(tier(*THREE, segment(9, 0, 45))) == [(1, Reason.UNREFERENCED), (2, Reason.UNREFERENCED)]
+        assert self.after_grace(tier(*THREE, segment(9, 25, 35))) == [(9, DeletionReason.UNREFERENCED)]
+        assert self.after_grace(tier(*THREE, segment(9, 15, 45))) == [(2, DeletionReason.UNREFERENCED)]
+        assert self.after_grace(tier(*THREE, segment(9, 0, 45))) == [
+            (1, DeletionReason.UNREFERENCED),
+            (2, DeletionReason.UNREFERENCED),
+        ]
 
     def test_the_only_copy_of_the_beginning_stays_though_its_end_was_cut(self) -> None:
         """Scenario 4: what a leader copied before it lost records holds what nobody copies again."""
@@ -169,14 +182,14 @@ class TestOutsideOfTheChain:
         first = segment(1, 0, 49)
         second = segment(2, 30, 69, (2, 30))
         before = tier(first, second, entries=entries)
-        assert [(link.first, link.last) for link in before.links()] == [(0, 29), (30, 69)]
+        assert [(link.first, link.last) for link in before.spans()] == [(0, 29), (30, 69)]
         assert self.after_grace(before) == []
 
     def test_scenario_5_the_segment_of_the_lost_leader_goes(self) -> None:
         u1, u2 = segment(1, 0, 3), segment(2, 0, 3, (0, 0), (1, 2))
         u3 = segment(3, 4, 5, (0, 4), (2, 5))
         before = replace(tier(u1, u2, u3, entries=[(0, 0), (2, 5)], end=7), local_start_offset=6, local=[])
-        assert self.after_grace(before) == [(2, Reason.UNREFERENCED)]
+        assert self.after_grace(before) == [(2, DeletionReason.UNREFERENCED)]
 
     def test_a_segment_that_is_back_in_the_chain_begins_anew(self) -> None:
         duplicate = segment(9, 20, 39, event_age_ms=-1)
@@ -202,7 +215,7 @@ class TestOutsideOfTheChain:
         deleted = replace(
             tier(across, beyond, entries=[(2, 100)]), log_start_offset=100, local_start_offset=100, local=[]
         )
-        assert self.after_grace(deleted) == [(8, Reason.UNREFERENCED), (9, Reason.UNREFERENCED)]
+        assert self.after_grace(deleted) == [(8, DeletionReason.UNREFERENCED), (9, DeletionReason.UNREFERENCED)]
         assert decided(deleted) == decided_by_scan(deleted)
 
     def test_a_log_that_is_all_remote_judges_nothing_without_its_history(self) -> None:
@@ -220,15 +233,15 @@ def test_what_nobody_has_is_told() -> None:
 
 def test_a_deletion_that_was_begun_cannot_be_taken_back() -> None:
     doomed = [replace(each, state=SegmentState.DELETE_STARTED) for each in THREE[:2]]
-    assert above_deletions(tier(*doomed, THREE[2]).known(), 0) == THREE[1].end_offset + 1
-    assert above_deletions(tier(*THREE).known(), 0) == 0
-    assert above_deletions(tier(*doomed[1:], THREE[2]).known(), 0) == 0, "what is below it is merely missing"
+    assert offset_above_deletions(tier(*doomed, THREE[2]).known(), 0) == THREE[1].end_offset + 1
+    assert offset_above_deletions(tier(*THREE).known(), 0) == 0
+    assert offset_above_deletions(tier(*doomed[1:], THREE[2]).known(), 0) == 0, "what is below it is merely missing"
     foreign = tier(*doomed, THREE[2], entries=[(0, 0), (3, 5)])
-    assert above_deletions(foreign.known(), 0) == 0, "it was no part of the log"
+    assert offset_above_deletions(foreign.known(), 0) == 0, "it was no part of the log"
 
 
 @st.composite
-def tiers(draw: st.DrawFn) -> ScannedTier:
+def tiers(draw: st.DrawFn) -> FullScanState:
     """Segments copied by two leaders whose logs share a beginning, and the log of one of them."""
     shared = draw(st.integers(0, 12))
     ours = [0] * shared + [2] * draw(st.integers(1, 12))
@@ -245,7 +258,7 @@ def tiers(draw: st.DrawFn) -> ScannedTier:
     entries = [(epoch, at) for at, epoch in enumerate(ours) if not at or ours[at - 1] != epoch]
     before = tier(*segments, entries=entries, end=len(ours))
     start = draw(st.integers(0, len(ours)))
-    local = [LocalPart(start, len(ours) - 1, 100)] if start < len(ours) else []
+    local = [LocalSegmentRange(start, len(ours) - 1, 100)] if start < len(ours) else []
     return replace(
         before,
         local_start_offset=start,
@@ -256,7 +269,7 @@ def tiers(draw: st.DrawFn) -> ScannedTier:
     )
 
 
-def readable(before: ScannedTier, segments: Sequence[RemoteSegment]) -> set[int]:
+def readable(before: FullScanState, segments: Sequence[RemoteSegment]) -> set[int]:
     """The offsets of the log that some segment holds."""
     return {
         offset for one in segments for offset in range(one.start_offset, before.lineage.agreed_end(one) + 1)
@@ -264,7 +277,7 @@ def readable(before: ScannedTier, segments: Sequence[RemoteSegment]) -> set[int]
 
 
 @given(tiers())
-def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: ScannedTier) -> None:
+def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: FullScanState) -> None:
     expiry = decided(before)
     gone = {one.segment.id for one in expiry.deletions}
     kept = [one for one in before.segments if one.id not in gone]
@@ -273,24 +286,24 @@ def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: Scanne
 
 
 @given(tiers())
-def test_the_chain_has_every_offset_once(before: ScannedTier) -> None:
-    links = before.links()
+def test_the_chain_has_every_offset_once(before: FullScanState) -> None:
+    links = before.spans()
     offsets = [offset for link in links for offset in range(link.first, link.last + 1)]
     assert offsets == sorted(readable(before, before.segments))
 
 
 @given(tiers())
-def test_where_there_is_a_compacted_segment_the_chain_has_one(before: ScannedTier) -> None:
+def test_where_there_is_a_compacted_segment_the_chain_has_one(before: FullScanState) -> None:
     compacted = readable(before, [one for one in before.segments if one.is_compacted])
-    for link in before.links():
+    for link in before.spans():
         assert all((offset in compacted) is link.segment.is_compacted for offset in range(link.first, link.last + 1))
 
 
 def test_of_twins_the_chain_has_the_one_that_was_compacted_against_more() -> None:
     twins = [replace(segment(number, 0, 49), compacted_to=to) for number, to in ((1, None), (2, 50), (3, 90))]
     before = replace(tier(*twins), outside_since_ms={uuid(number): NOW_MS - HOUR_MS for number in (1, 2, 3)})
-    assert [link.segment for link in before.links()] == [twins[2]]
-    assert chosen(decided(before)) == [(1, Reason.UNREFERENCED), (2, Reason.UNREFERENCED)]
+    assert [link.segment for link in before.spans()] == [twins[2]]
+    assert chosen(decided(before)) == [(1, DeletionReason.UNREFERENCED), (2, DeletionReason.UNREFERENCED)]
 
 
 def test_what_is_needed_on_both_sides_of_a_compacted_segment_does_not_expire_with_the_first() -> None:
@@ -302,12 +315,12 @@ def test_what_is_needed_on_both_sides_of_a_compacted_segment_does_not_expire_wit
 
 
 @given(tiers())
-def test_at_least_the_limit_of_bytes_stays(before: ScannedTier) -> None:
+def test_at_least_the_limit_of_bytes_stays(before: FullScanState) -> None:
     limited = replace(before, retention_ms=-1)
     expiry = decided(limited)
     if expiry.log_start_offset > before.log_start_offset:
         rest = replace(limited, log_start_offset=expiry.log_start_offset, retention_bytes=-1)
-        links = rest.links()
+        links = rest.spans()
         end = links[-1].last + 1 if links else 0
         local = sum(part.size_bytes for part in before.local if part.base_offset >= end)
         partly = sum(part.size_bytes for part in before.local if part.base_offset < end <= part.end_offset)

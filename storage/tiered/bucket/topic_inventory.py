@@ -6,10 +6,10 @@ from itertools import groupby
 
 from protocol.primitives import Uuid
 from storage.tiered.bucket.inventory import BucketReader, PartitionInventory
-from storage.tiered.bucket.listing import StoredPartition, StoredTopic, Stranger, topic_directory, walk
-from storage.tiered.bucket.recovery_plan import TopicEvidence
+from storage.tiered.bucket.listing import StoredPartition, StoredTopic, UnrecognizedObject, topic_directory, walk
+from storage.tiered.bucket.recovery_plan import TopicInventory
+from storage.tiered.format.epoch_stamped_objects import epoch_in_key, newest
 from storage.tiered.format.object_keys import ObjectKeys
-from storage.tiered.format.termed_objects import newest, term_of
 from storage.tiered.format.topic_object import TOPIC_STEM, TopicDescription, decode_topic
 from storage.tiered.object_store import ObjectStore
 
@@ -24,7 +24,7 @@ def incarnations(store: ObjectStore, keys: ObjectKeys, topic: str | None = None)
 
 def topics_in(
     store: ObjectStore, keys: ObjectKeys, reader: BucketReader, topic: str | None = None
-) -> Iterator[TopicEvidence]:
+) -> Iterator[TopicInventory]:
     """All incarnations of all topics, or of one. Raises ObjectStoreError, RetriableRemoteStorageError."""
     for (name, topic_id), found in groupby(_places(store, keys, topic), key=_identity):
         partitions: dict[int, PartitionInventory] = {}
@@ -34,14 +34,14 @@ def topics_in(
                 stored = each
             else:
                 partitions[each.partition.partition] = reader.inventory(each)
-        description, term = (None, -1) if stored is None else _described(stored, keys, reader)
-        yield TopicEvidence(
-            topic=name, topic_id=topic_id, partitions=partitions, description=description, description_term=term
+        description, epoch = (None, -1) if stored is None else _described(stored, keys, reader)
+        yield TopicInventory(
+            topic=name, topic_id=topic_id, partitions=partitions, description=description, description_epoch=epoch
         )
 
 
 def _places(store: ObjectStore, keys: ObjectKeys, topic: str | None) -> Iterator[StoredPartition | StoredTopic]:
-    return (found for found in walk(store, keys, topic) if not isinstance(found, Stranger))
+    return (found for found in walk(store, keys, topic) if not isinstance(found, UnrecognizedObject))
 
 
 def _identity(found: StoredPartition | StoredTopic) -> tuple[str, Uuid]:
@@ -51,13 +51,13 @@ def _identity(found: StoredPartition | StoredTopic) -> tuple[str, Uuid]:
 
 
 def _described(stored: StoredTopic, keys: ObjectKeys, reader: BucketReader) -> tuple[TopicDescription | None, int]:
-    """The newest description, or None if it cannot be read, and its term in any case."""
+    """The newest description, or None if it cannot be read, and its epoch in any case."""
     stem = topic_directory(keys, stored.topic, stored.topic_id) + TOPIC_STEM
     info = newest(stem, stored.objects)
     if info is None:
         return None, -1
-    term = term_of(stem, info.key)
+    epoch = epoch_in_key(stem, info.key)
     try:
-        return decode_topic(reader.content(info)), -1 if term is None else term
+        return decode_topic(reader.content(info)), -1 if epoch is None else epoch
     except ValueError:
-        return None, -1 if term is None else term
+        return None, -1 if epoch is None else epoch

@@ -53,7 +53,7 @@ class LoopClock:
         return asyncio.get_running_loop().time() * 1000
 
 
-class StagedReplica:
+class HarnessReplica:
     """A partition whose role the test sets."""
 
     def __init__(self, log: Log, topic_id: Uuid = TOPIC_ID) -> None:
@@ -153,7 +153,7 @@ class Broker:
         self._upload_s = upload_s
         self._answer_s = answer_s
         self._ids = 0
-        self.replicas: dict[int, StagedReplica] = {}
+        self.replicas: dict[int, HarnessReplica] = {}
         self.catalog = Catalog(bucket)
         self._running: asyncio.Task[None] | None = None
         self.is_up = False
@@ -164,7 +164,7 @@ class Broker:
         self.fs.locked.clear()
         self.dirs = LogDirs.open(self.fs, ["d"], lambda directory, logs: None)
         self.dirs.load(lambda topic: self.config, now_ms=self.clock.now_ms())
-        self.replicas = {log.partition: StagedReplica(log) for log in self.dirs}
+        self.replicas = {log.partition: HarnessReplica(log) for log in self.dirs}
         self.metadata = MemoryRemoteMetadata(self.bucket.metadata)
         self.copy_pool = DelayedPool(self._upload_s, self._answer_s)
         self.pool = DelayedPool(lambda: 0.01, self._answer_s)
@@ -286,22 +286,22 @@ class Broker:
 
     # ---- what befalls it
 
-    def replica(self, index: int = 0) -> StagedReplica:
+    def replica(self, index: int = 0) -> HarnessReplica:
         """Made if it is not there."""
         if index not in self.replicas:
             partition = TopicPartition(TOPIC, index)
             log = self.dirs.create(partition, self.config, now_ms=self.clock.now_ms(), topic_id=TOPIC_ID)
-            self.replicas[index] = StagedReplica(log)
+            self.replicas[index] = HarnessReplica(log)
         return self.replicas[index]
 
-    def lead(self, epoch: int, index: int = 0) -> StagedReplica:
+    def lead(self, epoch: int, index: int = 0) -> HarnessReplica:
         replica = self.replica(index)
         replica.is_leader, replica.leader_epoch = True, epoch
         replica.log.assign_epoch(epoch)
         self.manager.on_leadership_change([replica], [])
         return replica
 
-    def follow(self, epoch: int, index: int = 0) -> StagedReplica:
+    def follow(self, epoch: int, index: int = 0) -> HarnessReplica:
         replica = self.replica(index)
         replica.is_leader, replica.leader_epoch = False, epoch
         self.manager.on_leadership_change([], [replica])

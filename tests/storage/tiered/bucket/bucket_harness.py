@@ -13,7 +13,7 @@ from random import Random
 from protocol.primitives import Buffer, Uuid
 from storage.tiered.bucket.listing import StoredSegment
 from storage.tiered.bucket.reconcile import Coverage
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_journal import Event, KnownPartition
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
@@ -69,7 +69,7 @@ class BucketWorld:
         self.store = MemoryObjectStore()
         self.now_ms = 1_000_000
         self.log: list[Event] = []
-        self.truth = MetadataCache(PARTITION)
+        self.truth = RemoteLogMetadataCache(PARTITION)
         self.log_start = 0
         self.next_offset = 0
         self.is_quiet = False

@@ -1,6 +1,6 @@
 """What can be seen of a tier from outside: the metadata topic, the objects, the bounds of logs, the disks of brokers.
 
-Whoever runs brokers and a store derives from `TierView` and says where they are.
+Whoever runs brokers and a store derives from `RemoteStorageView` and says where they are.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class Bucket:
     others: frozenset[str]
 
 
-class TierView(ABC):
+class RemoteStorageView(ABC):
     """Objects are named with KEY_PREFIX."""
 
     @property

@@ -10,8 +10,7 @@ from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin
-from storage.tiered.segment_metadata import RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
-from storage.tiered.upkeep.copying import (
+from storage.tiered.lifecycle.copying import (
     ClosedSegment,
     CopyLag,
     backlog_of,
@@ -20,6 +19,7 @@ from storage.tiered.upkeep.copying import (
     files_of,
     may_be_copied,
 )
+from storage.tiered.segment_metadata import RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
 from tests.support.memory_files import MemoryFileSystem
 
 NOW_MS = 1_700_000_000_000

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 
-class TimeChain:
+class TimestampIndex:
     """Pieces are only added, in the order of their offsets. 32 bytes each."""
 
     __slots__ = ("_greatest_so_far", "_lasts", "_maxima", "_starts")

@@ -33,6 +33,7 @@ from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.log import Log
 from storage.retention import delete_old_segments
 from storage.tiered.catalog.lineage import claimed_remote_offset, covered_remote_offset, decode_epochs
+from storage.tiered.lifecycle.copying import CopyLag, backlog_of, closed, describe, files_of, lineage_of, may_be_copied
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import (
     RemoteSegment,
@@ -41,7 +42,6 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from storage.tiered.upkeep.copying import CopyLag, backlog_of, closed, describe, files_of, lineage_of, may_be_copied
 from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, PRODUCER, TOPIC, TOPIC_ID, Broker
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog

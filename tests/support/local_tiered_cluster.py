@@ -66,7 +66,7 @@ def until(condition: Callable[[], T | None], what: str, patience_s: float = PATI
     return found
 
 
-class LocalTier:
+class LocalTieredCluster:
     """A context manager that starts a controller and three brokers in `directory`, with their segments in `root`."""
 
     def __init__(self, directory: Path, root: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -75,7 +75,7 @@ class LocalTier:
         where = {"rsm.config.storage.root": str(root)}
         self.cluster = BrokerCluster(directory, settings=SETTINGS | where | dict(settings or {}))
 
-    def __enter__(self) -> "LocalTier":
+    def __enter__(self) -> "LocalTieredCluster":
         self.cluster.__enter__()
         return self
 

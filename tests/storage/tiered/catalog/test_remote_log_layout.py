@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage, epochs_of
-from storage.tiered.catalog.live_chain import LiveChain
-from storage.tiered.catalog.metadata_cache import MetadataCache
-from storage.tiered.catalog.segment_chain import chain_of
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
+from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
+from storage.tiered.catalog.segment_spans import spans_of
+from storage.tiered.lifecycle.expiration import ExpirationResult, LocalSegmentRange, decide_expiration
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
@@ -20,8 +21,7 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from storage.tiered.upkeep.expiry import Expiry, LocalPart, decide
-from tests.support.scanned_expiry import ScannedTier, decided_by_scan, learn, settled_chain
+from tests.support.full_scan_expiration import FullScanState, decided_by_scan, learn, settled_chain
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
 NOW_MS = 1_700_000_000_000
@@ -45,7 +45,7 @@ class History:
         self.logs = [[0] * shared + ours, [0] * shared + [1] * draw(st.integers(1, 12))]
         self.end = draw(st.integers(0, len(self.logs[0])))
         self.log_start = 0
-        self.cache = MetadataCache(PARTITION)
+        self.cache = RemoteLogMetadataCache(PARTITION)
         self.made: list[RemoteSegment] = []
         self.outside_since_ms: dict[Uuid, int] = {}
         self.now_ms = NOW_MS
@@ -99,16 +99,16 @@ class History:
             following = min(known.state + self._draw(st.integers(0, 1)), SegmentState.DELETE_FINISHED)
             self.cache.update(SegmentUpdate(known.id, STATES[following], self.now_ms - 1, US))
 
-    def tier(self) -> ScannedTier:
+    def tier(self) -> FullScanState:
         draw = self._draw
         start = draw(st.integers(self.log_start, self.end))
-        return ScannedTier(
+        return FullScanState(
             segments=self.cache.segments(),
             lineage=self.lineage(),
             log_start_offset=self.log_start,
             local_start_offset=start,
             high_watermark=draw(st.integers(self.log_start, self.end)),
-            local=[LocalPart(start, self.end - 1, 100)] if start < self.end else [],
+            local=[LocalSegmentRange(start, self.end - 1, 100)] if start < self.end else [],
             retention_ms=draw(st.integers(-1, 9)),
             retention_bytes=draw(st.integers(-1, 900)),
             now_ms=self.now_ms,
@@ -119,7 +119,7 @@ class History:
         )
 
 
-def told(expiry: Expiry) -> Expiry:
+def told(expiry: ExpirationResult) -> ExpirationResult:
     """What counts of it: in which order deletions of the same offsets are, and where below its start a log has
     something, means nothing."""
     return replace(
@@ -130,7 +130,7 @@ def told(expiry: Expiry) -> Expiry:
     )
 
 
-def settle(chain: LiveChain, steps: int) -> None:
+def settle(chain: RemoteLogLayout, steps: int) -> None:
     for _ in range(1_000):
         if chain.settle(steps):
             return
@@ -141,7 +141,7 @@ def settle(chain: LiveChain, steps: int) -> None:
 @given(st.data())
 def test_a_chain_that_is_kept_decides_as_a_look_at_everything_does(data: st.DataObject) -> None:
     history = History(data)
-    chain = LiveChain(history.cache, history.lineage(), history.log_start)
+    chain = RemoteLogLayout(history.cache, history.lineage(), history.log_start)
     for _ in range(data.draw(st.integers(1, 14))):
         for _ in range(data.draw(st.integers(1, 4))):
             history.step()
@@ -151,20 +151,20 @@ def test_a_chain_that_is_kept_decides_as_a_look_at_everything_does(data: st.Data
         if chain.is_of(history.cache) and chain.follows(lineage, history.log_start):
             chain.use(lineage, history.log_start)
         else:
-            chain = LiveChain(history.cache, lineage, history.log_start)
+            chain = RemoteLogLayout(history.cache, lineage, history.log_start)
         settle(chain, data.draw(st.integers(1, 4)))
         tier = history.tier()
-        assert [link for _, link in chain.links()] == tier.links()
-        assert chain.size_bytes == sum(link.share_bytes for link in tier.links())
+        assert [link for _, link in chain.spans()] == tier.spans()
+        assert chain.size_bytes == sum(link.share_bytes for link in tier.spans())
         expected = decided_by_scan(tier)
-        assert told(decide(tier.known(), chain)) == told(expected)
+        assert told(decide_expiration(tier.known(), chain)) == told(expected)
         history.outside_since_ms = dict(expected.outside_since_ms)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_a_piece_at_a_time_it_comes_to_the_same(data: st.DataObject) -> None:
-    """Looks that decide on a few segments each delete, one after the other, what one look would."""
+    """Looks that decide_expiration on a few segments each delete, one after the other, what one look would."""
     history = History(data)
     for _ in range(30):
         history.step()
@@ -179,7 +179,7 @@ def test_a_piece_at_a_time_it_comes_to_the_same(data: st.DataObject) -> None:
         chain.use(lineage, log_start)
         settle(chain, 2)
         now = replace(tier, log_start_offset=log_start, lineage=lineage, segments=history.cache.segments())
-        expiry = decide(now.known(), chain, most=1)
+        expiry = decide_expiration(now.known(), chain, most=1)
         log_start = expiry.log_start_offset
         gone |= {each.segment.id.id for each in expiry.deletions}
         for segment, _ in expiry.deletions:
@@ -192,7 +192,7 @@ def test_a_piece_at_a_time_it_comes_to_the_same(data: st.DataObject) -> None:
 
 
 def test_a_chain_that_was_replaced_or_lost_its_cache_knows() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     first = settled_chain(cache, Lineage([(0, 0)], 10), 0)
     assert first.is_of(cache)
     second = settled_chain(cache, Lineage([(0, 0)], 10), 0)
@@ -202,11 +202,11 @@ def test_a_chain_that_was_replaced_or_lost_its_cache_knows() -> None:
     assert second.is_of(cache), "whose it is not, it does not take away"
     cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, US))
     assert not second.is_of(cache)
-    assert not second.is_of(MetadataCache(PARTITION))
+    assert not second.is_of(RemoteLogMetadataCache(PARTITION))
 
 
 def test_histories_that_a_chain_follows() -> None:
-    chain = settled_chain(MetadataCache(PARTITION), Lineage([(0, 0), (2, 30)], 50), 0)
+    chain = settled_chain(RemoteLogMetadataCache(PARTITION), Lineage([(0, 0), (2, 30)], 50), 0)
     assert chain.follows(Lineage([(0, 0), (2, 30)], 50), 0)
     assert chain.follows(Lineage([(0, 0), (2, 30), (3, 50)], 60), 0), "it went on"
     assert chain.follows(Lineage([(0, 10), (2, 30)], 50), 10), "its front was cut"
@@ -217,7 +217,7 @@ def test_histories_that_a_chain_follows() -> None:
 
 
 def test_links_are_those_of_a_chain_made_at_once() -> None:
-    cache = MetadataCache(PARTITION)
+    cache = RemoteLogMetadataCache(PARTITION)
     for number in range(100):
         segment = RemoteSegment(
             id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
@@ -233,5 +233,5 @@ def test_links_are_those_of_a_chain_made_at_once() -> None:
         learn(cache, segment)
     lineage = Lineage([(0, 0)], 1_000)
     chain = settled_chain(cache, lineage, 455, steps=7)
-    assert [link for _, link in chain.links()] == chain_of(cache.segments(), lineage, 455)
+    assert [link for _, link in chain.spans()] == spans_of(cache.segments(), lineage, 455)
     assert len(chain.outside) == 45, "what is below the log's start"

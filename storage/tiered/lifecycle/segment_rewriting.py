@@ -1,4 +1,4 @@
-"""One pass over the remote part of a log, step by step: keys are mapped, then runs of segments are rewritten.
+"""One pass over the remote part of a log, step by step: keys are mapped, then groups of segments are rewritten.
 
 It reads remote storage and writes files of its own into one directory, which must be nobody else's. What is published
 of it, and in which order, is the caller's: `remote_compaction.py` says why that matters. Everything blocks.
@@ -20,23 +20,23 @@ from storage.index.transaction import ENTRY as TXN_ENTRY
 from storage.index.transaction import AbortedTxn
 from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment, ScannedBatch
 from storage.tiered.catalog.lineage import Lineage, encode_epochs
-from storage.tiered.catalog.segment_chain import Link
+from storage.tiered.catalog.segment_spans import SegmentSpan
 from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, RemoteStorageError
+from storage.tiered.lifecycle.remote_compaction import CompactionPlan, SegmentGroup
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager, SegmentFiles
 from storage.tiered.segments.batch_stream import BatchStream
 from storage.tiered.segments.producers import producers_before
-from storage.tiered.upkeep.remote_compaction import Plan, Run
 
 DIRECTORY = "remote-log-compaction"
-"""In the first log directory; emptied before each run."""
+"""In the first log directory; emptied before each group."""
 _SNAPSHOT = "producers"
 
 
-class Abandoned(RemoteStorageError):
+class PassCancelled(RemoteStorageError):
     """Nobody wants the pass any more."""
 
 
-class Rewritten(NamedTuple):
+class RewrittenSegment(NamedTuple):
     """A new segment, on this disk. `max_timestamp_ms` is -1 where there is none."""
 
     files: SegmentFiles
@@ -45,7 +45,7 @@ class Rewritten(NamedTuple):
     txn_index_empty: bool
 
 
-class RewritingTools(NamedTuple):
+class CompactionPassTools(NamedTuple):
     """`is_wanted` is asked between batches, on whatever thread."""
 
     fs: FileSystem
@@ -54,7 +54,7 @@ class RewritingTools(NamedTuple):
     is_wanted: Callable[[], bool]
 
 
-class RewritingPass:
+class CompactionPass:
     """`offsets` must be empty. `local_aborted` are those of the leader's disk, for markers that are not remote yet;
     `producers` are the live ones.
 
@@ -64,11 +64,11 @@ class RewritingPass:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CompactionPlan,
         lineage: Lineage,
         config: LogConfig,
         offsets: OffsetMap,
-        tools: RewritingTools,
+        tools: CompactionPassTools,
         *,
         local_aborted: Iterable[AbortedTxn],
         producers: Mapping[int, LastData],
@@ -79,9 +79,9 @@ class RewritingPass:
         self._config = config
         self._offsets = offsets
         self._tools = tools
-        self._local_aborted = [txn for txn in local_aborted if txn.last_offset > plan.links[-1].last]
+        self._local_aborted = [txn for txn in local_aborted if txn.last_offset > plan.spans[-1].last]
         self._producers = producers
-        self._to_map = range(plan.links.count_below(plan.first_dirty), plan.taken)
+        self._to_map = range(plan.spans.count_below(plan.first_dirty), plan.taken)
         self._mapping = TransactionScan(())
         self._rewriting = self._pending = TransactionScan(())
         self._has_aborted = False
@@ -93,21 +93,21 @@ class RewritingPass:
 
     @property
     def compacted_to(self) -> int:
-        """Everything below is clean once all runs are published."""
+        """Everything below is clean once all groups are published."""
         return max(self.plan.first_dirty, self._offsets.latest_offset + 1)
 
     def map_next(self) -> int:
         """Maps one segment; the bytes read."""
         if not self._has_aborted:
             self._learn_aborted()
-        link = self.plan.links[self._to_map[0]]
+        span = self.plan.spans[self._to_map[0]]
         mapping, before = self._mapping.copy(), self.stats.bytes_mapped
-        for scanned in self._batches(link):
+        for scanned in self._batches(span):
             self.stats.bytes_mapped += scanned.header.size
             if not self._map(scanned, mapping):
                 self._to_map = range(0)
                 return self.stats.bytes_mapped - before
-        self._offsets.latest_offset = max(self._offsets.latest_offset, link.last)
+        self._offsets.latest_offset = max(self._offsets.latest_offset, span.last)
         self._mapping = mapping
         self._to_map = self._to_map[1:]
         return self.stats.bytes_mapped - before
@@ -123,29 +123,29 @@ class RewritingPass:
         other: one whose marker is not shown would count for the producer's next transactions, too.
         """
         aborted = list(self._local_aborted)
-        for link in self.plan.links:
-            aborted += (txn for txn in self._aborted_of(link) if link.first <= txn.last_offset <= link.last)
-        first_mapped = self.plan.links[self._to_map[0]].first if self._to_map else self.plan.end
+        for span in self.plan.spans:
+            aborted += (txn for txn in self._aborted_of(span) if span.first <= txn.last_offset <= span.last)
+        first_mapped = self.plan.spans[self._to_map[0]].first if self._to_map else self.plan.end
         self._mapping = TransactionScan(txn for txn in aborted if txn.last_offset >= first_mapped)
         self._rewriting = TransactionScan(aborted)
         self._has_aborted = True
 
-    def _aborted_of(self, link: Link) -> list[AbortedTxn]:
-        if link.segment.txn_index_empty:
+    def _aborted_of(self, span: SegmentSpan) -> list[AbortedTxn]:
+        if span.segment.txn_index_empty:
             return []
         try:
-            data = self._tools.storage.read_index(link.segment, IndexKind.TRANSACTION)
+            data = self._tools.storage.read_index(span.segment, IndexKind.TRANSACTION)
         except RemoteResourceNotFound:  # there may be none; if the segment is gone, its records tell
             return []
         if len(data) % TXN_ENTRY.size:
-            raise CorruptRemoteData(f"the transaction index of {link.segment.id} has {len(data)} bytes")
+            raise CorruptRemoteData(f"the transaction index of {span.segment.id} has {len(data)} bytes")
         return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(data)]
 
-    def rewrite(self, run: Run, *, now_ms: int, final_below: int) -> Rewritten:
-        """Makes the new segment of a run; `publish`ed, the pass goes on with `accept`."""
+    def rewrite(self, group: SegmentGroup, *, now_ms: int, final_below: int) -> RewrittenSegment:
+        """Makes the new segment of a group; `publish`ed, the pass goes on with `accept`."""
         try:
             self._clear_directory()
-            return self._rewrite(run, now_ms, final_below)
+            return self._rewrite(group, now_ms, final_below)
         except OSError as error:
             raise RemoteStorageError(f"remote segments cannot be rewritten on this disk: {error}") from error
 
@@ -164,55 +164,55 @@ class RewritingPass:
             fs.remove_tree(directory)
         fs.make_directory(directory)
 
-    def _rewrite(self, run: Run, now_ms: int, final_below: int) -> Rewritten:
+    def _rewrite(self, group: SegmentGroup, now_ms: int, final_below: int) -> RewrittenSegment:
         self._pending = self._rewriting.copy()
         rules = BatchRules(
             self._offsets,
             self._pending,
             self._producers,
-            upper_bound=run.end_offset + 1,
+            upper_bound=group.end_offset + 1,
             now_ms=now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
             final_below=final_below,
         )
         new = LogSegment.create(
-            self._tools.fs, self._tools.directory, run.start_offset, self._config, created_ms=now_ms
+            self._tools.fs, self._tools.directory, group.start_offset, self._config, created_ms=now_ms
         )
         try:
-            self._fill(new, run, rules)
+            self._fill(new, group, rules)
             new.finish()
-            return self._described(new, run)
+            return self._described(new, group)
         finally:
             new.close()
 
-    def _fill(self, new: LogSegment, run: Run, rules: BatchRules) -> None:
-        """Never empty, if the run is not: some tools take an object without bytes for one that is lost."""
+    def _fill(self, new: LogSegment, group: SegmentGroup, rules: BatchRules) -> None:
+        """Never empty, if the group is not: some tools take an object without bytes for one that is lost."""
         scanned: ScannedBatch | None = None
         try:
-            for link in run.links:
-                for scanned in self._batches(link):
+            for span in group.spans:
+                for scanned in self._batches(span):
                     copy_kept(scanned, new, rules, self.stats)
         except (MalformedRecords, MalformedBatch) as error:
-            raise CorruptRemoteData(f"offsets {run.start_offset} to {run.end_offset}: {error}") from error
+            raise CorruptRemoteData(f"offsets {group.start_offset} to {group.end_offset}: {error}") from error
         if not new.size and scanned is not None:
             new.append(empty_batch(scanned.header), scanned.header.last_offset, scanned.header.max_timestamp)
 
-    def _described(self, new: LogSegment, run: Run) -> Rewritten:
-        end = run.end_offset + 1
+    def _described(self, new: LogSegment, group: SegmentGroup) -> RewrittenSegment:
+        end = group.end_offset + 1
         files = SegmentFiles(
             fs=self._tools.fs,
             log=new.path(LOG_SUFFIX),
             offset_index=new.path(INDEX_SUFFIX),
             time_index=new.path(TIME_INDEX_SUFFIX),
             transaction_index=new.path(TXN_INDEX_SUFFIX) if new.txn_index.entries else None,
-            producer_snapshot=self._producer_snapshot(run),
+            producer_snapshot=self._producer_snapshot(group),
             leader_epochs=encode_epochs(entry for entry in self.lineage.entries if entry.start_offset < end),
         )
-        return Rewritten(files, new.size, new.max_timestamp_so_far.timestamp, not new.txn_index.entries)
+        return RewrittenSegment(files, new.size, new.max_timestamp_so_far.timestamp, not new.txn_index.entries)
 
-    def _producer_snapshot(self, run: Run) -> str | None:
-        """That of the last segment, brought up to where the run ends if that is within it."""
-        end, last = run.end_offset + 1, run.links[-1].segment
+    def _producer_snapshot(self, group: SegmentGroup) -> str | None:
+        """That of the last segment, brought up to where the group ends if that is within it."""
+        end, last = group.end_offset + 1, group.spans[-1].segment
         path = join(self._tools.directory, _SNAPSHOT)
         if last.end_offset + 1 == end:
             try:
@@ -220,19 +220,19 @@ class RewritingPass:
             except RemoteResourceNotFound:
                 return None
         else:
-            others = (link.segment for link in self.plan.links)
+            others = (span.segment for span in self.plan.spans)
             content = producers_before(end, last, others, self.lineage, self._tools.storage).encode()
         write_file(self._tools.fs, path, content, sync=False)
         return path
 
-    def _batches(self, link: Link) -> Iterator[ScannedBatch]:
-        """What a link stands for, batch by batch, each with a sound checksum."""
-        stream = BatchStream(link.segment, 0, self._tools.storage.read_segment(link.segment, 0))
+    def _batches(self, span: SegmentSpan) -> Iterator[ScannedBatch]:
+        """What a span stands for, batch by batch, each with a sound checksum."""
+        stream = BatchStream(span.segment, 0, self._tools.storage.read_segment(span.segment, 0))
         with closing(stream):
             for header in stream:
                 if not self._tools.is_wanted():
-                    raise Abandoned
-                if header.last_offset > link.last:
+                    raise PassCancelled
+                if header.last_offset > span.last:
                     return
-                if header.base_offset >= link.first:
+                if header.base_offset >= span.first:
                     yield ScannedBatch(0, header, memoryview(stream.batch()))

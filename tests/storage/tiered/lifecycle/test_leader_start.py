@@ -10,15 +10,22 @@ from storage.directories.checkpoints import EpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tier_start import TierStart
 from storage.tiered.bucket.inventory import LatestHistory, inventory_of
-from storage.tiered.catalog.metadata_cache import MetadataCache
+from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.errors import RemoteStorageError
 from storage.tiered.format.log_start_object import LogStart
+from storage.tiered.lifecycle.leader_start import (
+    EmptyStart,
+    LeaderStart,
+    first_offset,
+    history_of,
+    is_ahead,
+    leader_start,
+)
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
-from storage.tiered.upkeep.leader_start import EmptyStart, LeaderStart, first_offset, history_of, is_ahead, leader_start
 from tests.storage.tiered.bucket.test_inventory import FOO, Bucket
-from tests.storage.tiered.catalog.test_live_chain import PARTITION, History
-from tests.support.scanned_expiry import learn
+from tests.storage.tiered.catalog.test_remote_log_layout import PARTITION, History
+from tests.support.full_scan_expiration import learn
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def start(bucket: Bucket, *segments: RemoteSegment, log_start: int | None = None
     said = None
     if log_start is not None:
         said = LogStart(log_start_offset=log_start, leader_epoch=1, cluster_id="c", broker_id=1, timestamp_ms=0)
-    cache = MetadataCache(FOO)
+    cache = RemoteLogMetadataCache(FOO)
     for segment in segments:
         learn(cache, segment)
     return leader_start(cache, history_of(FOO, cache.newest(), bucket), said)

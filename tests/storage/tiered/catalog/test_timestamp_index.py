@@ -1,16 +1,16 @@
-"""Which remote segments may hold a time (`storage.tiered.catalog.time_chain`)."""
+"""Which remote segments may hold a time (`storage.tiered.catalog.timestamp_index`)."""
 
 from random import Random
 
 import pytest
 
-from storage.tiered.catalog.time_chain import TimeChain
+from storage.tiered.catalog.timestamp_index import TimestampIndex
 
 END = 2**62
 
 
-def chain(*pieces: tuple[int, int, int]) -> TimeChain:
-    made = TimeChain()
+def chain(*pieces: tuple[int, int, int]) -> TimestampIndex:
+    made = TimestampIndex()
     for piece in pieces:
         made.append(*piece)
     return made
@@ -37,9 +37,9 @@ def test_times_that_go_back() -> None:
 
 
 def test_nothing() -> None:
-    assert (len(TimeChain()), TimeChain().next_offset) == (0, 0)
-    assert list(TimeChain().candidates(0, 0, END)) == []
-    assert list(TimeChain().latest(0, END)) == []
+    assert (len(TimestampIndex()), TimestampIndex().next_offset) == (0, 0)
+    assert list(TimestampIndex().candidates(0, 0, END)) == []
+    assert list(TimestampIndex().latest(0, END)) == []
 
 
 def test_pieces_come_in_order() -> None:

@@ -1,6 +1,6 @@
 """Where cached chunks are kept: in memory, or in files. Both are bounded by bytes and idle time.
 
-Chunks lie there as they were in the log, decrypted and decompressed. Several threads use a shelf at once.
+Chunks lie there as they were in the log, decrypted and decompressed. Several threads use a storage at once.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class ChunkKey(NamedTuple):
     number: int
 
 
-class ChunkShelf(Protocol):
+class ChunkStorage(Protocol):
     def get(self, key: ChunkKey, start: int, end: int) -> Buffer | None:
         """The bytes [start, end) of a chunk, which stay valid whatever happens to it; None where it is not here."""
         ...
@@ -37,7 +37,7 @@ class ChunkShelf(Protocol):
         ...
 
 
-class MemoryShelf:
+class MemoryChunkStorage:
     def __init__(self, settings: CacheSettings, now_ms: Callable[[], float]) -> None:
         self._lock = threading.Lock()
         self._chunks: WeightedLru[ChunkKey, Buffer] = WeightedLru(settings.size, settings.idle_ms, now_ms)
@@ -64,7 +64,7 @@ class MemoryShelf:
             _forget(self._chunks, object_key)
 
 
-class DiskShelf:
+class DiskChunkStorage:
     """Files `<directory>/cache/<name of the object>-<number>`, there as long as the process is.
 
     Whoever starts empties the directory `cache`: what a crash left may be torn. A file that cannot be read, because it

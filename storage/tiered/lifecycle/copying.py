@@ -19,7 +19,7 @@ from storage.tiered.catalog.lineage import Lineage, encode_epochs, epochs_of
 from storage.tiered.remote_storage import SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId
 
-LIKE_LOCAL_RETENTION = -1
+SAME_AS_LOCAL_RETENTION = -1
 """A lag that says: for as long as segments stay on the disk."""
 
 
@@ -33,8 +33,8 @@ class CopyLag(NamedTuple):
     def of(cls, config: LogConfig) -> "CopyLag":
         ms, size = config.remote_copy_lag_ms, config.remote_copy_lag_bytes
         return cls(
-            config.effective_local_retention_ms if ms == LIKE_LOCAL_RETENTION else ms,
-            config.effective_local_retention_bytes if size == LIKE_LOCAL_RETENTION else size,
+            config.effective_local_retention_ms if ms == SAME_AS_LOCAL_RETENTION else ms,
+            config.effective_local_retention_bytes if size == SAME_AS_LOCAL_RETENTION else size,
         )
 
 

@@ -1,21 +1,21 @@
-"""The chain of `segment_chain.py`, kept as segments come and go, so that a look at it costs what has changed.
+"""The layout of `segment_spans.py`, kept as segments come and go, so that a look at it costs what has changed.
 
 Theory of operation
 -------------------
-Which segment is the one for an offset where a link begins is a matter of that offset alone: of all that begin at or
-below it, the one that reaches furthest, a compacted one first. The next link begins behind it. So the chain from some
-link on does not depend on what lies before, and a segment that comes or goes between two offsets changes the links
-between them, and those behind until one begins where one began before. As a rule that is one link.
+Which segment is the one for an offset where a span begins is a matter of that offset alone: of all that begin at or
+below it, the one that reaches furthest, a compacted one first. The next span begins behind it. So the layout from some
+span on does not depend on what lies before, and a segment that comes or goes between two offsets changes the spans
+between them, and those behind until one begins where one began before. As a rule that is one span.
 
 Intervals of offsets, as far as each segment agrees with the history, are in `EpochIntervals`, which finds what reaches
 furthest in O(log n). What was touched is noted as a range of offsets and mended later (`settle`), a bounded piece at a
-time, as are the first reading of all that is known and a log start that moves up past many links.
+time, as are the first reading of all that is known and a log start that moves up past many spans.
 
-Finished segments that are in no link are `outside`: below the log's start, of another history, or held by others. They
+Finished segments that are in no span are `outside`: below the log's start, of another history, or held by others. They
 are few unless they are on their way out.
 
 The history may grow, and be cut at its front as the log start rises. Neither changes how far a segment agrees that
-ends before the history did: two logs that agree at one offset agree below it. Any other history needs another chain
+ends before the history did: two logs that agree at one offset agree below it. Any other history needs another layout
 (`follows`).
 """
 
@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from storage.directories.checkpoints import EpochEntry
 from storage.tiered.catalog.epoch_intervals import EpochIntervals
 from storage.tiered.catalog.lineage import NO_OFFSET, Lineage
-from storage.tiered.catalog.segment_chain import Link, preference, share
+from storage.tiered.catalog.segment_spans import SegmentSpan, preference, share
 from storage.tiered.remote_metadata import KnownSegments
 from storage.tiered.segment_metadata import RemoteSegment
 
@@ -38,15 +38,15 @@ _FEWEST: Final = 2
 
 
 class _Piece(NamedTuple):
-    """A link in numbers."""
+    """A span in numbers."""
 
     first: int
     last: int
     row: int
 
 
-class LinkFigures(NamedTuple):
-    """What of a link tells whether its segment is to be compacted."""
+class SpanFigures(NamedTuple):
+    """What of a span tells whether its segment is to be compacted."""
 
     first: int
     last: int
@@ -55,7 +55,7 @@ class LinkFigures(NamedTuple):
     compacted_to: int | None
 
 
-class LiveChain:
+class RemoteLogLayout:
     """A SegmentObserver. Questions may be asked once `settle` has said that all is done, until the next event; nothing
     but `close` any more when `is_of` says no.
     """
@@ -74,10 +74,10 @@ class LiveChain:
         self._rows, self._shares = array("i"), array("q")
         self._touched: list[tuple[int, int]] = []
         self.outside: dict[int, int] = {}
-        """Rows of finished segments that are in no link, and where each begins, or above if it is below the log's
+        """Rows of finished segments that are in no span, and where each begins, or above if it is below the log's
         start."""
         self.size_bytes = 0
-        """Of the chain, each offset once."""
+        """Of the layout, each offset once."""
         self.finished_bytes = 0
         """Of all finished segments, whole."""
         known.observer = self
@@ -101,12 +101,12 @@ class LiveChain:
 
     # ---- what becomes of segments
 
-    def on_offered(self, row: int, segment: RemoteSegment) -> None:
+    def on_available(self, row: int, segment: RemoteSegment) -> None:
         """See SegmentObserver."""
         if self._next_row is None or row < self._next_row:
             self._add(row, segment)
 
-    def on_withdrawn(self, row: int, segment: RemoteSegment) -> None:
+    def on_unavailable(self, row: int, segment: RemoteSegment) -> None:
         """See SegmentObserver."""
         if self._next_row is None or row < self._next_row:
             self._remove(row, segment)
@@ -149,12 +149,12 @@ class LiveChain:
     # ---- the log
 
     def use(self, lineage: Lineage, log_start_offset: int) -> None:
-        """The log has gone on; it must be one that this chain `follows`."""
+        """The log has gone on; it must be one that this layout `follows`."""
         before, self._lineage = self._lineage, lineage
         floor = _floor(lineage, log_start_offset)
         if floor != self._floor:
             self._floor = floor
-            self._touch(floor, floor)  # a link may begin there in its middle
+            self._touch(floor, floor)  # a span may begin there in its middle
         if lineage.end_offset == before.end_offset:
             return
         for row in list(self._beyond):
@@ -195,7 +195,7 @@ class LiveChain:
         self._sort_out(gone)
 
     def _mend(self, first: int, last: int, steps: int) -> None:
-        """Make anew the links that an interval from `first` to `last` may have to do with."""
+        """Make anew the spans that an interval from `first` to `last` may have to do with."""
         begin = end = bisect_left(self._lasts, first - 1)
         offset = self._lasts[begin - 1] + 1 if begin else self._floor
         made: list[_Piece] = []
@@ -215,7 +215,7 @@ class LiveChain:
         self._sort_out(chain(rows, (piece.row for piece in made)))
 
     def _piece_at(self, offset: int) -> _Piece | None:
-        """The first link at or above an offset at which a link might begin."""
+        """The first span at or above an offset at which a span might begin."""
         compacted = self._compacted.from_offset(offset)
         if compacted is not None and compacted[0] <= offset:
             return self._piece(self._compacted, compacted, offset, _END)
@@ -248,7 +248,7 @@ class LiveChain:
     def _sort_out(self, rows: Iterator[int] | Sequence[int]) -> None:
         """Whether each of them is outside now. A row may have been given to another segment, or to none."""
         for row in rows:
-            if self._known.is_finished(row) and not self.is_linked(row):
+            if self._known.is_finished(row) and not self.has_span(row):
                 self.outside[row] = self._known.offsets(row)[0]
             else:
                 self.outside.pop(row, None)
@@ -257,32 +257,32 @@ class LiveChain:
 
     @property
     def next_offset(self) -> int:
-        """Where the chain ends; 0 if it is empty."""
+        """Where the layout ends; 0 if it is empty."""
         return self._lasts[-1] + 1 if self._lasts else 0
 
-    def link(self, at: int) -> Link | None:
-        """The link with so many before it."""
+    def span(self, at: int) -> SegmentSpan | None:
+        """The span with so many before it."""
         if at >= len(self._rows):
             return None
-        return Link(self.finished(self._rows[at]), self._firsts[at], self._lasts[at])
+        return SegmentSpan(self.finished(self._rows[at]), self._firsts[at], self._lasts[at])
 
-    def links(self) -> Iterator[tuple[int, Link]]:
+    def spans(self) -> Iterator[tuple[int, SegmentSpan]]:
         """In order, each with the row of its segment."""
         for first, last, row in zip(self._firsts, self._lasts, self._rows, strict=True):
-            yield row, Link(self.finished(row), first, last)
+            yield row, SegmentSpan(self.finished(row), first, last)
 
-    def links_from(self, offset: int, most: int) -> list[Link]:
+    def spans_from(self, offset: int, most: int) -> list[SegmentSpan]:
         """Some of those that reach an offset or begin above it, in order; what lies below it is cut off."""
         begin = bisect_left(self._lasts, offset)
         spans = zip(*(column[begin : begin + most] for column in (self._firsts, self._lasts, self._rows)), strict=True)
-        return [Link(self.finished(row), max(first, offset), last) for first, last, row in spans]
+        return [SegmentSpan(self.finished(row), max(first, offset), last) for first, last, row in spans]
 
-    def figures_from(self, offset: int, most: int) -> Iterator[LinkFigures]:
+    def figures_from(self, offset: int, most: int) -> Iterator[SpanFigures]:
         """The same in figures; several times as fast."""
         begin, known = bisect_left(self._lasts, offset), self._known
         columns = (column[begin : begin + most] for column in (self._firsts, self._lasts, self._shares, self._rows))
         for first, last, share_bytes, row in zip(*columns, strict=True):
-            yield LinkFigures(
+            yield SpanFigures(
                 max(first, offset), last, share_bytes, known.max_timestamp_ms(row), known.compacted_to(row)
             )
 
@@ -294,8 +294,8 @@ class LiveChain:
                 self.outside[row] = self.outside.pop(row)
         return {row: self.finished(row) for row in rows}
 
-    def is_linked(self, row: int, begin: int = 0) -> bool:
-        """Whether a finished segment is in a link, of those from `begin` on."""
+    def has_span(self, row: int, begin: int = 0) -> bool:
+        """Whether a finished segment is in a span, of those from `begin` on."""
         start, end = self._known.offsets(row)
         for at in range(max(begin, bisect_left(self._lasts, start)), len(self._firsts)):
             if self._firsts[at] > end:
@@ -305,7 +305,7 @@ class LiveChain:
         return False
 
     def finished(self, row: int) -> RemoteSegment:
-        """The segment of a row in a link, or outside."""
+        """The segment of a row in a span, or outside."""
         segment = self._known.finished_at(row)
         assert segment is not None, f"row {row} cannot be read"
         return segment

@@ -1,0 +1,135 @@
+"""What a pass of compaction would do, found out span by span, so that a look at many of them can be had in pieces.
+
+`remote_compaction.py` says what dirty means. Links come in the order of their offsets and none of them twice.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from storage.config import LogConfig
+from storage.tiered.catalog.remote_log_layout import RemoteLogLayout, SpanFigures
+from storage.tiered.catalog.segment_spans import SegmentSpan
+from storage.tiered.catalog.segment_table import SegmentTable
+from storage.tiered.segment_metadata import TopicIdPartition
+
+SPANS_PER_STEP: Final = 1_000
+"""About a millisecond."""
+COLLECTED_PER_STEP: Final = 150
+"""The same, where segments are made of the figures."""
+
+
+class CompactionSurvey:
+    """`count` spans hold all from the log's start to below `end`, without holes, and are old enough to be compacted;
+    everything below `first_dirty` was compared with everything else below it.
+    """
+
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self._oldest_young_ms = now_ms - config.min_compaction_lag_ms if config.min_compaction_lag_ms > 0 else None
+        self._overdue_before_ms = now_ms - config.max_compaction_lag_ms
+        self._clean_end: int | None = None
+        self._next_offset = 0
+        self.count = 0
+        self.dirty_bytes = 0
+        self.all_bytes = 0
+        self.is_overdue = False
+        """Whether something dirty has waited for longer than max.compaction.lag.ms."""
+        self._dirty_end: int | None = None
+
+    @property
+    def first_dirty(self) -> int:
+        return self._clean_end or 0
+
+    @property
+    def end(self) -> int:
+        return self.first_dirty if self._dirty_end is None else self._dirty_end
+
+    @property
+    def ratio(self) -> float:
+        """Of dirty bytes to all of them."""
+        return self.dirty_bytes / self.all_bytes if self.all_bytes else 0.0
+
+    def is_worth_it(self, min_ratio: float) -> bool:
+        return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > min_ratio)
+
+    def step(self, layout: RemoteLogLayout) -> bool:
+        """Goes on where it stopped; whether this was all."""
+        if not self.count:
+            first = layout.spans_from(0, 1)
+            if not first or not self.add(figures_of(taken_whole(first[0]))):
+                return True
+        before = self.count
+        goes_on = all(self.add(span) for span in layout.figures_from(self._next_offset, SPANS_PER_STEP))
+        return not goes_on or self.count == before
+
+    def add(self, span: SpanFigures) -> bool:
+        """Whether the span is one of those, and what follows on it may be."""
+        if self.count and span.first != self._next_offset:
+            return False
+        is_dirty = self._is_dirty(span)
+        if is_dirty and self._oldest_young_ms is not None and span.max_timestamp_ms > self._oldest_young_ms:
+            return False
+        self.count += 1
+        self._next_offset = span.last + 1
+        self.all_bytes += span.share_bytes
+        if is_dirty:
+            self.dirty_bytes += span.share_bytes
+            self._dirty_end = span.last + 1
+            self.is_overdue = self.is_overdue or span.max_timestamp_ms < self._overdue_before_ms
+        return True
+
+    def _is_dirty(self, span: SpanFigures) -> bool:
+        """Whether something of it is. What is clean ends where the first span begins that is not compacted, or before,
+        where one was not compacted further; never before a span that is clean, so that is what it stays.
+        """
+        if self._clean_end is None or span.first < self._clean_end:
+            reached = span.first if span.compacted_to is None else max(span.compacted_to, span.first)
+            self._clean_end = reached if self._clean_end is None else min(self._clean_end, reached)
+        return span.last >= self._clean_end
+
+
+class CollectedSpans:
+    """All spans of a layout, the first whole, in numbers: some 100 bytes each and nothing for the garbage collector to
+    visit, where objects would take 900, and hold up the loop for every collection.
+    """
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self._segments = SegmentTable(partition)
+        self._firsts, self._lasts = array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._lasts)
+
+    def __getitem__(self, at: int) -> SegmentSpan:
+        """Made anew each time. Raises IndexError."""
+        return SegmentSpan(self._segments.segment(range(len(self))[at]), self._firsts[at], self._lasts[at])
+
+    def __iter__(self) -> Iterator[SegmentSpan]:
+        return (self[at] for at in range(len(self)))
+
+    def count_below(self, offset: int) -> int:
+        """How many spans end below an offset."""
+        return bisect_left(self._lasts, offset)
+
+    def step(self, layout: RemoteLogLayout) -> bool:
+        """Goes on where it stopped; whether this was all."""
+        more = layout.spans_from(self._lasts[-1] + 1 if self._lasts else 0, COLLECTED_PER_STEP)
+        for span in more:
+            self._append(span if self._lasts else taken_whole(span))
+        return len(more) < COLLECTED_PER_STEP
+
+    def _append(self, span: SegmentSpan) -> None:
+        self._segments.append(span.segment)
+        self._firsts.append(span.first)
+        self._lasts.append(span.last)
+
+
+def taken_whole(span: SegmentSpan) -> SegmentSpan:
+    """The first span of all, whatever of it is below the log's start by now: who leads next may not know of that."""
+    return span._replace(first=span.segment.start_offset)
+
+
+def figures_of(span: SegmentSpan) -> SpanFigures:
+    segment = span.segment
+    return SpanFigures(span.first, span.last, span.share_bytes, segment.max_timestamp_ms, segment.compacted_to)
