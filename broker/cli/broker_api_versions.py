@@ -14,8 +14,7 @@ from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeCl
 @client_options
 @json_option
 def broker_api_versions(bootstrap_server: str, command_config: str | None, as_json: bool) -> None:
-    """Show which APIs each broker serves, and which versions of them this program would use
-    (kafka-broker-api-versions)."""
+    """Show the APIs of each broker, and the versions that this program would use (kafka-broker-api-versions)."""
     with session(bootstrap_server, command_config) as client:
         client.retrying(lambda: _show(client, as_json))
 
@@ -45,7 +44,7 @@ def _live_brokers(client: Client) -> list[DescribeClusterBroker]:
 
 
 def _lines(connection: Connection) -> list[str]:
-    """One per API of either side: what the broker serves, and what this program would use."""
+    """Return one line per API that either side knows: the broker's versions and the one this program would use."""
     lines = []
     for key in sorted(API_BY_KEY.keys() | connection.versions.keys()):
         known = API_BY_KEY.get(key)
@@ -63,7 +62,7 @@ def _lines(connection: Connection) -> list[str]:
 
 
 def _is_public(key: int) -> bool:
-    """Whether brokers of all kinds may serve it."""
+    """Whether brokers serve the API to clients."""
     return key < FIRST_PRIVATE_KEY and "broker" in API_BY_KEY[key].listeners
 
 

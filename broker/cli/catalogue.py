@@ -1,10 +1,10 @@
-"""Every command there is or will be: where it lives, and one line about it. Data alone, read before any import."""
+"""The table of all commands, present and planned: module, attribute and summary. Read before any other import."""
 
 from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """`module` and `attribute` of the click command, below `broker.cli`."""
+    """A command: the `module` below `broker.cli` and the `attribute` that holds the click command."""
 
     module: str
     attribute: str
@@ -44,4 +44,4 @@ NOT_LANDED: dict[str, str] = {
     "perf-producer": "The producer benchmark",
     "perf-consumer": "The consumer benchmark",
 }
-"""Commands that the program will have, and what is missing for each."""
+"""Planned commands, with the missing part of each."""

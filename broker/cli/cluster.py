@@ -1,4 +1,4 @@
-"""`ottla cluster`: a local cluster in the foreground. Plans the nodes, formats them, hands them to the supervisor."""
+"""`ottla cluster`: a local cluster in the foreground. Plans and formats the nodes; the supervisor runs them."""
 
 import contextlib
 import os
@@ -25,26 +25,26 @@ LAST_PORT = 65535
 
 
 @click.command("cluster", short_help="Run a local cluster, one process per node.")
-@click.option("--nodes", type=click.IntRange(min=1), default=3, show_default=True, help="How many nodes.")
-@click.option("--dir", "directory", default="./data", show_default=True, metavar="DIR", help="Where their data goes.")
+@click.option("--nodes", type=click.IntRange(min=1), default=3, show_default=True, help="Number of nodes.")
+@click.option("--dir", "directory", default="./data", show_default=True, metavar="DIR", help="Data directory.")
 @click.option(
-    "--port", type=click.IntRange(1, 65534), default=9092, show_default=True, help="Of the first node's clients."
+    "--port", type=click.IntRange(1, 65534), default=9092, show_default=True, help="Client port of the first node."
 )
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
     default=9644,
     show_default=True,
-    help="Of the first node's health and metrics; with 0 each node picks a free one.",
+    help="Port of the first node's health and metrics; 0 lets each node pick a free port.",
 )
-@click.option("--no-restart", is_flag=True, help="Leave a node that exits alone.")
+@click.option("--no-restart", is_flag=True, help="Do not restart a node that exits.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
 def cluster(
     nodes: int, directory: str, port: int, http_port: int, no_restart: bool, overrides: tuple[str, ...]
 ) -> None:
-    """Run a local cluster until it is told to stop.
+    """Run a local cluster until SIGINT or SIGTERM.
 
-    Node N lives in DIR/node-N: its data, its process id (ottla.pid), and what it prints (ottla.log).
+    Node N uses DIR/node-N for its data, its process id (ottla.pid) and its output (ottla.log).
     """
     _check_ports(nodes, port, http_port)
     http_ports = [http_port + index if http_port else 0 for index in range(nodes)]
@@ -57,7 +57,7 @@ def cluster(
     ]
     fs, by_id = OsFileSystem(), {config.node_id: config for config in configs}
     if len(by_id) < nodes:
-        raise CommandFailed("The nodes of a cluster need different ids: leave node.id alone.")
+        raise CommandFailed("--override node.id: the nodes of a cluster need different ids; remove the override.")
     with contextlib.closing(_Claim(Path(directory))):
         _warn_of_absent(Path(directory), nodes)
         for config in configs:
@@ -70,11 +70,11 @@ def cluster(
 
 
 def _check_ports(nodes: int, port: int, http_port: int) -> None:
-    """Raises UsageError where the last node's would be none."""
+    """Raise UsageError if the last node's port would exceed 65535."""
     last_of = {"--port": port + PORT_STEP * (nodes - 1) + 1, "--http-port": http_port + nodes - 1 if http_port else 0}
     for option, last in last_of.items():
         if last > LAST_PORT:
-            raise click.UsageError(f"{option} is too high for {nodes} nodes: the last of them would need port {last}.")
+            raise click.UsageError(f"{option} is too high for {nodes} nodes: the last node would need port {last}.")
 
 
 async def _supervise(members: Sequence[LocalNode], local: LocalCluster, *, restart: bool) -> None:
@@ -82,15 +82,15 @@ async def _supervise(members: Sequence[LocalNode], local: LocalCluster, *, resta
 
 
 def _warn_of_absent(directory: Path, nodes: int) -> None:
-    """Voters that are not started cannot vote: with too few of them there is no controller."""
+    """Warn of more node directories than started nodes: a quorum without a majority has no controller."""
     if (directory / f"node-{nodes}" / "data").exists():
         click.echo(
-            f"Warning: {directory} has more than {nodes} nodes; those that are not started are missed.", err=True
+            f"Warning: {directory} has more than {nodes} nodes; voters that are not started cannot vote.", err=True
         )
 
 
 def _wait_for_predecessor(fs: FileSystem, config: BrokerConfig) -> None:
-    """A node whose supervisor was killed is about to stop. Raises CommandFailed."""
+    """Wait for a node that is still stopping, after its supervisor was killed. Raises CommandFailed."""
     try:
         if fs.exists(config.metadata_log_dir):
             wait_until_free(fs, config.metadata_log_dir)
@@ -99,7 +99,7 @@ def _wait_for_predecessor(fs: FileSystem, config: BrokerConfig) -> None:
 
 
 def _load(settings: Sequence[Sequence[str]]) -> list[BrokerConfig]:
-    """What each node will make of its settings and of our environment; tells once what it will warn of."""
+    """Return each node's configuration from its settings and the environment; print each warning once."""
     try:
         loaded = [load_config(None, of_node, os.environ) for of_node in settings]
     except ConfigError as error:
@@ -121,7 +121,7 @@ def _member(directory: Path, config: BrokerConfig, command: tuple[str, ...]) -> 
 
 
 class _Claim:
-    """DIR is ours while this lives: a second supervisor there would fight for pid files and logs. CommandFailed."""
+    """Exclusive use of DIR. Raises CommandFailed if another supervisor uses it: both would write pid files and logs."""
 
     def __init__(self, directory: Path) -> None:
         try:

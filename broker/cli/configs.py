@@ -40,7 +40,7 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A type of entity: its number on the wire, how a sentence calls it, and the source of what is set on it."""
+    """A type of entity: its resource type on the wire, its name in messages, and the source of its own configs."""
 
     resource_type: int
     singular: str
@@ -64,7 +64,7 @@ NOT_LANDED_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class _Entity:
-    """`name` None: all entities of the type. An empty name: the default of all brokers."""
+    """The entities that the options select. `name` None: all of the type; empty: the default of all brokers."""
 
     kind: _Kind
     name: str | None
@@ -75,15 +75,15 @@ class _Entity:
 
 
 @click.command("configs", short_help="Describe or alter configurations.")
-@click.option("--describe", is_flag=True, help="Show what is set on an entity.")
+@click.option("--describe", is_flag=True, help="Show the configs of an entity.")
 @click.option("--alter", is_flag=True, help="Set or remove configs of an entity.")
 @click.option("--all", "all_", is_flag=True, help="With --describe: show defaults and static configs too.")
 @click.option("--add-config", metavar="K=V[,…]", help="Configs to set; commas inside a value go into [brackets].")
 @click.option("--add-config-file", metavar="FILE", type=click.Path(), help="Configs to set, as properties.")
 @click.option("--delete-config", metavar="K[,…]", help="Configs to remove.")
-@click.option("--entity-type", type=click.Choice([*KINDS, *NOT_LANDED_TYPES]), help="What kind of entity.")
+@click.option("--entity-type", type=click.Choice([*KINDS, *NOT_LANDED_TYPES]), help="Type of the entity.")
 @click.option("--entity-name", metavar="NAME", help="Topic, broker id, group or client-metrics subscription.")
-@click.option("--entity-default", is_flag=True, help="The default of all brokers.")
+@click.option("--entity-default", is_flag=True, help="Select the default of all brokers.")
 @click.option("--topic", metavar="TOPIC", help="Short for --entity-type topics --entity-name TOPIC.")
 @click.option("--broker", metavar="ID", help="Short for --entity-type brokers --entity-name ID.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
@@ -128,13 +128,13 @@ def configs(
 
 
 def _entity(kind: str | None, name: str | None, shorts: dict[str, str | None], broker_defaults: bool) -> _Entity:
-    """The one entity that the options name. Raises UsageError, or CommandFailed for types that have not landed."""
+    """Return the entity that the options name. Raises UsageError, or CommandFailed for unsupported types."""
     given = [(short, value) for short, value in shorts.items() if value is not None]
     if broker_defaults:
         given.append(("brokers", ""))
     if kind is not None:
         if kind in NOT_LANDED_TYPES:
-            raise CommandFailed(f"--entity-type {kind}: {NOT_LANDED_TYPES[kind]} have not landed in this version yet.")
+            raise CommandFailed(f"--entity-type {kind}: {NOT_LANDED_TYPES[kind]} are not implemented in this version.")
         return _Entity(KINDS[kind], name)
     if len(given) > 1:
         raise click.UsageError("Only one entity can be named.")
@@ -205,7 +205,7 @@ def _described(client: Client, entity: _Entity, name: str) -> DescribeConfigsRes
 
 
 def _node_of(entity: _Entity, name: str) -> int | None:
-    """The broker that must answer: its own configs are known to itself alone. None: any."""
+    """The broker that must answer, since only the broker itself knows its static configs. None: any broker."""
     if entity.kind is not KINDS["brokers"] or not name:
         return None
     if not name.isdigit():
@@ -229,7 +229,7 @@ def _names(client: Client, entity: _Entity) -> list[str]:
 
 
 def _listed(client: Client, kind: _Kind) -> list[str]:
-    """Names of groups or client-metrics subscriptions that have configs; for groups, the existing ones too."""
+    """Return the groups or client-metrics subscriptions that have configs; for groups, all existing ones as well."""
     response = client.call(ListConfigResourcesRequest(resource_types=[kind.resource_type]), ListConfigResourcesResponse)
     raise_for(response.error_code, "config resources")
     names = {resource.resource_name for resource in response.config_resources}

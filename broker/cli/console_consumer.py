@@ -1,6 +1,6 @@
 """`ottla console-consumer`: Kafka's kafka-console-consumer.
 
-Without --group it reads all partitions by itself; with --group it is a member of the group and commits as it goes.
+Without --group it reads all partitions; with --group it joins the group and commits offsets as it prints.
 """
 
 import signal
@@ -34,7 +34,7 @@ NEW_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is read, and from where. `partition` None: all; `start` counts where nothing is committed."""
+    """The partitions to read and their start. `partition` None: all; `start` applies where no offset is committed."""
 
     topic: str | None
     include: str | None
@@ -44,7 +44,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """When to stop. None: never."""
+    """Conditions to stop. None: no limit."""
 
     max_messages: int | None
     timeout_ms: int | None
@@ -52,26 +52,26 @@ class _Limits:
 
 @click.command("console-consumer", short_help="Print records to standard output.")
 @click.option("--topic", metavar="TOPIC", help="The topic to read.")
-@click.option("--include", metavar="REGEX", help="Read all topics that match, instead of one.")
+@click.option("--include", metavar="REGEX", help="Read all matching topics.")
 @click.option(
     "--bootstrap-server",
     metavar="HOST:PORT[,…]",
     default=DEFAULT_BOOTSTRAP,
     show_default=True,
-    help="Any brokers of the cluster.",
+    help="One or more brokers of the cluster.",
 )
-@click.option("--from-beginning", is_flag=True, help="Start at the earliest record, where nothing is committed.")
+@click.option("--from-beginning", is_flag=True, help="Start at the earliest record where no offset is committed.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Read this partition only.")
-@click.option("--offset", metavar="N|earliest|latest", help="Where to start in --partition. [default: latest]")
+@click.option("--offset", metavar="N|earliest|latest", help="Start offset in --partition. [default: latest]")
 @click.option("--group", metavar="GROUP", help="Read as a member of this group.")
-@click.option("--max-messages", type=click.IntRange(min=0), metavar="N", help="Stop after so many records.")
-@click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="Stop when nothing came for so long.")
+@click.option("--max-messages", type=click.IntRange(min=0), metavar="N", help="Stop after N records.")
+@click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="Stop after MS without a record.")
 @click.option(
     "--isolation-level",
     type=click.Choice(list(ISOLATION)),
     default="read_uncommitted",
     show_default=True,
-    help="Whether records of open and aborted transactions are left out.",
+    help="Isolation level: read_committed skips records of open and aborted transactions.",
 )
 @click.option(
     "--property",
@@ -79,25 +79,25 @@ class _Limits:
     "properties",
     multiple=True,
     metavar="K=V",
-    help="What is printed: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key,"
+    help="Formatter properties: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key,"
     " print.value, key.separator, line.separator, headers.separator, null.literal, key.deserializer ….",
 )
-@click.option("--formatter-config", metavar="FILE", type=click.Path(), help="The same in a file.")
+@click.option("--formatter-config", metavar="FILE", type=click.Path(), help="File of formatter properties.")
 @click.option(
     "--formatter",
     default=STANDARD_FORMATTERS[0],
     metavar="CLASS",
     help="DefaultMessageFormatter, NoOpMessageFormatter or RemoteLogMetadataFormatter.",
 )
-@click.option("--key-deserializer", metavar="CLASS", help="How keys are read: StringDeserializer, LongDeserializer ….")
-@click.option("--value-deserializer", metavar="CLASS", help="How values are read.")
+@click.option("--key-deserializer", metavar="CLASS", help="Key format: StringDeserializer, LongDeserializer ….")
+@click.option("--value-deserializer", metavar="CLASS", help="Value format.")
 @click.option(
     "--consumer-property",
     "--command-property",
     "consumer_properties",
     multiple=True,
     metavar="K=V",
-    help="Properties of the consumer: group.id, auto.offset.reset, fetch.max.bytes, session.timeout.ms ….",
+    help="Consumer properties: group.id, auto.offset.reset, fetch.max.bytes, session.timeout.ms ….",
 )
 @click.option(
     "--consumer.config",
@@ -105,10 +105,10 @@ class _Limits:
     "consumer_config",
     metavar="FILE",
     type=click.Path(),
-    help="The same in a file.",
+    help="File of consumer properties.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON object on a line of its own.")
-@click.option("--skip-message-on-error", is_flag=True, help="Leave out records that cannot be printed.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as one line of JSON.")
+@click.option("--skip-message-on-error", is_flag=True, help="Skip records that cannot be printed.")
 def console_consumer(
     topic: str | None,
     include: str | None,
@@ -183,7 +183,7 @@ def _check(
 
 
 def _start(offset: str | None, from_beginning: bool, consumer: dict[str, str]) -> int:
-    """An offset, EARLIEST or LATEST. Raises UsageError."""
+    """Return an offset, EARLIEST or LATEST. Raises UsageError."""
     if offset is None:
         reset = consumer.get("auto.offset.reset", "latest")
         return EARLIEST if from_beginning or reset == "earliest" else LATEST
@@ -191,16 +191,16 @@ def _start(offset: str | None, from_beginning: bool, consumer: dict[str, str]) -
     if special is not None:
         return special
     if not offset.isdigit():
-        raise click.UsageError(f"--offset {offset}: write a number, earliest or latest.")
+        raise click.UsageError(f"--offset {offset}: use a number, earliest or latest.")
     return int(offset)
 
 
 def _writer(formatter: str, properties: dict[str, str], as_json: bool) -> RecordWriter:
-    """What prints records. Raises CommandFailed for properties and formatters that are not there."""
+    """Return the record writer. Raises CommandFailed for unknown formatters and properties."""
     name = formatter.rpartition(".")[2]
     if name not in STANDARD_FORMATTERS and name not in remote_metadata.FORMATTERS:
         known = ", ".join((*STANDARD_FORMATTERS, remote_metadata.FORMATTERS[1]))
-        raise CommandFailed(f"--formatter {formatter} is not there; known are {known}.")
+        raise CommandFailed(f"--formatter {formatter} is unknown; use one of {known}.")
     line_writer = LineWriter.from_properties(properties)
     if name in remote_metadata.FORMATTERS:
         return remote_metadata.RemoteMetadataWriter()
@@ -222,7 +222,7 @@ def _member_settings(group: str, consumer: dict[str, str]) -> MemberSettings:
 
 
 class _Printer:
-    """Standard output, and how much went there."""
+    """Printer of records to standard output, with a count."""
 
     def __init__(self, writer: RecordWriter, silent: bool, skip_errors: bool) -> None:
         self._writer = writer
@@ -250,21 +250,21 @@ class _Printer:
 
 
 class _Alone:
-    """Reads whole topics, or one partition, without a group."""
+    """Reader of whole topics, or of one partition, without a group."""
 
     def __init__(self, client: Client, fetcher: Fetcher, source: _Source) -> None:
         partitions = _partitions(client, source)
         fetcher.assign(dict.fromkeys(partitions, source.start))
 
     def tend(self) -> None:
-        """Nothing to do between polls."""
+        """Do nothing: a reader without a group has no heartbeats."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: a reader without a group holds no assignment."""
 
 
 class _InGroup:
-    """Reads what a group assigns, and commits what was printed: every so often, before a rebalance, at the end."""
+    """Reader of a group member's assignment. Commits by interval, before a rebalance, and at the end."""
 
     def __init__(
         self, client: Client, fetcher: Fetcher, source: _Source, settings: MemberSettings, consumer: dict[str, str]
@@ -280,7 +280,7 @@ class _InGroup:
         self._join()
 
     def tend(self) -> None:
-        """Heartbeats and commits as they fall due; joins again when the group rebalances."""
+        """Send heartbeats and commits when they are due; rejoin when the group rebalances."""
         if time.monotonic() >= self._commit_due:
             self._commit()
         if not self._member.keep_alive():
@@ -305,7 +305,7 @@ class _InGroup:
 
 
 def _partitions(client: Client, source: _Source) -> list[TopicPartition]:
-    """Raises CommandFailed when a pattern or a partition does not exist."""
+    """Return the partitions to read. Raises CommandFailed if the pattern or the partition matches nothing."""
     if source.include is not None:
         try:
             pattern = topic_pattern(source.include)
@@ -325,7 +325,7 @@ def _partitions(client: Client, source: _Source) -> list[TopicPartition]:
 
 
 def _consume(reader: "_Alone | _InGroup", fetcher: Fetcher, printer: _Printer, limits: _Limits) -> None:
-    """Polls until a limit is reached or somebody interrupts; either way what was printed is committed."""
+    """Poll until a limit or an interrupt; offsets of printed records are committed in both cases."""
     try:
         idle_since = time.monotonic()
         while limits.max_messages is None or printer.count < limits.max_messages:
@@ -345,14 +345,14 @@ def _consume(reader: "_Alone | _InGroup", fetcher: Fetcher, printer: _Printer, l
 
 
 def _nothing() -> Iterator[Fetched]:
-    """A member without partitions waits as long as a poll would, and goes on with its heartbeats."""
+    """Wait as long as a poll, so that a member without partitions sends its heartbeats."""
     time.sleep(0.1)
     return iter(())
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: with commits and a word to the group."""
+    """Handle SIGTERM like Ctrl-C: commit offsets and leave the group."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

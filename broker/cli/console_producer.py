@@ -21,13 +21,13 @@ STANDARD_READER = "org.apache.kafka.tools.LineMessageReader"
 
 
 @click.command("console-producer", short_help="Send lines from standard input.")
-@click.option("--topic", required=True, metavar="TOPIC", help="Where to send.")
+@click.option("--topic", required=True, metavar="TOPIC", help="The topic to write to.")
 @click.option(
     "--bootstrap-server",
     metavar="HOST:PORT[,…]",
     default=DEFAULT_BOOTSTRAP,
     show_default=True,
-    help="Any brokers of the cluster.",
+    help="One or more brokers of the cluster.",
 )
 @click.option(
     "--property",
@@ -35,17 +35,17 @@ STANDARD_READER = "org.apache.kafka.tools.LineMessageReader"
     "properties",
     multiple=True,
     metavar="K=V",
-    help="How to read lines: parse.key, parse.headers, key.separator, headers.delimiter, headers.separator,"
+    help="Line format: parse.key, parse.headers, key.separator, headers.delimiter, headers.separator,"
     " headers.key.separator, null.marker, ignore.error.",
 )
-@click.option("--reader-config", metavar="FILE", type=click.Path(), help="The same in a file.")
+@click.option("--reader-config", metavar="FILE", type=click.Path(), help="File of line format properties.")
 @click.option(
     "--producer-property",
     "--command-property",
     "producer_properties",
     multiple=True,
     metavar="K=V",
-    help="Properties of the producer: acks, batch.size, linger.ms, compression.type, enable.idempotence ….",
+    help="Producer properties: acks, batch.size, linger.ms, compression.type, enable.idempotence ….",
 )
 @click.option(
     "--producer.config",
@@ -53,16 +53,16 @@ STANDARD_READER = "org.apache.kafka.tools.LineMessageReader"
     "producer_config",
     metavar="FILE",
     type=click.Path(),
-    help="The same in a file.",
+    help="File of producer properties.",
 )
 @click.option(
     "--compression-codec",
     is_flag=False,
     flag_value="gzip",
     metavar="[CODEC]",
-    help="none, gzip (if none is named), snappy, lz4 or zstd.",
+    help="none, gzip (the default without a value), snappy, lz4 or zstd.",
 )
-@click.option("--sync", is_flag=True, help="Send each line by itself and wait for its acknowledgement.")
+@click.option("--sync", is_flag=True, help="Send each line in its own request and wait for the acknowledgement.")
 @click.option("--request-required-acks", metavar="ACKS", help="all (-1), 0 or 1.")
 @click.option(
     "--batch-size",
@@ -70,21 +70,21 @@ STANDARD_READER = "org.apache.kafka.tools.LineMessageReader"
     "batch_size",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help=f"When a batch is full. [default: {DEFAULT_BATCH_BYTES}]",
+    help=f"Maximum size of a batch. [default: {DEFAULT_BATCH_BYTES}]",
 )
 @click.option(
     "--timeout",
     type=click.IntRange(min=0),
     metavar="MS",
-    help=f"How long lines wait for more. [default: {DEFAULT_LINGER_MS}]",
+    help=f"Time to fill a batch. [default: {DEFAULT_LINGER_MS}]",
 )
-@click.option("--request-timeout-ms", type=click.IntRange(min=1), metavar="MS", help="How long the broker may take.")
-@click.option("--max-block-ms", type=click.IntRange(min=1), metavar="MS", help="How long to try.")
-@click.option("--retry-backoff-ms", type=click.IntRange(min=1), metavar="MS", help="How long to wait before a retry.")
+@click.option("--request-timeout-ms", type=click.IntRange(min=1), metavar="MS", help="Time limit of a request.")
+@click.option("--max-block-ms", type=click.IntRange(min=1), metavar="MS", help="Time limit of a record with retries.")
+@click.option("--retry-backoff-ms", type=click.IntRange(min=1), metavar="MS", help="Pause before a retry.")
 @click.option(
-    "--message-send-max-retries", type=int, metavar="N", help="Accepted for Kafka's sake: retries are bound by time."
+    "--message-send-max-retries", type=int, metavar="N", help="Accepted for compatibility; time limits retries."
 )
-@click.option("--line-reader", default=STANDARD_READER, metavar="CLASS", help="Only the standard one.")
+@click.option("--line-reader", default=STANDARD_READER, metavar="CLASS", help="Only the standard reader exists.")
 def console_producer(
     topic: str,
     bootstrap_server: str,
@@ -105,7 +105,7 @@ def console_producer(
 ) -> None:
     """Send each line of standard input as a record (kafka-console-producer)."""
     if line_reader != STANDARD_READER:
-        raise CommandFailed(f"--line-reader {line_reader}: only {STANDARD_READER} is there.")
+        raise CommandFailed(f"--line-reader {line_reader} is not supported; use {STANDARD_READER}.")
     line_format = LineFormat.from_properties(gather(reader_config, properties, "--property"))
     producer = gather(producer_config, producer_properties, "--producer-property") | _given(
         {
@@ -138,7 +138,7 @@ def _given(options: dict[str, object]) -> dict[str, str]:
 
 
 def _pump(sender: Producer, line_format: LineFormat, linger_seconds: float, sync: bool) -> None:
-    """Sends lines until the input ends; what was read before a bad line is sent before it is told."""
+    """Send lines until the input ends. Lines before a malformed one are sent before its error is raised."""
     is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
     line_number = 0
     flush_at = time.monotonic() + linger_seconds
@@ -168,7 +168,7 @@ def _prompt(wanted: bool) -> None:
 def _acks(text: str) -> int:
     acks = {"all": ALL, "-1": ALL, "0": 0, "1": 1}.get(text.strip().lower())
     if acks is None:
-        raise CommandFailed(f"acks={text}: write all, 0 or 1.")
+        raise CommandFailed(f"acks={text}: use all, 0 or 1.")
     return acks
 
 
@@ -176,4 +176,4 @@ def _codec(text: str) -> Codec:
     try:
         return Codec[text.strip().upper()]
     except KeyError as error:
-        raise CommandFailed(f"compression {text}: write none, gzip, snappy, lz4 or zstd.") from error
+        raise CommandFailed(f"compression {text}: use none, gzip, snappy, lz4 or zstd.") from error

@@ -1,4 +1,4 @@
-"""`ottla consumer-groups`: Kafka's kafka-consumer-groups. Wires options to what the sibling modules do."""
+"""`ottla consumer-groups`: Kafka's kafka-consumer-groups. The work is done in `broker/cli/groups`."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Which groups an action is about."""
+    """The groups that an action applies to."""
 
     names: tuple[str, ...]
     all_groups: bool
@@ -39,7 +39,7 @@ class _Groups:
 @click.option("--describe", is_flag=True, help="Show offsets and lag, members or state of groups.")
 @click.option("--delete", is_flag=True, help="Delete groups that have no members.")
 @click.option("--reset-offsets", is_flag=True, help="Set the offsets of groups that have no members.")
-@click.option("--delete-offsets", is_flag=True, help="Forget offsets of a group.")
+@click.option("--delete-offsets", is_flag=True, help="Delete committed offsets of a group.")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group; may be repeated.")
 @click.option("--all-groups", is_flag=True, help="All groups.")
 @click.option("--offsets", is_flag=True, help="With --describe: offsets and lag (the default).")
@@ -49,7 +49,7 @@ class _Groups:
     is_flag=False,
     flag_value=ANY,
     metavar="[STATE,…]",
-    help="With --describe: the state. With --list: show states, or only groups in these.",
+    help="With --describe: the state. With --list: show states, or only groups in the given states.",
 )
 @click.option(
     "--type",
@@ -57,23 +57,23 @@ class _Groups:
     is_flag=False,
     flag_value=ANY,
     metavar="[TYPE,…]",
-    help="With --list: show types, or only groups of these (classic, consumer).",
+    help="With --list: show types, or only groups of the given types (classic, consumer).",
 )
 @click.option("--verbose", is_flag=True, help="With --describe: epochs and assignments too.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,…]", help="Topics, or partitions of them.")
-@click.option("--all-topics", is_flag=True, help="With --reset-offsets: every topic the group has offsets for.")
+@click.option("--all-topics", is_flag=True, help="With --reset-offsets: every topic with committed offsets.")
 @click.option("--to-offset", type=int, metavar="N", help="Reset to this offset.")
 @click.option("--to-earliest", is_flag=True, help="Reset to the earliest offset.")
 @click.option("--to-latest", is_flag=True, help="Reset to the latest offset.")
-@click.option("--to-current", is_flag=True, help="Reset to the committed offset, or the latest where there is none.")
-@click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first record from then on.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first record of the time just past.")
-@click.option("--shift-by", type=int, metavar="N", help="Move by so many offsets, back if negative.")
+@click.option("--to-current", is_flag=True, help="Reset to the committed offset, or to the latest without one.")
+@click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first record since that time.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first record within the past duration.")
+@click.option("--shift-by", type=int, metavar="N", help="Move by N offsets, backwards if negative.")
 @click.option("--from-file", metavar="FILE", type=click.Path(), help="Reset to the offsets of a CSV file.")
 @click.option("--dry-run", is_flag=True, help="Show what --reset-offsets would do.")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--execute", is_flag=True, help="Apply --reset-offsets.")
 @click.option("--export", is_flag=True, help="Print the offsets as CSV.")
-@click.option("--timeout", type=click.IntRange(min=1), metavar="MS", help="How long to wait for an answer.")
+@click.option("--timeout", type=click.IntRange(min=1), metavar="MS", help="Time limit of a request.")
 @client_options
 @json_option
 def consumer_groups(
@@ -159,9 +159,9 @@ def _check(action: str, groups: _Groups, details: bool) -> None:
     if action != "list" and not (groups.names or groups.all_groups):
         raise click.UsageError(f"--{action} needs --group or --all-groups.")
     if action == "list" and (groups.names or groups.all_groups):
-        raise click.UsageError("--list takes no --group.")
+        raise click.UsageError("--list does not accept --group.")
     if action not in ("list", "describe") and details:
-        raise click.UsageError("--offsets, --members and --state go only with --describe.")
+        raise click.UsageError("--offsets, --members and --state require --describe.")
 
 
 def _listing(state: str | None, type_: str | None, as_json: bool) -> Callable[[Client], None]:
@@ -181,7 +181,7 @@ _STATES = {
 def _state_name(text: str) -> str:
     name = _STATES.get(text.strip().lower())
     if name is None:
-        raise click.UsageError(f"--state {text.strip()}: a state is one of {', '.join(_STATES.values())}.")
+        raise click.UsageError(f"--state {text.strip()}: use one of {', '.join(_STATES.values())}.")
     return name
 
 
@@ -232,7 +232,7 @@ def _deleting_offsets(groups: _Groups, topics: tuple[str, ...]) -> Callable[[Cli
 def _specification(
     given: dict[How, int | str | bool | None], to_datetime: str | None, by_duration: str | None
 ) -> Specification:
-    """The one specification. Raises UsageError for none or several."""
+    """Return the reset specification. Raises UsageError for none or several."""
     chosen = [(how, value) for how, value in given.items() if value is not None]
     try:
         if to_datetime is not None:

@@ -29,7 +29,7 @@ FILE_VERSION = 1
     required=True,
     metavar="FILE",
     type=click.Path(),
-    help='{"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}; offset -1 is the end.',
+    help='{"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}; offset -1 is the log end.',
 )
 @client_options
 @json_option
@@ -46,16 +46,16 @@ def delete_records(offset_json_file: str, bootstrap_server: str, command_config:
             text = f"error: {result.message}" if isinstance(result, ErrorCode) else f"low_watermark: {result}"
             click.echo(f"partition: {partition}\t{text}")
     if any(isinstance(result, ErrorCode) for result in outcome.values()):
-        raise CommandFailed("records of some partitions were not deleted.")
+        raise CommandFailed("the records of some partitions were not deleted; see the errors above.")
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """The offsets in a file of Kafka's format. Raises CommandFailed for any other."""
+    """Read the offsets from a file in Kafka's format. Raises CommandFailed."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
         if document.get("version", FILE_VERSION) != FILE_VERSION:
-            raise CommandFailed(f"{path}: version {document['version']} is not known, only {FILE_VERSION}.")
+            raise CommandFailed(f"{path}: version {document['version']} is not supported; use {FILE_VERSION}.")
         rows = [
             (TopicPartition(row["topic"], int(row["partition"])), int(row["offset"])) for row in document["partitions"]
         ]
@@ -71,7 +71,7 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
 
 
 def _delete(client: Client, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int | ErrorCode]:
-    """The new low watermark of each partition, or what went wrong."""
+    """Delete records; return the new low watermark or the error code of each partition."""
     outcome: dict[TopicPartition, int | ErrorCode] = {}
     leaders: defaultdict[int, list[TopicPartition]] = defaultdict(list)
     known = {

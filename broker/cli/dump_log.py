@@ -43,23 +43,23 @@ class _Options:
 
 
 @click.command("dump-log", short_help="Print the content of log, index and snapshot files.")
-@click.option("--files", required=True, metavar="FILE[,…]", help="Files of a log directory, of any kind.")
+@click.option("--files", required=True, metavar="FILE[,…]", help="Files of a log directory, of any type.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values of records.")
 @click.option("--deep-iteration", is_flag=True, help="Print records, not only batches.")
-@click.option("--skip-record-metadata", is_flag=True, help="Print of records only what is in them.")
+@click.option("--skip-record-metadata", is_flag=True, help="Print only the payload of records.")
 @click.option(
-    "--max-bytes", type=click.IntRange(min=1), default=UNLIMITED, metavar="N", help="Stop after so many bytes."
+    "--max-bytes", type=click.IntRange(min=1), default=UNLIMITED, metavar="N", help="Stop after this many bytes."
 )
 @click.option(
-    "--max-message-size", type=int, metavar="N", help="Accepted for Kafka's sake: batches of any size are read."
+    "--max-message-size", type=int, metavar="N", help="Accepted for compatibility; batches of any size are read."
 )
-@click.option("--cluster-metadata-decoder", is_flag=True, help="Records are those of __cluster_metadata.")
-@click.option("--offsets-decoder", is_flag=True, help="Records are those of __consumer_offsets.")
-@click.option("--transaction-log-decoder", is_flag=True, help="Records are those of __transaction_state.")
-@click.option("--remote-log-metadata-decoder", is_flag=True, help="Records are those of __remote_log_metadata.")
-@click.option("--share-group-state-decoder", is_flag=True, help="Records are those of __share_group_state.")
+@click.option("--cluster-metadata-decoder", is_flag=True, help="Decode records of __cluster_metadata.")
+@click.option("--offsets-decoder", is_flag=True, help="Decode records of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Decode records of __transaction_state.")
+@click.option("--remote-log-metadata-decoder", is_flag=True, help="Decode records of __remote_log_metadata.")
+@click.option("--share-group-state-decoder", is_flag=True, help="Decode records of __share_group_state.")
 @click.option("--verify-index-only", is_flag=True, help="Check indexes against their log without printing them.")
-@click.option("--index-sanity-check", is_flag=True, help="Check indexes as a node does at start.")
+@click.option("--index-sanity-check", is_flag=True, help="Run the index checks of a node's start.")
 @json_option
 def dump_log(
     files: str,
@@ -98,12 +98,12 @@ def dump_log(
 def _decoder(given: dict[Callable[[], Decoder], bool]) -> Decoder | None:
     chosen = [make for make, is_set in given.items() if is_set]
     if len(chosen) > 1:
-        raise click.UsageError("Only one decoder can be given.")
+        raise click.UsageError("The decoder options exclude each other; give one.")
     return chosen[0]() if chosen else None
 
 
 def _dump_file(path: Path, options: _Options, as_json: bool) -> None:
-    """Prints one file. Raises CommandFailed when it cannot be read or is not what its name says."""
+    """Print one file. Raises CommandFailed if the file is unreadable or its content does not match its name."""
     try:
         with path.open("rb") as file:
             _print(Line(f"Dumping {path}"), path, as_json)
@@ -127,7 +127,7 @@ def _print(entry: Entry, path: Path, as_json: bool) -> None:
 
 
 def _entries(file: BinaryIO, path: Path, options: _Options) -> Iterator[Entry]:
-    """What the file holds, by its name."""
+    """Iterate over the content of a file, whose type follows from its name."""
     name = _plain_name(path)
     quiet, sanity = options.verify_index_only, options.index_sanity_check
     match Path(name).suffix:
@@ -145,11 +145,11 @@ def _entries(file: BinaryIO, path: Path, options: _Options) -> Iterator[Entry]:
             return indexes.dump_transaction_index(file)
         case ".snapshot":
             return state_files.dump_producer_snapshot(file, str(path))
-    raise DumpError(f"{path} is not a file of a log directory, as far as its name tells.")
+    raise DumpError(f"{path}: the name belongs to no known file type of a log directory.")
 
 
 def _plain_name(path: Path) -> str:
-    """The name without what marks a file as being replaced or deleted."""
+    """Return the name without the suffixes of files that are being replaced or deleted."""
     name = path.name
     for suffix in LEFTOVER_SUFFIXES:
         name = name.removesuffix(suffix)
@@ -164,7 +164,7 @@ def _with_heading(heading: str, file: BinaryIO, path: Path, options: _Options) -
 def _base_offset(path: Path) -> int:
     stem = path.name.partition(".")[0]
     if not stem.isdigit():
-        raise DumpError(f"{path}: the name of this kind of file begins with its first offset.")
+        raise DumpError(f"{path}: the name must begin with the file's base offset.")
     return int(stem)
 
 
@@ -173,5 +173,5 @@ def _snapshot_heading(path: Path) -> str:
         return "KRaft bootstrap snapshot"
     match = _SNAPSHOT_NAME.match(path.name)
     if match is None:
-        raise DumpError(f"{path}: a snapshot is named after its end offset and epoch.")
+        raise DumpError(f"{path}: the name must consist of the snapshot's end offset and epoch.")
     return f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}"

@@ -27,18 +27,18 @@ UNSAFE_DOWNGRADE: Final = 3
 _DEPENDENCIES: Final[Mapping[tuple[str, int], tuple[str, MetadataVersion]]] = {
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): (METADATA_VERSION, MetadataVersion.IV_4_0_1),
 }
-"""What a level of a feature asks of another."""
+"""Levels of other features that a feature level requires."""
 
 
 class Operation(NamedTuple):
-    """What a subcommand does, and the words it says so with: infinitive, participle, `to N` or nothing."""
+    """A subcommand's verb for messages: infinitive, past participle, and whether the level is named."""
 
     verb: str
     done: str
     names_level: bool
 
-    def told(self, feature: str, level: int, *, dry_run: bool) -> str:
-        """Of success."""
+    def success(self, feature: str, level: int, *, dry_run: bool) -> str:
+        """Return the message of success."""
         to = f" to {level}" if self.names_level else ""
         return f"{feature} {'can be' if dry_run else 'was'} {self.done}{to}."
 
@@ -93,8 +93,8 @@ def describe(target: Target, as_json: bool) -> None:
 
 
 @features.command("upgrade")
-@click.option("--metadata", metavar="VERSION", help="The metadata.version to go to; --release-version is newer.")
-@click.option("--release-version", metavar="VERSION", help="Go to all levels that belong to a release.")
+@click.option("--metadata", metavar="VERSION", help="The target metadata.version; prefer --release-version.")
+@click.option("--release-version", metavar="VERSION", help="Set all levels of a release.")
 @click.option("--feature", "wanted", multiple=True, metavar="NAME=LEVEL", help="A feature and its level.")
 @click.option("--dry-run", is_flag=True, help="Check, but change nothing.")
 @click.pass_obj
@@ -108,10 +108,10 @@ def upgrade(
 
 
 @features.command("downgrade")
-@click.option("--metadata", metavar="VERSION", help="The metadata.version to go to; --release-version is newer.")
-@click.option("--release-version", metavar="VERSION", help="Go to all levels that belong to a release.")
+@click.option("--metadata", metavar="VERSION", help="The target metadata.version; prefer --release-version.")
+@click.option("--release-version", metavar="VERSION", help="Set all levels of a release.")
 @click.option("--feature", "wanted", multiple=True, metavar="NAME=LEVEL", help="A feature and its level.")
-@click.option("--unsafe", is_flag=True, help="Even where metadata is lost.")
+@click.option("--unsafe", is_flag=True, help="Allow a downgrade that loses metadata.")
 @click.option("--dry-run", is_flag=True, help="Check, but change nothing.")
 @click.pass_obj
 def downgrade(
@@ -130,7 +130,7 @@ def downgrade(
 
 @features.command("disable")
 @click.option("--feature", "wanted", multiple=True, required=True, metavar="NAME", help="A feature.")
-@click.option("--unsafe", is_flag=True, help="Even where metadata is lost.")
+@click.option("--unsafe", is_flag=True, help="Allow a downgrade that loses metadata.")
 @click.option("--dry-run", is_flag=True, help="Check, but change nothing.")
 @click.pass_obj
 def disable(target: Target, wanted: tuple[str, ...], unsafe: bool, dry_run: bool) -> None:
@@ -158,7 +158,7 @@ def version_mapping(release_version: str | None, as_json: bool) -> None:
 @click.option("--feature", "wanted", multiple=True, required=True, metavar="NAME=LEVEL", help="A feature.")
 @json_option
 def feature_dependencies(wanted: tuple[str, ...], as_json: bool) -> None:
-    """Show what levels ask of other features."""
+    """Show the features that levels depend on."""
     levels = [_level(text) for text in wanted]
     for name, level in levels:
         if name not in SUPPORTED_FEATURES:
@@ -173,18 +173,18 @@ def feature_dependencies(wanted: tuple[str, ...], as_json: bool) -> None:
         needed = [
             f"    {other}={least} ({level_name(other, least)})" for other, least in _required(name, level).items()
         ]
-        told = "requires:" if needed else "has no dependencies."
-        click.echo("\n".join([f"{name}={level}{shown} {told}", *needed]))
+        heading = "requires:" if needed else "has no dependencies."
+        click.echo("\n".join([f"{name}={level}{shown} {heading}", *needed]))
 
 
 def _required(feature: str, level: int) -> dict[str, int]:
-    """The least levels of other features that a level asks for, by name."""
+    """Return the minimum levels of other features that a level requires, by name."""
     needed = _DEPENDENCIES.get((feature, level))
     return {} if needed is None else {needed[0]: int(needed[1])}
 
 
 def level_name(feature: str, level: int) -> str:
-    """Levels of metadata.version by their release, others as numbers."""
+    """Return the release of a metadata.version level, and the number of any other level."""
     if feature != METADATA_VERSION:
         return str(level)
     known = MetadataVersion._value2member_map_.get(level)
@@ -192,7 +192,7 @@ def level_name(feature: str, level: int) -> str:
 
 
 def release_levels(version: MetadataVersion) -> dict[str, int]:
-    """The levels of all features that belong to a release, metadata.version first."""
+    """Return the levels of all features of a release, metadata.version first."""
     levels = dict.fromkeys(sorted(SUPPORTED_FEATURES), 0)
     levels = {METADATA_VERSION: levels.pop(METADATA_VERSION)} | levels
     for record in bootstrap_records(version):
@@ -209,7 +209,7 @@ def _release(text: str) -> MetadataVersion:
 
 
 def _wanted_levels(metadata: str | None, release: str | None, wanted: Sequence[str]) -> dict[str, int]:
-    """Raises UsageError."""
+    """Return the requested levels. Raises UsageError."""
     if release is not None:
         if metadata is not None or wanted:
             raise click.UsageError("--release-version goes neither with --metadata nor with --feature.")
@@ -227,12 +227,12 @@ def _wanted_levels(metadata: str | None, release: str | None, wanted: Sequence[s
 def _level(text: str) -> tuple[str, int]:
     name, level = key_value(text, "--feature")
     if not level.strip().isdecimal():
-        raise click.UsageError(f"--feature: {level!r} is not a level.")
+        raise click.UsageError(f"--feature: {level!r} is not a level; use a number.")
     return name, int(level)
 
 
 def _update(asked: Asked, operation: Operation, levels: Mapping[str, int], kind: int, *, dry_run: bool) -> None:
-    """Ask for all levels at once: they change together or not at all. Raises CommandFailed."""
+    """Request all levels at once: the controller applies all or none. Raises CommandFailed."""
     request = UpdateFeaturesRequest(
         timeout_ms=asked.client.config.request_timeout_ms,
         feature_updates=[FeatureUpdateKey(name, level, upgrade_type=kind) for name, level in levels.items()],
@@ -247,6 +247,6 @@ def _update(asked: Asked, operation: Operation, levels: Mapping[str, int], kind:
             reason = failures.get(name) or answer.error_message or ErrorCode(answer.error_code).message
             click.echo(operation.failed(name, level, reason))
         else:
-            click.echo(operation.told(name, level, dry_run=dry_run))
+            click.echo(operation.success(name, level, dry_run=dry_run))
     if failed:
         raise CommandFailed(f"{failed} out of {len(levels)} operation(s) failed.")

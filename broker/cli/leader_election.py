@@ -28,11 +28,11 @@ ELECTION_TYPES = {"preferred": 0, "unclean": 1}
     "--election-type",
     required=True,
     type=click.Choice(list(ELECTION_TYPES), case_sensitive=False),
-    help="The preferred replica, or any where none is in sync.",
+    help="preferred: elect the preferred replica; unclean: elect any replica if none is in sync.",
 )
 @click.option("--topic", metavar="TOPIC", help="The topic of --partition.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="A partition of --topic.")
-@click.option("--all-topic-partitions", is_flag=True, help="All partitions for which it makes sense.")
+@click.option("--all-topic-partitions", is_flag=True, help="All eligible partitions.")
 @click.option("--path-to-json-file", metavar="FILE", help='{"partitions": [{"topic": "foo", "partition": 1}]}.')
 @client_options
 @json_option
@@ -55,7 +55,7 @@ def leader_election(
         }
     )
     if (action == "topic") != (partition is not None):
-        raise click.UsageError("--topic and --partition go together.")
+        raise click.UsageError("--topic and --partition must be given together.")
     wanted: list[TopicPartition] | None = None
     if topic is not None and partition is not None:
         wanted = [TopicPartition(topic, partition)]
@@ -67,7 +67,7 @@ def leader_election(
 
 
 def read_partitions(path: str) -> list[TopicPartition]:
-    """The partitions in a file of Kafka's format. Raises CommandFailed for any other."""
+    """Read the partitions from a file in Kafka's format. Raises CommandFailed."""
     try:
         with open(path, encoding="utf-8") as file:
             rows = [TopicPartition(row["topic"], int(row["partition"])) for row in json.load(file)["partitions"]]
@@ -86,7 +86,7 @@ def read_partitions(path: str) -> list[TopicPartition]:
 def _elect(
     client: Client, election_type: int, wanted: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, PartitionResult]:
-    """What became of each partition. Raises KafkaError."""
+    """Elect leaders; return the result of each partition. Raises KafkaError."""
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for partition in wanted or ():
         topics[partition.topic].append(partition.partition)
@@ -102,7 +102,7 @@ def _elect(
 
 
 def _show(outcome: dict[TopicPartition, PartitionResult], election_type: str, as_json: bool) -> None:
-    """Prints all, and raises CommandFailed if anything failed."""
+    """Print all results. Raises CommandFailed if a partition failed."""
     elected = sorted(key for key, result in outcome.items() if not result.error_code)
     needless = sorted(key for key, result in outcome.items() if result.error_code == ErrorCode.ELECTION_NOT_NEEDED)
     failed = sorted(outcome.keys() - set(elected) - set(needless))

@@ -1,4 +1,4 @@
-"""`ottla log-dirs`: Kafka's kafka-log-dirs. Its output is JSON after two lines of prose; with --json, JSON alone."""
+"""`ottla log-dirs`: Kafka's kafka-log-dirs. Prints JSON after two lines of prose; with --json, JSON alone."""
 
 import json
 
@@ -55,7 +55,7 @@ def _broker_ids(client: Client, text: str | None) -> list[int]:
     try:
         wanted = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise CommandFailed(f"--broker-list {text}: write broker ids as 0,1,2.") from error
+        raise CommandFailed(f"--broker-list {text}: use broker ids such as 0,1,2.") from error
     missing = [str(broker) for broker in wanted if broker not in live]
     if missing:
         raise CommandFailed(

@@ -187,7 +187,7 @@ def test_delete_records_tells_of_each_partition_that_failed(ottla: Ottla, offset
     ("content", "sentence"),
     [
         (_partitions(("t", 0, 1), ("t", 0, 2)), "contains duplicate topic partitions: t-0"),
-        ('{"version": 2, "partitions": []}', "version 2 is not known"),
+        ('{"version": 2, "partitions": []}', "version 2 is not supported"),
         ("[]", "is not an offset JSON file"),
         ("{", "is not an offset JSON file"),
         ('{"partitions": [{"topic": "t"}]}', "is not an offset JSON file"),

@@ -63,7 +63,7 @@ def test_ports_that_do_not_suffice_are_wrong_usage(
     arguments: list[str], option: str, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["cluster", "--dir", str(tmp_path / "cluster"), *arguments]) == 2
-    sentence = f"{option} is too high for 3 nodes: the last of them would need port {port}."
+    sentence = f"{option} is too high for 3 nodes: the last node would need port {port}."
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "cluster").exists()
 
