@@ -54,7 +54,7 @@ from storage.files import OsFileSystem
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.node.tiered import RemotePart
+    from broker.node.remote import RemoteStoragePart
 
 DRAIN_TIMEOUT_S = 10.0
 IMPORT_STOP_S = 2.0
@@ -292,12 +292,12 @@ class Node:
 
     async def _build_remote(
         self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart
-    ) -> "RemotePart | None":
+    ) -> "RemoteStoragePart | None":
         if not self._config.remote_log_storage_system_enable:
             check_nothing_is_remote(metadata.cache.image)
             return None
         # Here, because whoever has no remote storage need not load it.
-        from broker.node.tiered import build_remote, open_remote_stores
+        from broker.node.remote import build_remote, open_remote_stores
 
         self._not_ready = "remote storage is being opened"
         stores = await asyncio.to_thread(open_remote_stores, self._fs, self._config, directories)
@@ -311,7 +311,7 @@ class Node:
         metadata: MetadataPart,
         data: DataPart,
         lifecycle: BrokerLifecycle,
-        remote: "RemotePart | None",
+        remote: "RemoteStoragePart | None",
     ) -> None:
         self._not_ready = "the broker is not registered yet"
         metadata.driver.add_publisher(lifecycle)
@@ -339,7 +339,7 @@ class Node:
         metadata: MetadataPart,
         data: DataPart,
         lifecycle: BrokerLifecycle,
-        remote: "RemotePart | None",
+        remote: "RemoteStoragePart | None",
     ) -> None:
         """Once the metadata holds the own registration. What this node knew before may be of another time, in which it
         led what others lead now."""
@@ -482,7 +482,7 @@ class Node:
 
     # ---- stopping
 
-    async def _withdraw(self, data: DataPart, lifecycle: BrokerLifecycle, remote: "RemotePart | None") -> None:
+    async def _withdraw(self, data: DataPart, lifecycle: BrokerLifecycle, remote: "RemoteStoragePart | None") -> None:
         """Take leave of the controller; a node that failed goes at once, since the controller may be what failed."""
         controlled = self._config.controlled_shutdown_enable and not self._failure.done()
         if controlled and remote is not None:
@@ -491,7 +491,7 @@ class Node:
             data.partitions.begin_leaving()
         await lifecycle.shut_down(controlled=controlled)
 
-    async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle, remote: "RemotePart | None") -> None:
+    async def _leave(self, data: DataPart, lifecycle: BrokerLifecycle, remote: "RemoteStoragePart | None") -> None:
         """End what lives on the logs, then flush and close them, with the marker of a clean shutdown."""
         data.groups.close()
         data.close_replication()

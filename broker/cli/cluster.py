@@ -13,11 +13,11 @@ from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
-from broker.supervisor.keeper import NodeDidNotStart
-from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, place, start_command
-from broker.supervisor.predecessor import wait_until_free
-from broker.supervisor.report import Report
-from broker.supervisor.supervisor import Supervisor
+from broker.supervisor.cluster_supervisor import ClusterSupervisor
+from broker.supervisor.layout import HOST, PORT_STEP, LocalNode, node_layout, start_command
+from broker.supervisor.node_supervisor import NodeDidNotStart
+from broker.supervisor.orphaned_node import wait_until_free
+from broker.supervisor.status_report import StatusReport
 from storage.files import FileLock, FileSystem, OsFileSystem
 
 LOCK_FILE = ".lock"
@@ -48,7 +48,7 @@ def cluster(
     """
     _check_ports(nodes, port, http_port)
     http_ports = [http_port + index if http_port else 0 for index in range(nodes)]
-    places = [place(index, Path(directory), port, dict(enumerate(http_ports))) for index in range(nodes)]
+    places = [node_layout(index, Path(directory), port, dict(enumerate(http_ports))) for index in range(nodes)]
     settings = [each.settings(overrides) for each in places]
     configs = _load(settings)
     members = [
@@ -78,7 +78,7 @@ def _check_ports(nodes: int, port: int, http_port: int) -> None:
 
 
 async def _supervise(members: Sequence[LocalNode], local: LocalCluster, *, restart: bool) -> None:
-    await Supervisor(members, Report(members, click.echo), local.prepare, restart=restart).run()
+    await ClusterSupervisor(members, StatusReport(members, click.echo), local.prepare, restart=restart).run()
 
 
 def _warn_of_absent(directory: Path, nodes: int) -> None:

@@ -14,8 +14,14 @@ from typing import cast
 from broker.config.definitions import BROKER_KEYS, broker_key
 from broker.config.errors import ConfigError
 from broker.config.key import ConfigKey
-from broker.config.listeners import Listener, ListenerSettings, plan_listeners
-from broker.config.quorum_addresses import HostPort, Voter, parse_bootstrap_servers, parse_host_port, parse_voters
+from broker.config.listeners import ConfiguredListener, ListenerSettings, plan_listeners
+from broker.config.quorum_addresses import (
+    ConfiguredVoter,
+    HostPort,
+    parse_bootstrap_servers,
+    parse_host_port,
+    parse_voters,
+)
 from broker.config.setting import boolean, integer, items, number, optional_integer, optional_text, text
 from broker.config.values import Value
 
@@ -241,7 +247,7 @@ class BrokerConfig:
         self._values = {name: self._parse(key) for name, key in BROKER_KEYS.items()}
         _parse_prefixed(self.layers)
         self._plan = plan_listeners(self._listener_settings())
-        self.voters: tuple[Voter, ...] = parse_voters(self._items("controller.quorum.voters"))
+        self.voters: tuple[ConfiguredVoter, ...] = parse_voters(self._items("controller.quorum.voters"))
         self.bootstrap_servers = parse_bootstrap_servers(self._items("controller.quorum.bootstrap.servers"))
         self.http_listener: HostPort | None = self._http_listener()
         self._overrides_per_ip = _parse_overrides_per_ip(str(self.value("max.connections.per.ip.overrides")))
@@ -290,22 +296,22 @@ class BrokerConfig:
         return "controller" in self._items("process.roles")
 
     @property
-    def client_listeners(self) -> tuple[Listener, ...]:
+    def client_listeners(self) -> tuple[ConfiguredListener, ...]:
         """Listeners to bind for clients and brokers."""
         return self._plan.clients
 
     @property
-    def controller_listeners(self) -> tuple[Listener, ...]:
+    def controller_listeners(self) -> tuple[ConfiguredListener, ...]:
         """Listeners to bind for the quorum."""
         return self._plan.controllers
 
     @property
-    def advertised_listeners(self) -> tuple[Listener, ...]:
+    def advertised_listeners(self) -> tuple[ConfiguredListener, ...]:
         """Listeners that a broker registers; the binder fills in port 0 and an empty host."""
         return self._plan.advertised
 
     @property
-    def advertised_controller_listeners(self) -> tuple[Listener, ...]:
+    def advertised_controller_listeners(self) -> tuple[ConfiguredListener, ...]:
         """Listeners at which the quorum reaches this controller, in the order of `controller.listener.names`."""
         return self._plan.advertised_controllers
 

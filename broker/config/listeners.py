@@ -24,7 +24,7 @@ _ENTRY = re.compile(r"(?P<name>[^:/]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ConfiguredListener:
     """One address: ``host`` empty means every interface, ``port`` 0 one that the system picks."""
 
     name: str
@@ -63,10 +63,10 @@ class ListenerPlan:
     ``clients`` and ``advertised`` are empty and ``inter_broker_name`` is still the configured name.
     """
 
-    clients: tuple[Listener, ...]
-    controllers: tuple[Listener, ...]
-    advertised: tuple[Listener, ...]
-    advertised_controllers: tuple[Listener, ...]
+    clients: tuple[ConfiguredListener, ...]
+    controllers: tuple[ConfiguredListener, ...]
+    advertised: tuple[ConfiguredListener, ...]
+    advertised_controllers: tuple[ConfiguredListener, ...]
     protocols: Mapping[str, str]
     controller_names: tuple[str, ...]
     inter_broker_name: str
@@ -120,7 +120,7 @@ def _protocols(settings: ListenerSettings) -> dict[str, str]:
     return protocols
 
 
-def _parse_entries(key: str, entries: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+def _parse_entries(key: str, entries: Iterable[str], protocols: Mapping[str, str]) -> tuple[ConfiguredListener, ...]:
     listeners = tuple(_parse_entry(key, entry, protocols) for entry in entries)
     names = [listener.name for listener in listeners]
     for name in names:
@@ -129,17 +129,17 @@ def _parse_entries(key: str, entries: Iterable[str], protocols: Mapping[str, str
     return listeners
 
 
-def _parse_entry(key: str, entry: str, protocols: Mapping[str, str]) -> Listener:
+def _parse_entry(key: str, entry: str, protocols: Mapping[str, str]) -> ConfiguredListener:
     match = _ENTRY.fullmatch(entry)
     if match is None or int(match["port"]) > 65535:
         raise ConfigError(key, f"{key} has the entry {entry!r}, which is not of the form NAME://host:port.")
     name = match["name"].upper()
     if name not in protocols:
         raise ConfigError(key, f"{key} names the listener {name}, for which {PROTOCOL_MAP} has no security protocol.")
-    return Listener(name, protocols[name], match["v6"] or match["host"] or "", int(match["port"]))
+    return ConfiguredListener(name, protocols[name], match["v6"] or match["host"] or "", int(match["port"]))
 
 
-def _check_ports(bound: Iterable[Listener]) -> None:
+def _check_ports(bound: Iterable[ConfiguredListener]) -> None:
     """A port serves one listener, or one of IPv4 and one of IPv6."""
     by_port: dict[int, list[str]] = defaultdict(list)
     for listener in bound:
@@ -159,10 +159,10 @@ def _ip_version(host: str) -> int:
 
 def _advertised(
     settings: ListenerSettings,
-    bound: tuple[Listener, ...],
+    bound: tuple[ConfiguredListener, ...],
     controller_names: tuple[str, ...],
     protocols: Mapping[str, str],
-) -> tuple[Listener, ...]:
+) -> tuple[ConfiguredListener, ...]:
     if not settings.is_broker:
         return ()
     given = bound
@@ -173,10 +173,10 @@ def _advertised(
 
 def _advertised_controllers(
     settings: ListenerSettings,
-    bound: tuple[Listener, ...],
+    bound: tuple[ConfiguredListener, ...],
     controller_names: tuple[str, ...],
     protocols: Mapping[str, str],
-) -> tuple[Listener, ...]:
+) -> tuple[ConfiguredListener, ...]:
     """Each as advertised.listeners has it, else as it is bound (KIP-853)."""
     if not settings.is_controller:
         return ()
@@ -246,7 +246,7 @@ def _check_broker_listeners(plan: ListenerPlan) -> None:
         )
 
 
-def _check_advertised(listener: Listener, bound_names: set[str]) -> None:
+def _check_advertised(listener: ConfiguredListener, bound_names: set[str]) -> None:
     if listener.host in ("0.0.0.0", "::"):
         raise ConfigError(
             ADVERTISED_LISTENERS,

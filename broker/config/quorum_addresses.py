@@ -21,14 +21,14 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
-class Voter:
+class ConfiguredVoter:
     """A fixed member of the quorum. An unusable address (empty, 0.0.0.0, port 0) is allowed: it may be our own."""
 
     id: int
     address: HostPort
 
 
-def parse_voters(entries: Iterable[str]) -> tuple[Voter, ...]:
+def parse_voters(entries: Iterable[str]) -> tuple[ConfiguredVoter, ...]:
     """``id@host:port`` entries. Raises ConfigError."""
     voters = tuple(_parse_voter(entry) for entry in entries)
     if len({voter.id for voter in voters}) < len(voters):
@@ -36,11 +36,11 @@ def parse_voters(entries: Iterable[str]) -> tuple[Voter, ...]:
     return voters
 
 
-def _parse_voter(entry: str) -> Voter:
+def _parse_voter(entry: str) -> ConfiguredVoter:
     match = _VOTER.fullmatch(entry)
     if match is None or int(match["port"]) > 65535:
         raise ConfigError(VOTERS, f"{VOTERS} has the entry {entry!r}, which is not of the form id@host:port.")
-    return Voter(int(match["id"]), HostPort(match["v6"] or match["host"] or "", int(match["port"])))
+    return ConfiguredVoter(int(match["id"]), HostPort(match["v6"] or match["host"] or "", int(match["port"])))
 
 
 def parse_bootstrap_servers(entries: Iterable[str]) -> tuple[HostPort, ...]:

@@ -1,16 +1,17 @@
 """The shape of a coordinator shard: one partition of an internal topic, held in memory as a replayed state machine.
 
-A command looks at the shard and returns a `Result`: records to append and the response to send once they are committed.
-It changes no replayed state. `replay` does, with the same events whether the records were just appended by this node or
-read back from the log after a restart or a change of leader, so both give the same state.
+A command reads the shard and returns a `CoordinatorResult`: records to append, and the response to send once they are
+committed. A command does not change replayed state. `replay` changes it, with the same events whether this node has
+just appended the records or reads them back after a restart or a change of leader, so both give the same state.
 
-Two kinds of state live in a shard:
+A shard holds two kinds of state:
 
-* replayed state follows from the log alone (committed offsets, groups as they were last written);
-* soft state does not (who is parked, pending, which generation is being negotiated). Commands change it at once, and it
-  is gone after failover. Where a record describes what the soft state already is, its Result says `replayed=False`.
+* replayed state follows from the log alone (committed offsets, groups as last written);
+* soft state does not (parked requests, pending members, the generation under negotiation). Commands change it at once,
+  and a failover discards it. Where a record describes what the soft state already holds, its CoordinatorResult has
+  `replayed=False`.
 
-This module knows nothing of logs, loops or wire formats.
+This module knows neither logs nor event loops nor wire formats.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +28,9 @@ Cause = TypeVar("Cause")
 
 
 class CoordinatorRecord(NamedTuple, Generic[Event]):
-    """A record on its way to the log: its bytes, and the event that replaying those bytes amounts to.
+    """A record for the log: its bytes, and the event that a replay of those bytes yields.
 
-    `value` None is a tombstone. Carrying the event spares decoding what was encoded a moment ago.
+    `value` None is a tombstone. The event saves decoding bytes that were encoded a moment ago.
     """
 
     key: bytes
@@ -38,50 +39,50 @@ class CoordinatorRecord(NamedTuple, Generic[Event]):
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Generic[Event, Response]):
-    """What a command decided.
+class CoordinatorResult(Generic[Event, Response]):
+    """The decision of a command.
 
-    `records` go to the log as one batch (`atomic`), or as several when a clean-up makes more than fits one. They are
-    replayed once appended, unless the soft state holds them already (`replayed=False`). `response` is due when they are
-    committed. `on_outcome`, if given, is called exactly once: with NONE after the commit, else with the error that kept
-    them from it; it may decide something further.
+    `records` go to the log as one batch (`atomic`), or as several batches when a clean-up exceeds one. The runtime
+    replays them after the append, unless the soft state holds them already (`replayed=False`). `response` is due when
+    the records are committed. `on_outcome`, if given, is called exactly once: with NONE after the commit, else with the
+    error that prevented it. `on_outcome` may return a further decision.
     """
 
     response: Response
     records: Sequence[CoordinatorRecord[Event]] = ()
     replayed: bool = True
     atomic: bool = True
-    on_outcome: "Callable[[ErrorCode], Result[Event, None]] | None" = None
+    on_outcome: "Callable[[ErrorCode], CoordinatorResult[Event, None]] | None" = None
 
-    def answering(self, response: Other) -> "Result[Event, Other]":
-        """The same decision with another response."""
-        return Result(response, self.records, self.replayed, self.atomic, self.on_outcome)
+    def answering(self, response: Other) -> "CoordinatorResult[Event, Other]":
+        """Return the same decision with another response."""
+        return CoordinatorResult(response, self.records, self.replayed, self.atomic, self.on_outcome)
 
 
 class Shard(Protocol[Event, Cause]):
-    """A partition's state machine, as the runtime drives it."""
+    """The state machine of one partition, as the runtime drives it."""
 
     @property
     def timers(self) -> TimerQueue[Cause]:
-        """What the shard wants to be woken for; the runtime hands due causes to `on_timer`."""
+        """Timers of the shard; the runtime passes due causes to `on_timer`."""
 
     def decode(self, key: bytes, value: bytes | None) -> Event | None:
-        """The event that a record of the log stands for; None for a type of record that this version does not know.
+        """Decode a record of the log. Return None for a record type that this version does not know.
 
-        Raises DecodeError when a known type is malformed.
+        Raise DecodeError when a known type is malformed.
         """
 
     def replay(self, event: Event, offset: int, producer_id: int) -> None:
         """Apply a record that is in the log at `offset`; `producer_id` is −1 outside of transactions."""
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Apply a transaction marker: what the producer had pending becomes visible or vanishes."""
+        """Apply a transaction marker: commit or discard what the producer had pending."""
 
-    def on_timer(self, cause: Cause) -> Result[Event, None]:
-        """A timer ran out."""
+    def on_timer(self, cause: Cause) -> CoordinatorResult[Event, None]:
+        """Handle a timer that has expired."""
 
     def on_loaded(self) -> None:
-        """The log has been replayed to its end and requests will follow: start timers."""
+        """Start timers: the log has been replayed to its end, and requests will follow."""
 
     def on_unloaded(self) -> None:
-        """This node no longer leads the partition: answer everything parked with NOT_COORDINATOR."""
+        """Answer every parked request with NOT_COORDINATOR: this node no longer leads the partition."""

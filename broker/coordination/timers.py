@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 Cause = TypeVar("Cause")
 
 
-class Clock(Protocol):
+class CoordinatorClock(Protocol):
     """The two clocks of a coordinator: wall time for what is stored, monotonic time for what is waited for."""
 
     def now_ms(self) -> int: ...

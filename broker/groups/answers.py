@@ -1,13 +1,13 @@
 """The answers that parked JoinGroup and SyncGroup requests get."""
 
 from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member
+from broker.groups.member import ClassicGroupMember
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
 
 
-def joined(group: ClassicGroup, member: Member, *, is_follower: bool = False) -> JoinGroupResponse:
+def joined(group: ClassicGroup, member: ClassicGroupMember, *, is_follower: bool = False) -> JoinGroupResponse:
     """The present generation. The leader, who has to share out the partitions, also gets the list of members."""
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -24,7 +24,7 @@ def join_refused(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
 
 
-def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+def synced(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResponse:
     """The member's assignment in the present generation."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment

@@ -6,7 +6,7 @@ from broker.coordination.reply import Reply
 from broker.groups.answers import join_refused
 from broker.groups.caller import Caller
 from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member, SupportedProtocol, supported_protocols
+from broker.groups.member import ClassicGroupMember, SupportedProtocol, supported_protocols
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -53,9 +53,9 @@ class JoinAttempt:
             reply,
         )
 
-    def new_member(self, member_id: str) -> Member:
+    def new_member(self, member_id: str) -> ClassicGroupMember:
         """The member that this attempt makes."""
-        return Member(
+        return ClassicGroupMember(
             member_id,
             self.instance_id,
             self.caller.client_id,
@@ -66,7 +66,7 @@ class JoinAttempt:
             is_new=True,
         )
 
-    def park(self, group: ClassicGroup, member: Member) -> None:
+    def park(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Bring the member up to date and hold the reply; an earlier JoinGroup of its still parked is sent back."""
         group.answer_join(member, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         group.update(member, self.protocols)

@@ -7,7 +7,7 @@ change through `GroupTable.move` alone. Counters are kept by the methods here so
 from collections.abc import Collection, Iterable
 
 from broker.coordination.reply import Reply
-from broker.groups.member import Member, SupportedProtocol
+from broker.groups.member import ClassicGroupMember, SupportedProtocol
 from broker.groups.state import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, all_subscribed_topics
 from protocol.errors import ErrorCode, KafkaError
@@ -33,7 +33,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicGroupMember] = {}
         self.pending_joins: set[str] = set()
         self.pending_syncs: set[str] = set()
         self.has_new_member = False
@@ -78,7 +78,7 @@ class ClassicGroup:
     def is_leader(self, member_id: str) -> bool:
         return self.leader is not None and self.leader == member_id
 
-    def member_or_raise(self, member_id: str, instance_id: str | None) -> Member:
+    def member_or_raise(self, member_id: str, instance_id: str | None) -> ClassicGroupMember:
         """The member that a request comes from.
 
         Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process took over the instance.
@@ -100,7 +100,9 @@ class ClassicGroup:
 
     # Members come, change and go.
 
-    def add(self, member: Member, protocol_type: str | None, reply: Reply[JoinGroupResponse] | None = None) -> None:
+    def add(
+        self, member: ClassicGroupMember, protocol_type: str | None, reply: Reply[JoinGroupResponse] | None = None
+    ) -> None:
         """Take in a member that `supports` accepted; the first one leads and decides the protocol type."""
         assert member.member_id not in self.members
         if not self.members:
@@ -114,7 +116,7 @@ class ClassicGroup:
         self._count_support(member, 1)
         self.park_join(member, reply)
 
-    def update(self, member: Member, protocols: tuple[SupportedProtocol, ...]) -> None:
+    def update(self, member: ClassicGroupMember, protocols: tuple[SupportedProtocol, ...]) -> None:
         """Let the member support other protocols."""
         self._count_support(member, -1)
         member.protocols = protocols
@@ -134,7 +136,7 @@ class ClassicGroup:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    def rename_static(self, instance_id: str, new_member_id: str) -> Member:
+    def rename_static(self, instance_id: str, new_member_id: str) -> ClassicGroupMember:
         """Give a static member a new member id; slot, assignment and leadership stay. Its replies must be answered."""
         old_member_id = self._static_members[instance_id]
         member = self.members.pop(old_member_id)
@@ -151,12 +153,12 @@ class ClassicGroup:
 
     # Parked requests.
 
-    def park_join(self, member: Member, reply: Reply[JoinGroupResponse] | None) -> None:
+    def park_join(self, member: ClassicGroupMember, reply: Reply[JoinGroupResponse] | None) -> None:
         """Hold the member's JoinGroup until the phase ends; None releases the slot without an answer."""
         self._parked_joins += (reply is not None) - member.awaits_join
         member.join_reply = reply
 
-    def answer_join(self, member: Member, response: JoinGroupResponse) -> bool:
+    def answer_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
         """Answer a parked JoinGroup; False when none is parked."""
         reply = member.join_reply
         if reply is None:
@@ -164,7 +166,7 @@ class ClassicGroup:
         self.park_join(member, None)
         return reply.complete(response)
 
-    def answer_sync(self, member: Member, response: SyncGroupResponse) -> bool:
+    def answer_sync(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
         """Answer a parked SyncGroup; False when none is parked."""
         reply, member.sync_reply = member.sync_reply, None
         return reply is not None and reply.complete(response)
@@ -216,7 +218,7 @@ class ClassicGroup:
             return None
         return all_subscribed_topics(member.metadata(self.protocol) for member in self.members.values())
 
-    def _count_support(self, member: Member, change: int) -> None:
+    def _count_support(self, member: ClassicGroupMember, change: int) -> None:
         for protocol in member.protocols:
             count = self._supporters.get(protocol.name, 0) + change
             if count:

@@ -5,8 +5,8 @@ uses no group management commits without a generation, into a group without memb
 simple group).
 """
 
-from broker.coordination.shard import Result
-from broker.coordination.timers import Clock
+from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
 from broker.groups.metrics import GroupMetrics
@@ -36,7 +36,12 @@ class OffsetCommit:
     """Takes OffsetCommit requests whose topics and partitions are known to exist."""
 
     def __init__(
-        self, groups: GroupTable, timers: GroupTimers, config: GroupConfig, metrics: GroupMetrics, clock: Clock
+        self,
+        groups: GroupTable,
+        timers: GroupTimers,
+        config: GroupConfig,
+        metrics: GroupMetrics,
+        clock: CoordinatorClock,
     ) -> None:
         self._groups = groups
         self._timers = timers
@@ -44,7 +49,9 @@ class OffsetCommit:
         self._metrics = metrics
         self._clock = clock
 
-    def run(self, request: OffsetCommitRequest, api_version: int) -> Result[GroupEvent, OffsetCommitResponse]:
+    def run(
+        self, request: OffsetCommitRequest, api_version: int
+    ) -> CoordinatorResult[GroupEvent, OffsetCommitResponse]:
         """Decide what to write. Raises KafkaError when the whole request is refused."""
         self._check(request, api_version)
         now_ms = self._clock.now_ms()
@@ -60,7 +67,7 @@ class OffsetCommit:
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
             )
         self._metrics.offset_commits += len(records)
-        return Result(response, records)
+        return CoordinatorResult(response, records)
 
     def _check(self, request: OffsetCommitRequest, api_version: int) -> None:
         group = self._groups.get(request.group_id)

@@ -1,6 +1,6 @@
 """What removes offsets and groups on request: DeleteGroups, OffsetDelete, and the deletion of topics."""
 
-from broker.coordination.shard import Result
+from broker.coordination.shard import CoordinatorResult
 from broker.groups.classic import ClassicGroup
 from broker.groups.metrics import GroupMetrics
 from broker.groups.offsets import OffsetStore
@@ -26,18 +26,18 @@ class Deletions:
         self._offsets = offsets
         self._metrics = metrics
 
-    def delete_group(self, group_id: str) -> Result[GroupEvent, DeletableGroupResult]:
+    def delete_group(self, group_id: str) -> CoordinatorResult[GroupEvent, DeletableGroupResult]:
         """Delete a group without members, with all its offsets."""
         group = self._groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            return Result(DeletableGroupResult(group_id, ErrorCode.GROUP_ID_NOT_FOUND))
+            return CoordinatorResult(DeletableGroupResult(group_id, ErrorCode.GROUP_ID_NOT_FOUND))
         if not group.is_empty:
-            return Result(DeletableGroupResult(group_id, ErrorCode.NON_EMPTY_GROUP))
+            return CoordinatorResult(DeletableGroupResult(group_id, ErrorCode.NON_EMPTY_GROUP))
         removals = [offset_removed(key) for key in self._offsets.keys_of_group(group_id)]
         self._metrics.offset_deletions += len(removals)
-        return Result(DeletableGroupResult(group_id), [*removals, group_removed(group_id)])
+        return CoordinatorResult(DeletableGroupResult(group_id), [*removals, group_removed(group_id)])
 
-    def delete_offsets(self, request: OffsetDeleteRequest) -> Result[GroupEvent, OffsetDeleteResponse]:
+    def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupEvent, OffsetDeleteResponse]:
         """Delete offsets of partitions known to exist, except where the group reads the topic.
 
         Raises KafkaError when the group has none to delete.
@@ -47,12 +47,12 @@ class Deletions:
         records: list[GroupRecord] = []
         topics = [self._delete_topic_offsets(group, topic, records) for topic in request.topics]
         self._metrics.offset_deletions += len(records)
-        return Result(OffsetDeleteResponse(topics=topics), records)
+        return CoordinatorResult(OffsetDeleteResponse(topics=topics), records)
 
-    def on_topics_deleted(self, topics: set[str]) -> Result[GroupEvent, None]:
+    def on_topics_deleted(self, topics: set[str]) -> CoordinatorResult[GroupEvent, None]:
         """Forget what any group has read of topics that are gone."""
         records = [offset_removed(key) for key in self._offsets.keys_of_topics(topics)]
-        return Result(None, records, atomic=False)
+        return CoordinatorResult(None, records, atomic=False)
 
     def _delete_topic_offsets(
         self, group: ClassicGroup, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member
+from broker.groups.member import ClassicGroupMember
 from broker.groups.state import GroupState
 from broker.groups.table import GroupTable
 from protocol.errors import ErrorCode
@@ -58,7 +58,7 @@ def _listed(group: ClassicGroup) -> ListedGroup:
     )
 
 
-def _described(member: Member, protocol: str | None) -> DescribedGroupMember:
+def _described(member: ClassicGroupMember, protocol: str | None) -> DescribedGroupMember:
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

@@ -17,8 +17,8 @@ join; Kafka does not wait for the latter, nor for open transactions of a group w
 
 from collections.abc import Callable
 
-from broker.coordination.shard import Result
-from broker.coordination.timers import Clock
+from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
 from broker.groups.metrics import GroupMetrics
@@ -34,7 +34,7 @@ _GROUPS_PER_SLICE = 50  # at a few offsets each well below a millisecond
 _Base = Callable[[CommittedOffset], int]
 
 
-class Expiry:
+class OffsetExpiry:
     """Writes tombstones for what has expired."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Expiry:
         timers: GroupTimers,
         config: GroupConfig,
         metrics: GroupMetrics,
-        clock: Clock,
+        clock: CoordinatorClock,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
@@ -66,7 +66,7 @@ class Expiry:
             group = self._groups.get(group_id)
             if group is not None:
                 self._expire(group, records)
-        return Result(None, records, atomic=False)
+        return CoordinatorResult(None, records, atomic=False)
 
     def _schedule_rest(self, rest: tuple[str, ...]) -> None:
         if rest:

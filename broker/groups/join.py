@@ -7,13 +7,13 @@ that a client that lost its answer does not leave a ghost behind. A static one (
 
 from collections.abc import Callable
 
-from broker.coordination.shard import Result
-from broker.coordination.timers import Clock
+from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock
 from broker.groups.answers import joined
 from broker.groups.attempt import JoinAttempt, requires_known_member_id
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
-from broker.groups.member import Member
+from broker.groups.member import ClassicGroupMember
 from broker.groups.rebalance import NOTHING, Outcome, Rebalances
 from broker.groups.records import group_created
 from broker.groups.state import GroupState
@@ -32,7 +32,7 @@ class JoinGroup:
         rebalances: Rebalances,
         timers: GroupTimers,
         config: GroupConfig,
-        clock: Clock,
+        clock: CoordinatorClock,
         new_uuid: Callable[[], str],
     ) -> None:
         self._groups = groups
@@ -56,7 +56,7 @@ class JoinGroup:
             return outcome
         # In the log before it has a generation, so that a failover does not forget it. Should that fail, nobody waits
         # for it: the group goes on here, and after a failover its members start afresh.
-        return Result(None, [group_created(group)], replayed=False)
+        return CoordinatorResult(None, [group_created(group)], replayed=False)
 
     def _join(self, group: ClassicGroup, attempt: JoinAttempt) -> Outcome:
         if not self._has_room(group, attempt.member_id):
@@ -109,7 +109,7 @@ class JoinGroup:
             return _refuse(attempt, error.code, member_id)
         return self._rejoin(group, member, attempt)
 
-    def _rejoin(self, group: ClassicGroup, member: Member, attempt: JoinAttempt) -> Outcome:
+    def _rejoin(self, group: ClassicGroup, member: ClassicGroupMember, attempt: JoinAttempt) -> Outcome:
         """A member joins again. A leader does so to have the partitions shared out anew, so that always rebalances."""
         has_changed = member.protocols != attempt.protocols
         must_rebalance = {

@@ -2,7 +2,7 @@
 
 from logging import getLogger
 
-from broker.coordination.shard import Result
+from broker.coordination.shard import CoordinatorResult
 from broker.groups.classic import ClassicGroup
 from broker.groups.rebalance import Rebalances
 from broker.groups.records import GroupEvent
@@ -23,17 +23,19 @@ class LeaveGroup:
         self._rebalances = rebalances
         self._timers = timers
 
-    def run(self, group_id: str, leavers: list[MemberIdentity]) -> Result[GroupEvent, LeaveGroupResponse]:
+    def run(self, group_id: str, leavers: list[MemberIdentity]) -> CoordinatorResult[GroupEvent, LeaveGroupResponse]:
         """Remove them, then let one rebalance follow from all of it."""
         group = self._groups.get(group_id)
         if group is None:
-            return Result(LeaveGroupResponse(members=[_answer(each, ErrorCode.UNKNOWN_MEMBER_ID) for each in leavers]))
+            return CoordinatorResult(
+                LeaveGroupResponse(members=[_answer(each, ErrorCode.UNKNOWN_MEMBER_ID) for each in leavers])
+            )
         if group.state is GroupState.DEAD:
-            return Result(LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return CoordinatorResult(LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         response = LeaveGroupResponse(members=[_answer(each, self._remove(group, each)) for each in leavers])
         has_removed = any(each.error_code == ErrorCode.NONE for each in response.members)
         if not has_removed or group.is_empty:
-            return Result(response)
+            return CoordinatorResult(response)
         return self._rebalances.prepare_or_complete(group, f"{len(leavers)} left").answering(response)
 
     def _remove(self, group: ClassicGroup, leaver: MemberIdentity) -> ErrorCode:

@@ -25,7 +25,7 @@ def supported_protocols(protocols: Iterable[JoinGroupRequestProtocol]) -> tuple[
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicGroupMember:
     """One consumer (or Connect worker …) in a group.
 
     `instance_id` names a static member (KIP-345). `is_new` holds until the first JoinGroup is answered: such a member

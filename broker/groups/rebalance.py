@@ -13,21 +13,21 @@ Nothing of this reaches the log but the end: an assignment, or that the group ha
 
 from logging import getLogger
 
-from broker.coordination.shard import Result
-from broker.coordination.timers import Clock
+from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock
 from broker.groups.answers import join_refused, joined, sync_refused
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import GroupConfig
-from broker.groups.member import Member
+from broker.groups.member import ClassicGroupMember
 from broker.groups.records import GroupEvent, group_written
 from broker.groups.state import GroupState, Transition, can_rebalance
 from broker.groups.table import GroupTable
 from broker.groups.timers import GroupTimers
 from protocol.errors import ErrorCode
 
-Outcome = Result[GroupEvent, None]
+Outcome = CoordinatorResult[GroupEvent, None]
 
-NOTHING: Outcome = Result(None)
+NOTHING: Outcome = CoordinatorResult(None)
 
 _log = getLogger(__name__)
 
@@ -35,7 +35,7 @@ _log = getLogger(__name__)
 class Rebalances:
     """Drives groups through the phases above."""
 
-    def __init__(self, groups: GroupTable, timers: GroupTimers, config: GroupConfig, clock: Clock) -> None:
+    def __init__(self, groups: GroupTable, timers: GroupTimers, config: GroupConfig, clock: CoordinatorClock) -> None:
         self._groups = groups
         self._timers = timers
         self._config = config
@@ -125,7 +125,7 @@ class Rebalances:
         self.drop(group, member)
         return self._after_removal(group, f"session of {member_id} expired")
 
-    def drop(self, group: ClassicGroup, member: Member) -> None:
+    def drop(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Take the member out; if it is parked it learns that its id is no longer known, and may start afresh."""
         self._timers.end_session(group, member.member_id)
         group.answer_join(member, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -174,4 +174,4 @@ class Rebalances:
         self._groups.move(group, Transition.NOBODY_JOINED, self._clock.now_ms())
         # Should this write fail, the log keeps the last generation with its members, who will time out after a
         # failover.
-        return Result(None, [group_written(group, {})], replayed=False)
+        return CoordinatorResult(None, [group_written(group, {})], replayed=False)

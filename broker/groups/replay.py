@@ -8,7 +8,7 @@ group tombstones and offsets are, there as here.
 from collections.abc import Iterable
 
 from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member, SupportedProtocol
+from broker.groups.member import ClassicGroupMember, SupportedProtocol
 from broker.groups.offsets import OffsetStore
 from broker.groups.records import GroupEvent, GroupRemoved, GroupWritten, OffsetCommitted, OffsetRemoved
 from broker.groups.state import GroupState
@@ -52,9 +52,9 @@ def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     return group
 
 
-def _members(stored: Iterable[MemberMetadata], protocol: str) -> Iterable[Member]:
+def _members(stored: Iterable[MemberMetadata], protocol: str) -> Iterable[ClassicGroupMember]:
     for each in stored:
-        yield Member(
+        yield ClassicGroupMember(
             member_id=each.member_id,
             instance_id=each.group_instance_id,
             client_id=each.client_id,

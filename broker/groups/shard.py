@@ -6,15 +6,15 @@ Wires the operations of this package together and is what the runtime drives. It
 from collections.abc import Callable, Collection
 from typing import assert_never
 
-from broker.coordination.shard import Result
-from broker.coordination.timers import Clock, TimerQueue
+from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock, TimerQueue
 from broker.groups.answers import join_refused, sync_refused
 from broker.groups.attempt import JoinAttempt
 from broker.groups.commit import OffsetCommit
 from broker.groups.config import GroupConfig
 from broker.groups.deletion import Deletions
 from broker.groups.describe import describe_group, list_groups
-from broker.groups.expiry import Expiry
+from broker.groups.expiry import OffsetExpiry
 from broker.groups.fetch import OffsetFetch
 from broker.groups.heartbeat import Heartbeat
 from broker.groups.join import JoinGroup
@@ -51,7 +51,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 class GroupShard:
     """The groups of one partition. `new_uuid` supplies the random part of member ids."""
 
-    def __init__(self, config: GroupConfig, clock: Clock, new_uuid: Callable[[], str]) -> None:
+    def __init__(self, config: GroupConfig, clock: CoordinatorClock, new_uuid: Callable[[], str]) -> None:
         self.metrics = GroupMetrics()
         self.groups = GroupTable(self.metrics)
         self.offsets = OffsetStore(self.metrics)
@@ -68,7 +68,7 @@ class GroupShard:
         self._commit = OffsetCommit(self.groups, self._timers, config, self.metrics, clock)
         self._fetch = OffsetFetch(self.offsets)
         self._deletions = Deletions(self.groups, self.offsets, self.metrics)
-        self._expiry = Expiry(self.groups, self.offsets, self._timers, config, self.metrics, clock)
+        self._expiry = OffsetExpiry(self.groups, self.offsets, self._timers, config, self.metrics, clock)
 
     # What the runtime asks of every shard.
 
@@ -125,33 +125,37 @@ class GroupShard:
     def sync_group(self, request: SyncGroupRequest, reply: SyncReply) -> Outcome:
         return self._sync.run(request, reply)
 
-    def heartbeat(self, request: HeartbeatRequest) -> Result[GroupEvent, ErrorCode]:
-        return Result(self._heartbeat.run(request))
+    def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[GroupEvent, ErrorCode]:
+        return CoordinatorResult(self._heartbeat.run(request))
 
-    def leave_group(self, group_id: str, leavers: list[MemberIdentity]) -> Result[GroupEvent, LeaveGroupResponse]:
+    def leave_group(
+        self, group_id: str, leavers: list[MemberIdentity]
+    ) -> CoordinatorResult[GroupEvent, LeaveGroupResponse]:
         return self._leave.run(group_id, leavers)
 
     def commit_offsets(
         self, request: OffsetCommitRequest, api_version: int
-    ) -> Result[GroupEvent, OffsetCommitResponse]:
+    ) -> CoordinatorResult[GroupEvent, OffsetCommitResponse]:
         return self._commit.run(request, api_version)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, require_stable: bool
-    ) -> Result[GroupEvent, OffsetFetchResponseGroup]:
-        return Result(self._fetch.run(request, require_stable))
+    ) -> CoordinatorResult[GroupEvent, OffsetFetchResponseGroup]:
+        return CoordinatorResult(self._fetch.run(request, require_stable))
 
-    def delete_offsets(self, request: OffsetDeleteRequest) -> Result[GroupEvent, OffsetDeleteResponse]:
+    def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupEvent, OffsetDeleteResponse]:
         return self._deletions.delete_offsets(request)
 
-    def delete_group(self, group_id: str) -> Result[GroupEvent, DeletableGroupResult]:
+    def delete_group(self, group_id: str) -> CoordinatorResult[GroupEvent, DeletableGroupResult]:
         return self._deletions.delete_group(group_id)
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> Result[GroupEvent, list[ListedGroup]]:
-        return Result(list_groups(self.groups, states, types))
+    def list_groups(
+        self, states: Collection[str], types: Collection[str]
+    ) -> CoordinatorResult[GroupEvent, list[ListedGroup]]:
+        return CoordinatorResult(list_groups(self.groups, states, types))
 
-    def describe_group(self, group_id: str, api_version: int) -> Result[GroupEvent, DescribedGroup]:
-        return Result(describe_group(self.groups, group_id, api_version))
+    def describe_group(self, group_id: str, api_version: int) -> CoordinatorResult[GroupEvent, DescribedGroup]:
+        return CoordinatorResult(describe_group(self.groups, group_id, api_version))
 
     def on_topics_deleted(self, topics: set[str]) -> Outcome:
         return self._deletions.on_topics_deleted(topics)

@@ -57,7 +57,7 @@ _TRANSITIONS: Mapping[tuple[GroupState, Transition], GroupState] = {
 }
 
 
-class IllegalTransition(Exception):
+class IllegalGroupTransition(Exception):
     """A transition that no row allows: the coordinator itself is at fault."""
 
 
@@ -67,8 +67,8 @@ def can_rebalance(state: GroupState) -> bool:
 
 
 def next_state(state: GroupState, transition: Transition) -> GroupState:
-    """Where the transition leads. Raises IllegalTransition."""
+    """Where the transition leads. Raises IllegalGroupTransition."""
     try:
         return _TRANSITIONS[state, transition]
     except KeyError:
-        raise IllegalTransition(f"{transition.name} in state {state.value}") from None
+        raise IllegalGroupTransition(f"{transition.name} in state {state.value}") from None

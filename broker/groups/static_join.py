@@ -8,11 +8,11 @@ From JoinGroup version 9 on it is told so (KIP-814); before, it is told that its
 from dataclasses import replace
 
 from broker.coordination.errors import response_error
-from broker.coordination.shard import Result
+from broker.coordination.shard import CoordinatorResult
 from broker.groups.answers import join_refused, joined, sync_refused
 from broker.groups.attempt import JoinAttempt, can_skip_assignment
 from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member
+from broker.groups.member import ClassicGroupMember
 from broker.groups.rebalance import NOTHING, Outcome, Rebalances
 from broker.groups.records import group_written
 from broker.groups.state import GroupState
@@ -43,7 +43,12 @@ class StaticReplacement:
         return self._rebalances.prepare_or_complete(group, reason)
 
     def _write(
-        self, group: ClassicGroup, member: Member, before: Member, old_leader: str | None, attempt: JoinAttempt
+        self,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        before: ClassicGroupMember,
+        old_leader: str | None,
+        attempt: JoinAttempt,
     ) -> Outcome:
         generation = group.generation
 
@@ -60,16 +65,16 @@ class StaticReplacement:
             return NOTHING
 
         assignments = {each.member_id: each.assignment for each in group.members.values()}
-        return Result(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
+        return CoordinatorResult(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
 
-    def _restore(self, group: ClassicGroup, member: Member, before: Member) -> None:
+    def _restore(self, group: ClassicGroup, member: ClassicGroupMember, before: ClassicGroupMember) -> None:
         """The new id did not reach the log: the old one is the member again."""
         group.update(member, before.protocols)
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
         member.session_timeout_ms = before.session_timeout_ms
         self._rename(group, member, before.member_id)
 
-    def _rename(self, group: ClassicGroup, member: Member, member_id: str) -> Member:
+    def _rename(self, group: ClassicGroup, member: ClassicGroupMember, member_id: str) -> ClassicGroupMember:
         assert member.instance_id is not None
         self._timers.end_session(group, member.member_id)
         renamed = group.rename_static(member.instance_id, member_id)
@@ -77,7 +82,9 @@ class StaticReplacement:
         return renamed
 
 
-def _unnoticed(group: ClassicGroup, member: Member, old_leader: str | None, api_version: int) -> JoinGroupResponse:
+def _unnoticed(
+    group: ClassicGroup, member: ClassicGroupMember, old_leader: str | None, api_version: int
+) -> JoinGroupResponse:
     if can_skip_assignment(api_version):
         response = joined(group, member)
         response.skip_assignment = group.is_leader(member.member_id)
@@ -87,7 +94,9 @@ def _unnoticed(group: ClassicGroup, member: Member, old_leader: str | None, api_
     return response
 
 
-def _refusal(group: ClassicGroup, member: Member, old_leader: str | None, error: ErrorCode) -> JoinGroupResponse:
+def _refusal(
+    group: ClassicGroup, member: ClassicGroupMember, old_leader: str | None, error: ErrorCode
+) -> JoinGroupResponse:
     response = joined(group, member, is_follower=True)
     response.error_code, response.member_id, response.leader = error, "", old_leader or ""
     return response

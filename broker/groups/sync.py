@@ -6,11 +6,11 @@ failover would not know to be its own. Then the group is Stable, and SyncGroup a
 
 from broker.coordination.errors import response_error
 from broker.coordination.reply import Reply
-from broker.coordination.shard import Result
-from broker.coordination.timers import Clock
+from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock
 from broker.groups.answers import sync_refused, synced
 from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member
+from broker.groups.member import ClassicGroupMember
 from broker.groups.metrics import GroupMetrics
 from broker.groups.rebalance import NOTHING, Outcome, Rebalances
 from broker.groups.records import group_written
@@ -27,7 +27,12 @@ class SyncGroup:
     """Takes SyncGroup requests whose group id is in order."""
 
     def __init__(
-        self, groups: GroupTable, rebalances: Rebalances, timers: GroupTimers, metrics: GroupMetrics, clock: Clock
+        self,
+        groups: GroupTable,
+        rebalances: Rebalances,
+        timers: GroupTimers,
+        metrics: GroupMetrics,
+        clock: CoordinatorClock,
     ) -> None:
         self._groups = groups
         self._rebalances = rebalances
@@ -51,7 +56,7 @@ class SyncGroup:
             case _:
                 return _refuse(reply, ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def _check(self, request: SyncGroupRequest) -> tuple[ClassicGroup, Member]:
+    def _check(self, request: SyncGroupRequest) -> tuple[ClassicGroup, ClassicGroupMember]:
         group = self._groups.get(request.group_id)
         if group is None or group.is_empty:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -64,14 +69,16 @@ class SyncGroup:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return group, member
 
-    def _park(self, group: ClassicGroup, member: Member, request: SyncGroupRequest, reply: SyncReply) -> Outcome:
+    def _park(
+        self, group: ClassicGroup, member: ClassicGroupMember, request: SyncGroupRequest, reply: SyncReply
+    ) -> Outcome:
         group.answer_sync(member, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier one, sent again since
         member.sync_reply = reply
         self._note_synced(group, member)
         is_first_of_leader = group.is_leader(member.member_id) and group.assigning != group.generation
         return self._write(group, request) if is_first_of_leader else NOTHING
 
-    def _note_synced(self, group: ClassicGroup, member: Member) -> None:
+    def _note_synced(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self._timers.end_sync_phase(group)
@@ -91,7 +98,7 @@ class SyncGroup:
             self._assign(group, assignments)
             return NOTHING
 
-        return Result(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
+        return CoordinatorResult(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
 
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         self._groups.move(group, Transition.ASSIGNED, self._clock.now_ms())

@@ -50,7 +50,7 @@ class GroupTable:
             self._metrics.groups[group.state] -= 1
 
     def move(self, group: ClassicGroup, transition: Transition, now_ms: int) -> None:
-        """Change the group's state. Raises IllegalTransition."""
+        """Change the group's state. Raises IllegalGroupTransition."""
         state = next_state(group.state, transition)
         self._metrics.groups[group.state] -= 1
         self._metrics.groups[state] += 1

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from broker.coordination.timers import TimerQueue
 from broker.groups.classic import ClassicGroup
 from broker.groups.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from broker.groups.member import Member
+from broker.groups.member import ClassicGroupMember
 
 
 class SessionExpired(NamedTuple):
@@ -54,11 +54,11 @@ class GroupTimers:
     def __init__(self, queue: TimerQueue[GroupCause]) -> None:
         self.queue = queue
 
-    def renew_session(self, group: ClassicGroup, member: Member) -> None:
+    def renew_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Give the member its session timeout from now."""
         self._start_session(group.group_id, member.member_id, member.session_timeout_ms)
 
-    def start_first_session(self, group: ClassicGroup, member: Member) -> None:
+    def start_first_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Give a member that has not had an answer yet the time new members get."""
         self._start_session(group.group_id, member.member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
 

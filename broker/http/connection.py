@@ -26,7 +26,7 @@ OnClosed: TypeAlias = Callable[[asyncio.Transport], object]
 log = EventLog("broker.http")
 
 
-class Timers(Protocol):
+class HttpTimers(Protocol):
     """The part of an event loop that sets timers."""
 
     def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
@@ -37,7 +37,7 @@ class Timers(Protocol):
 class HttpConnection(asyncio.Protocol):
     """The protocol of an accepted connection. `on_closed` is called once, when the transport is gone."""
 
-    def __init__(self, transport: asyncio.Transport, routes: Routes, timers: Timers, on_closed: OnClosed) -> None:
+    def __init__(self, transport: asyncio.Transport, routes: Routes, timers: HttpTimers, on_closed: OnClosed) -> None:
         self._transport = transport
         self._routes = routes
         self._timers = timers

@@ -9,7 +9,7 @@ from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.routes import Services, broker_routes
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
-from broker.config.listeners import Listener as ConfiguredListener
+from broker.config.listeners import ConfiguredListener
 from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metrics.requests import RequestMetrics
 from broker.net.limits import NetLimits
@@ -31,7 +31,7 @@ from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 from storage.files import FileSystem
 
 if TYPE_CHECKING:
-    from broker.node.tiered import RemotePart
+    from broker.node.remote import RemoteStoragePart
 
 # An ordinary topic is in service within this time, so that whoever is told of it can use it. One of a thousand
 # partitions is not: its creator is told of the commit alone, as by Kafka, and clients retry as they do there.
@@ -85,7 +85,7 @@ def build_dispatcher(
     io: BlockingIo,
     loop: asyncio.AbstractEventLoop,
     requests: RequestMetrics,
-    remote: "RemotePart | None",
+    remote: "RemoteStoragePart | None",
 ) -> Dispatcher:
     """The handlers of a client listener over the parts of the node."""
     hosting = CreationWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)

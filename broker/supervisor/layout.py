@@ -1,4 +1,4 @@
-"""Where each node of a local cluster lives: its directory, its ports, its settings, its command line."""
+"""Layout of a local cluster: directory, ports, settings and command line of each node."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -7,16 +7,16 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 PORT_STEP = 10
-"""Between the client listeners of neighbours; the controller listener is the port after the client's."""
+"""Distance between the client ports of two nodes. A node's controller listener uses the port after its client port."""
 
 
-REMOTE = "remote"
-"""In the cluster's directory: what its nodes together keep of tiered topics, as a bucket would."""
+SHARED_REMOTE_DIRECTORY = "remote"
+"""Directory, in the cluster's directory, that serves all nodes as remote storage, in place of a bucket."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What sets one node apart. `index` counts from 0, ids from 1; `http_port` is the node's own, 0 if it picks one.
+class NodeLayout:
+    """The settings in which one node differs. `index` counts from 0, ids from 1; `http_port` 0 picks a free port.
 
     `controllers` are the controller listeners of all nodes, host:port.
     """
@@ -39,23 +39,25 @@ class Place:
             f"log.dirs={self.directory / 'data'}",
             "remote.log.storage.system.enable=true",
             "remote.log.storage.manager.class.name=local",
-            f"rsm.config.storage.root={self.directory.parent / REMOTE}",
+            f"rsm.config.storage.root={self.directory.parent / SHARED_REMOTE_DIRECTORY}",
             f"ottla.http.listener={HOST}:{self.http_port}",
             *overrides,
         ]
 
 
-def place(index: int, root: Path, first_port: int, http_ports: Mapping[int, int]) -> Place:
-    """The place of node `index` below `root`; `http_ports` has one for every node there is."""
+def node_layout(index: int, root: Path, first_port: int, http_ports: Mapping[int, int]) -> NodeLayout:
+    """Return the layout of node `index` below `root`; `http_ports` has one entry for every node."""
     ports = [first_port + PORT_STEP * each for each in range(len(http_ports))]
     controllers = tuple(f"{HOST}:{port + 1}" for port in ports)
-    return Place(index, root / f"node-{index}", ports[index], http_ports[index], controllers)
+    return NodeLayout(index, root / f"node-{index}", ports[index], http_ports[index], controllers)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One node as its keeper sees it. Addresses are what the configuration came to in the end; `http_url` is None
-    without HTTP, and where the node picks a port in each of its lives."""
+    """A node as its supervisor sees it. Addresses are those of the effective configuration.
+
+    `http_url` is None without HTTP, and where the node picks a port at each start.
+    """
 
     id: int
     directory: Path
@@ -73,9 +75,9 @@ class LocalNode:
 
 
 def start_command(settings: Iterable[str]) -> tuple[str, ...]:
-    """Runs a node that stops when its standard input ends, which it does when we are gone, however that came.
+    """Return the command that runs a node. The node stops when its standard input ends, however the supervisor ended.
 
-    `-P` keeps a directory named `storage` or `protocol`, where the user happens to stand, from being imported.
+    `-P` prevents the import of a directory named `storage` or `protocol` in the user's working directory.
     """
     overrides = (part for setting in settings for part in ("--override", setting))
     return (sys.executable, "-P", "-m", "broker", "start", "--until-stdin-ends", *overrides)

@@ -1,4 +1,4 @@
-"""A node's process, as its keeper uses it, and the real one.
+"""A node's process, as its node_supervisor uses it, and the real one.
 
 The process gets a session of its own: an interrupt from the terminal reaches the supervisor alone, which then stops
 all nodes in order. It must not outlive the supervisor either, even one that is killed. For that it holds one end of a

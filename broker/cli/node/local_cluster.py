@@ -14,8 +14,8 @@ from broker.cli.node.initial_controllers import InitialController, own_controlle
 from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.features import bootstrap_records
-from broker.supervisor.keeper import NotPrepared
 from broker.supervisor.layout import LocalNode
+from broker.supervisor.node_supervisor import NotPrepared
 from protocol.primitives import uuid_to_text
 from storage.directories.formatting import is_cluster_id, is_formatted, random_id
 from storage.directories.meta_properties import read_meta_properties

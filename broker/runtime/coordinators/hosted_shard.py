@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from broker.coordination.shard import CoordinatorRecord, Result, Shard
-from broker.coordination.timers import Clock
+from broker.clock import Clock
+from broker.coordination.shard import CoordinatorRecord, CoordinatorResult, Shard
 from broker.logs import EventLog
 from broker.runtime.coordinators.shard_log import Cancellable, ShardLog
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
@@ -32,7 +32,7 @@ from protocol.errors import ErrorCode, KafkaError
 S = TypeVar("S", bound=Shard[Any, Any])
 R = TypeVar("R")
 
-Command: TypeAlias = Callable[[S], Result[Any, R]]
+Command: TypeAlias = Callable[[S], CoordinatorResult[Any, R]]
 Answer: TypeAlias = R | asyncio.Future[R]
 
 # What a record costs beside key and value (varints of lengths and deltas), and a batch beside its records.
@@ -54,12 +54,12 @@ class WriteLimits:
     commit_timeout_ms: int
 
 
-class Operation(Generic[R]):
+class CoordinatorOperation(Generic[R]):
     """A command that has run: its result, and what became of the result's records."""
 
     __slots__ = ("_error", "_future", "_is_settled", "result")
 
-    def __init__(self, result: Result[Any, R]) -> None:
+    def __init__(self, result: CoordinatorResult[Any, R]) -> None:
         self.result = result
         self._error = ErrorCode.NONE
         self._is_settled = False
@@ -91,12 +91,12 @@ class _Uncommitted:
 
     __slots__ = ("deadline", "operations", "waiter")
 
-    def __init__(self, operations: list[Operation[Any]]) -> None:
+    def __init__(self, operations: list[CoordinatorOperation[Any]]) -> None:
         self.operations = operations
         self.deadline: Deadline | None = None
         self.waiter: Cancellable | None = None
 
-    def release(self) -> list[Operation[Any]]:
+    def release(self) -> list[CoordinatorOperation[Any]]:
         """Wait no longer; the operations, once."""
         operations, self.operations = self.operations, []
         if self.deadline is not None:
@@ -130,7 +130,7 @@ class HostedShard(Generic[S]):
         self._loop = loop
         self._deadlines = deadlines
         self._on_broken = on_broken
-        self._open: list[Operation[Any]] = []
+        self._open: list[CoordinatorOperation[Any]] = []
         self._open_bytes = _BATCH_OVERHEAD_BYTES
         self._flush_handle: Cancellable | None = None
         self._uncommitted: dict[_Uncommitted, None] = {}
@@ -161,15 +161,15 @@ class HostedShard(Generic[S]):
         self.shard.on_unloaded()
         self._settle(operations, ErrorCode.NOT_COORDINATOR)
 
-    def _run(self, command: Command[S, R], lingers: bool) -> Operation[R]:
+    def _run(self, command: Command[S, R], lingers: bool) -> CoordinatorOperation[R]:
         if not lingers:
             self._flush()
-        operation = Operation(command(self.shard))
+        operation = CoordinatorOperation(command(self.shard))
         self._carry_out(operation, lingers)
         self._watch_timers()
         return operation
 
-    def _carry_out(self, operation: Operation[Any], lingers: bool) -> None:
+    def _carry_out(self, operation: CoordinatorOperation[Any], lingers: bool) -> None:
         result = operation.result
         if not result.atomic:
             self._write_in_parts(operation)
@@ -183,7 +183,7 @@ class HostedShard(Generic[S]):
 
     # Writing.
 
-    def _add_to_open(self, operation: Operation[Any]) -> None:
+    def _add_to_open(self, operation: CoordinatorOperation[Any]) -> None:
         size = sum(map(_size_of, operation.result.records))
         if self._open and self._open_bytes + size > self._partition_log.max_batch_bytes:
             self._flush()
@@ -214,7 +214,7 @@ class HostedShard(Generic[S]):
         else:
             self._settle(operations, error)
 
-    def _take_open(self) -> list[Operation[Any]]:
+    def _take_open(self) -> list[CoordinatorOperation[Any]]:
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
@@ -222,16 +222,18 @@ class HostedShard(Generic[S]):
         self._open_bytes = _BATCH_OVERHEAD_BYTES
         return operations
 
-    def _write_in_parts(self, operation: Operation[Any]) -> None:
+    def _write_in_parts(self, operation: CoordinatorOperation[Any]) -> None:
         """A clean-up's records may be more than fits one batch, and each of them stands for itself."""
         for part in _parts(operation.result.records, self._partition_log.max_batch_bytes):
-            error = self._append_and_replay([Operation(Result(None, part, operation.result.replayed))])
+            error = self._append_and_replay(
+                [CoordinatorOperation(CoordinatorResult(None, part, operation.result.replayed))]
+            )
             if error is not ErrorCode.NONE:
                 self._settle([operation], error)
                 return
         self._await_commit([operation], self._next_offset - 1)
 
-    def _append_and_replay(self, operations: list[Operation[Any]]) -> ErrorCode:
+    def _append_and_replay(self, operations: list[CoordinatorOperation[Any]]) -> ErrorCode:
         pairs = [(record.key, record.value) for each in operations for record in each.result.records]
         try:
             first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms())
@@ -246,7 +248,7 @@ class HostedShard(Generic[S]):
             self._replay(each.result)
         return ErrorCode.NONE
 
-    def _replay(self, result: Result[Any, Any]) -> None:
+    def _replay(self, result: CoordinatorResult[Any, Any]) -> None:
         if result.replayed:
             for offset, record in enumerate(result.records, self._next_offset):
                 self.shard.replay(record.event, offset, -1)
@@ -254,7 +256,7 @@ class HostedShard(Generic[S]):
 
     # Answering.
 
-    def _await_commit(self, operations: list[Operation[Any]], offset: int) -> None:
+    def _await_commit(self, operations: list[CoordinatorOperation[Any]], offset: int) -> None:
         if self._partition_log.high_watermark > offset:
             self._settle(operations, ErrorCode.NONE)
             return
@@ -271,14 +273,14 @@ class HostedShard(Generic[S]):
         self._uncommitted.pop(uncommitted, None)
         self._settle(uncommitted.release(), error)
 
-    def _settle(self, operations: Iterable[Operation[Any]], error: ErrorCode) -> None:
+    def _settle(self, operations: Iterable[CoordinatorOperation[Any]], error: ErrorCode) -> None:
         """Tell the shard first, since that may change what later answers say, then whoever asked."""
         for operation in operations:
             on_outcome = operation.result.on_outcome
             further = None if on_outcome is None else on_outcome(error)
             operation.settle(error)
             if further is not None and further.records and not self._is_closed:
-                self._add_to_open(Operation(further))
+                self._add_to_open(CoordinatorOperation(further))
                 self._flush_in_time()
         if not self._is_closed:
             self._watch_timers()
@@ -302,7 +304,7 @@ class HostedShard(Generic[S]):
         now_ms = max(self._clock.monotonic_ms(), self._wake_ms)  # the loop's clock may ring a tick early
         try:
             for cause in self.shard.timers.due(now_ms):
-                operation = Operation(self.shard.on_timer(cause))
+                operation = CoordinatorOperation(self.shard.on_timer(cause))
                 self._carry_out(operation, lingers=False)
         except BaseException:
             self._on_broken()  # the causes not handed out are lost, and with them the ends of sessions

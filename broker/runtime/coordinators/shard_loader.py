@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
+from broker.clock import Clock
 from broker.coordination.shard import Shard
-from broker.coordination.timers import Clock
 from broker.runtime.coordinators.shard_log import LoadedBatch, ShardLog
 
 SLICE_MS = 1.0

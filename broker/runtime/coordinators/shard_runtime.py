@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
+from broker.clock import Clock
 from broker.coordination.shard import Shard
-from broker.coordination.timers import Clock
 from broker.logs import EventLog
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader

@@ -23,15 +23,15 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.group_stage import GroupStage, context
+from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context
 
 NAMES = ("one", "two", "a", "c")
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[GroupStage]:
+async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
     """With four simple groups, in both partitions."""
-    made = GroupStage()
+    made = GroupCoordinatorHarness()
     for name in NAMES:
         topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 5)])
         await made.groups.commit_offsets(OffsetCommitRequest(group_id=name, topics=[topic]), 9)
@@ -41,26 +41,26 @@ async def stage() -> AsyncIterator[GroupStage]:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_groups_of_all_partitions_are_listed(stage: GroupStage, version: int) -> None:
+async def test_groups_of_all_partitions_are_listed(stage: GroupCoordinatorHarness, version: int) -> None:
     response = await ListGroupsHandler(stage.groups)(ListGroupsRequest(), context(version))
     assert {group.group_id for group in response.groups} == set(NAMES)
     assert encode_bytes(response, version)
 
 
-async def test_groups_are_filtered(stage: GroupStage) -> None:
+async def test_groups_are_filtered(stage: GroupCoordinatorHarness) -> None:
     handler = ListGroupsHandler(stage.groups)
     assert len((await handler(ListGroupsRequest(states_filter=["empty"]), context(4))).groups) == 4
     assert (await handler(ListGroupsRequest(states_filter=["Stable"]), context(4))).groups == []
     assert (await handler(ListGroupsRequest(types_filter=["share"]), context(5))).groups == []
 
 
-async def test_a_partition_that_moved_away_is_left_out_of_the_list(stage: GroupStage) -> None:
+async def test_a_partition_that_moved_away_is_left_out_of_the_list(stage: GroupCoordinatorHarness) -> None:
     stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
     response = await ListGroupsHandler(stage.groups)(ListGroupsRequest(), context(5))
     assert {group.group_id for group in response.groups} == {name for name in NAMES if partition_for(name, 2) == 1}
 
 
-async def test_while_a_partition_is_loaded_nothing_is_listed(stage: GroupStage) -> None:
+async def test_while_a_partition_is_loaded_nothing_is_listed(stage: GroupCoordinatorHarness) -> None:
     stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
     stage.lead(GROUP_METADATA_TOPIC, {0: (1, 2)})
     assert stage.groups.partition_states()[0] is ShardState.LOADING
@@ -69,7 +69,7 @@ async def test_while_a_partition_is_loaded_nothing_is_listed(stage: GroupStage) 
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_groups_are_described_in_the_order_asked(stage: GroupStage, version: int) -> None:
+async def test_groups_are_described_in_the_order_asked(stage: GroupCoordinatorHarness, version: int) -> None:
     request = DescribeGroupsRequest(["two", "unknown", "one"], include_authorized_operations=True)
     response = await DescribeGroupsHandler(stage.groups)(request, context(version))
     assert [(group.group_id, group.group_state) for group in response.groups] == [
@@ -83,14 +83,14 @@ async def test_groups_are_described_in_the_order_asked(stage: GroupStage, versio
     assert encode_bytes(response, version)
 
 
-async def test_a_group_that_is_coordinated_elsewhere_is_not_described(stage: GroupStage) -> None:
+async def test_a_group_that_is_coordinated_elsewhere_is_not_described(stage: GroupCoordinatorHarness) -> None:
     stage.groups.close()
     response = await DescribeGroupsHandler(stage.groups)(DescribeGroupsRequest(["one"]), context(6))
     assert response.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_groups_are_deleted_one_by_one(stage: GroupStage, version: int) -> None:
+async def test_groups_are_deleted_one_by_one(stage: GroupCoordinatorHarness, version: int) -> None:
     request = DeleteGroupsRequest(["one", "unknown", "two", "one"])
     response = await DeleteGroupsHandler(stage.groups)(request, context(version))
     assert [(each.group_id, each.error_code) for each in response.results] == [("one", 0), ("unknown", 69), ("two", 0)]
@@ -99,19 +99,19 @@ async def test_groups_are_deleted_one_by_one(stage: GroupStage, version: int) ->
     assert {group.group_id for group in listed.groups} == {"a", "c"}
 
 
-async def test_a_deletion_that_cannot_be_written_says_so(stage: GroupStage) -> None:
+async def test_a_deletion_that_cannot_be_written_says_so(stage: GroupCoordinatorHarness) -> None:
     for log in stage.logs:
         log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     response = await DeleteGroupsHandler(stage.groups)(DeleteGroupsRequest(["one"]), context(2))
     assert response.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_what_the_coordinator_holds_is_counted(stage: GroupStage) -> None:
+async def test_what_the_coordinator_holds_is_counted(stage: GroupCoordinatorHarness) -> None:
     metrics = stage.groups.metrics()
     assert (sum(metrics.groups.values()), metrics.offsets, metrics.offset_commits) == (4, 4, 4)
 
 
-async def test_a_deleted_offsets_topic_ends_its_coordinators(stage: GroupStage) -> None:
+async def test_a_deleted_offsets_topic_ends_its_coordinators(stage: GroupCoordinatorHarness) -> None:
     stage.delete_topic(GROUP_METADATA_TOPIC)
     assert stage.groups.partition_states() == {}
 
@@ -122,14 +122,14 @@ async def test_a_deleted_offsets_topic_ends_its_coordinators(stage: GroupStage) 
 class Finder:
     """The handler, and the topics it asked to have created."""
 
-    def __init__(self, stage: GroupStage) -> None:
+    def __init__(self, stage: GroupCoordinatorHarness) -> None:
         self.created: list[str] = []
         topics = {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}
         self.handler = FindCoordinatorHandler(stage.current_image, topics, self.created.append)
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_one_coordinator_is_found_in_every_old_version(stage: GroupStage, version: int) -> None:
+async def test_one_coordinator_is_found_in_every_old_version(stage: GroupCoordinatorHarness, version: int) -> None:
     response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(version))
     assert (response.error_code, response.node_id, response.host, response.port) == (0, 1, "host-1", 9092)
     assert response.error_message == "NONE"
@@ -137,7 +137,7 @@ async def test_one_coordinator_is_found_in_every_old_version(stage: GroupStage, 
 
 
 @pytest.mark.parametrize("version", range(4, 7))
-async def test_several_coordinators_are_found_at_once(stage: GroupStage, version: int) -> None:
+async def test_several_coordinators_are_found_at_once(stage: GroupCoordinatorHarness, version: int) -> None:
     """KIP-699."""
     response = Finder(stage).handler(FindCoordinatorRequest(coordinator_keys=["one", "two"]), context(version))
     assert [(each.key, each.node_id, each.error_code) for each in response.coordinators] == [
@@ -147,7 +147,7 @@ async def test_several_coordinators_are_found_at_once(stage: GroupStage, version
     assert encode_bytes(response, version)
 
 
-async def test_the_coordinator_is_named_as_the_listener_has_it(stage: GroupStage) -> None:
+async def test_the_coordinator_is_named_as_the_listener_has_it(stage: GroupCoordinatorHarness) -> None:
     response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3, listener="OTHER"))
     assert (response.host, response.port) == ("other", 9999)
     response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3, listener="UNKNOWN"))
@@ -155,7 +155,7 @@ async def test_the_coordinator_is_named_as_the_listener_has_it(stage: GroupStage
 
 
 async def test_the_first_who_asks_has_the_topic_created() -> None:
-    stage = GroupStage(elected=False)
+    stage = GroupCoordinatorHarness(elected=False)
     finder = Finder(stage)
     response = finder.handler(FindCoordinatorRequest(key="one"), context(3))
     assert (response.error_code, response.node_id, response.port) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
@@ -167,7 +167,7 @@ async def test_the_first_who_asks_has_the_topic_created() -> None:
 
 
 @pytest.mark.parametrize("leader", [-1, 2, 3])
-async def test_without_a_live_leader_there_is_no_coordinator(stage: GroupStage, leader: int) -> None:
+async def test_without_a_live_leader_there_is_no_coordinator(stage: GroupCoordinatorHarness, leader: int) -> None:
     """There is no broker -1, broker 2 never registered, broker 3 is fenced."""
     stage.register_broker(3, fenced=True)
     stage.lead(GROUP_METADATA_TOPIC, {0: (leader, 1), 1: (leader, 1)})
@@ -176,7 +176,9 @@ async def test_without_a_live_leader_there_is_no_coordinator(stage: GroupStage, 
 
 
 @pytest.mark.parametrize("key_type", [2, 9])
-async def test_a_type_of_coordinator_that_is_not_served_is_an_invalid_request(stage: GroupStage, key_type: int) -> None:
+async def test_a_type_of_coordinator_that_is_not_served_is_an_invalid_request(
+    stage: GroupCoordinatorHarness, key_type: int
+) -> None:
     finder = Finder(stage)
     response = finder.handler(FindCoordinatorRequest(key="one", key_type=key_type), context(3))
     assert response.error_code == ErrorCode.INVALID_REQUEST
@@ -185,7 +187,7 @@ async def test_a_type_of_coordinator_that_is_not_served_is_an_invalid_request(st
 
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_any_live_broker_of_the_listener_is_named_to_refuse_a_transactional_id(
-    stage: GroupStage, version: int
+    stage: GroupCoordinatorHarness, version: int
 ) -> None:
     finder = Finder(stage)
     asked = FindCoordinatorRequest(key="id", key_type=1, coordinator_keys=["id"])

@@ -18,12 +18,12 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.group_stage import GroupStage, context
+from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[GroupStage]:
-    made = GroupStage()
+async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
+    made = GroupCoordinatorHarness()
     yield made
     made.close()
 
@@ -39,7 +39,7 @@ def join_request(member_id: str = "", group_id: str = "g", session_ms: int = 10_
     )
 
 
-async def joined(stage: GroupStage, version: int = 9) -> JoinGroupResponse:
+async def joined(stage: GroupCoordinatorHarness, version: int = 9) -> JoinGroupResponse:
     """One member joins, in as many rounds as its version takes."""
     handler = JoinGroupHandler(stage.groups)
     response = await handler(join_request(), context(version))
@@ -50,7 +50,9 @@ async def joined(stage: GroupStage, version: int = 9) -> JoinGroupResponse:
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_lone_member_joins_syncs_beats_and_leaves_in_every_version(stage: GroupStage, version: int) -> None:
+async def test_a_lone_member_joins_syncs_beats_and_leaves_in_every_version(
+    stage: GroupCoordinatorHarness, version: int
+) -> None:
     response = await joined(stage, version)
     assert encode_bytes(response, version)
     assert (response.generation_id, response.leader, response.protocol_name) == (1, response.member_id, "range")
@@ -73,7 +75,7 @@ async def test_a_lone_member_joins_syncs_beats_and_leaves_in_every_version(stage
 
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
 async def test_no_protocol_is_empty_to_old_clients_and_null_to_newer_ones(
-    stage: GroupStage, version: int, name: str | None
+    stage: GroupCoordinatorHarness, version: int, name: str | None
 ) -> None:
     response = await JoinGroupHandler(stage.groups)(join_request("unknown"), context(version))
     assert (response.error_code, response.protocol_name) == (ErrorCode.UNKNOWN_MEMBER_ID, name)
@@ -81,12 +83,12 @@ async def test_no_protocol_is_empty_to_old_clients_and_null_to_newer_ones(
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
-async def test_a_session_timeout_out_of_bounds_is_refused(stage: GroupStage, session_ms: int) -> None:
+async def test_a_session_timeout_out_of_bounds_is_refused(stage: GroupCoordinatorHarness, session_ms: int) -> None:
     response = await JoinGroupHandler(stage.groups)(join_request("m", session_ms=session_ms), context(9))
     assert (response.error_code, response.member_id) == (ErrorCode.INVALID_SESSION_TIMEOUT, "m")
 
 
-async def test_a_group_needs_an_id(stage: GroupStage) -> None:
+async def test_a_group_needs_an_id(stage: GroupCoordinatorHarness) -> None:
     assert (await JoinGroupHandler(stage.groups)(join_request(group_id=""), context(9))).error_code == 24
     sync = SyncGroupRequest(protocol_type="consumer", protocol_name="range")
     assert (await SyncGroupHandler(stage.groups)(sync, context(5))).error_code == 24
@@ -97,14 +99,16 @@ async def test_a_group_needs_an_id(stage: GroupStage) -> None:
 @pytest.mark.parametrize(
     ("version", "error"), [(4, ErrorCode.UNKNOWN_MEMBER_ID), (5, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
 )
-async def test_from_version_5_sync_must_name_the_protocol(stage: GroupStage, version: int, error: ErrorCode) -> None:
+async def test_from_version_5_sync_must_name_the_protocol(
+    stage: GroupCoordinatorHarness, version: int, error: ErrorCode
+) -> None:
     response = await SyncGroupHandler(stage.groups)(SyncGroupRequest(group_id="g"), context(version))
     assert response.error_code == error
 
 
 @pytest.mark.parametrize(("version", "top_level", "members"), [(2, 25, 0), (3, 0, 1)])
 async def test_before_version_3_the_error_of_the_leaver_is_the_responses(
-    stage: GroupStage, version: int, top_level: int, members: int
+    stage: GroupCoordinatorHarness, version: int, top_level: int, members: int
 ) -> None:
     request = LeaveGroupRequest(group_id="g", member_id="unknown", members=[MemberIdentity("unknown")])
     response = await LeaveGroupHandler(stage.groups)(request, context(version))
@@ -113,7 +117,7 @@ async def test_before_version_3_the_error_of_the_leaver_is_the_responses(
 
 
 async def test_who_does_not_lead_the_partition_is_not_the_coordinator() -> None:
-    stage = GroupStage(elected=False)
+    stage = GroupCoordinatorHarness(elected=False)
     assert (await JoinGroupHandler(stage.groups)(join_request("m"), context(9))).error_code == 16
     assert HeartbeatHandler(stage.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 16
     leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity("m")])
@@ -122,7 +126,7 @@ async def test_who_does_not_lead_the_partition_is_not_the_coordinator() -> None:
 
 
 async def test_while_the_group_is_loaded_heartbeats_are_answered_kindly() -> None:
-    stage = GroupStage(elected=False)
+    stage = GroupCoordinatorHarness(elected=False)
     for log in stage.logs:
         log.add([(b"\x00\x63", b"")])
     stage.create_topics(**{GROUP_METADATA_TOPIC: 2})
@@ -131,7 +135,7 @@ async def test_while_the_group_is_loaded_heartbeats_are_answered_kindly() -> Non
     stage.close()
 
 
-async def test_losing_leadership_sends_parked_members_away(stage: GroupStage) -> None:
+async def test_losing_leadership_sends_parked_members_away(stage: GroupCoordinatorHarness) -> None:
     first = await joined(stage)
     newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
     parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))
@@ -142,7 +146,7 @@ async def test_losing_leadership_sends_parked_members_away(stage: GroupStage) ->
     assert HeartbeatHandler(stage.groups)(heartbeat, context(4)).error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_client_that_goes_away_while_parked_disturbs_nobody(stage: GroupStage) -> None:
+async def test_a_client_that_goes_away_while_parked_disturbs_nobody(stage: GroupCoordinatorHarness) -> None:
     first = await joined(stage)
     newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
     parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))

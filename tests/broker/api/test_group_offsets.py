@@ -30,7 +30,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from protocol.primitives import Uuid
-from tests.support.group_stage import GroupStage, context, topic_id_of
+from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context, topic_id_of
 
 UNKNOWN_ID = Uuid(b"?" * 16)
 
@@ -38,14 +38,14 @@ Wired = TypeVar("Wired", OffsetCommitRequest, OffsetFetchResponse)
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[GroupStage]:
-    made = GroupStage()
+async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
+    made = GroupCoordinatorHarness()
     yield made
     made.close()
 
 
 async def commit(
-    stage: GroupStage, version: int, topics: list[OffsetCommitRequestTopic], group_id: str = "g"
+    stage: GroupCoordinatorHarness, version: int, topics: list[OffsetCommitRequestTopic], group_id: str = "g"
 ) -> OffsetCommitResponse:
     handler = OffsetCommitHandler(stage.groups, stage.current_image)
     response = await handler(OffsetCommitRequest(group_id=group_id, topics=topics), context(version))
@@ -71,7 +71,7 @@ def codes(response: OffsetCommitResponse) -> dict[tuple[str, int], int]:
     }
 
 
-async def fetch(stage: GroupStage, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def fetch(stage: GroupCoordinatorHarness, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
     response = await OffsetFetchHandler(stage.groups, stage.current_image)(request, context(version))
     assert encode_bytes(response, version) is not None
     return response
@@ -82,13 +82,15 @@ def one_group(*topics: OffsetFetchRequestTopics) -> OffsetFetchRequest:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-async def test_offsets_are_committed_in_every_version_with_names(stage: GroupStage, version: int) -> None:
+async def test_offsets_are_committed_in_every_version_with_names(stage: GroupCoordinatorHarness, version: int) -> None:
     response = await commit(stage, version, [named("t", p0=5, p1=6)])
     assert codes(response) == {("t", 0): 0, ("t", 1): 0}
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_offsets_of_one_group_are_fetched_in_every_old_version(stage: GroupStage, version: int) -> None:
+async def test_offsets_of_one_group_are_fetched_in_every_old_version(
+    stage: GroupCoordinatorHarness, version: int
+) -> None:
     await commit(stage, 9, [named("t", p0=5)])
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0, 1])])
     response = await fetch(stage, version, request)
@@ -106,7 +108,7 @@ def over_the_wire(message: Wired, version: int) -> Wired:
     ("version", "epoch"), [*((old, -1) for old in range(2, 6)), *((new, 3) for new in range(6, 10))]
 )
 async def test_the_leader_epoch_of_a_commit_is_kept_where_the_version_has_one(
-    stage: GroupStage, version: int, epoch: int
+    stage: GroupCoordinatorHarness, version: int, epoch: int
 ) -> None:
     """KIP-320: -1 stands for none."""
     topic = named("t", p0=5)
@@ -120,7 +122,7 @@ async def test_the_leader_epoch_of_a_commit_is_kept_where_the_version_has_one(
 
 @pytest.mark.parametrize(("version", "epoch"), [(4, -1), (5, 3), (7, 3)])
 async def test_the_leader_epoch_of_an_offset_is_told_where_the_version_has_one(
-    stage: GroupStage, version: int, epoch: int
+    stage: GroupCoordinatorHarness, version: int, epoch: int
 ) -> None:
     await commit(stage, 9, [named("t", p0=5)])
     asked = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0])])
@@ -128,14 +130,14 @@ async def test_the_leader_epoch_of_an_offset_is_told_where_the_version_has_one(
     assert response.topics[0].partitions[0].committed_leader_epoch == epoch
 
 
-async def test_null_topics_ask_for_all_a_group_has(stage: GroupStage) -> None:
+async def test_null_topics_ask_for_all_a_group_has(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5), named("u", p1=6)])
     response = await fetch(stage, 2, OffsetFetchRequest(group_id="g", topics=None))
     assert [(topic.name, topic.partitions[0].committed_offset) for topic in response.topics] == [("t", 5), ("u", 6)]
 
 
 @pytest.mark.parametrize("version", [8, 9])
-async def test_several_groups_are_fetched_at_once(stage: GroupStage, version: int) -> None:
+async def test_several_groups_are_fetched_at_once(stage: GroupCoordinatorHarness, version: int) -> None:
     await commit(stage, 9, [named("t", p0=5)])
     await commit(stage, 9, [named("t", p0=7)], group_id="another")
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
@@ -155,19 +157,19 @@ async def test_several_groups_are_fetched_at_once(stage: GroupStage, version: in
     ]
 
 
-async def test_what_does_not_exist_is_refused_and_the_rest_is_committed(stage: GroupStage) -> None:
+async def test_what_does_not_exist_is_refused_and_the_rest_is_committed(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 9, [named("t", p0=5, p9=6), named("missing", p0=7)])
     assert codes(response) == {("t", 0): 0, ("t", 9): 3, ("missing", 0): 3}
     assert len(response.topics) == 2
 
 
-async def test_if_nothing_exists_the_group_is_not_asked(stage: GroupStage) -> None:
+async def test_if_nothing_exists_the_group_is_not_asked(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 9, [named("missing", p0=7)])
     assert codes(response) == {("missing", 0): 3}
     assert (await stage.groups.list_groups([], [])).groups == []
 
 
-async def test_topics_are_known_by_id_from_version_10(stage: GroupStage) -> None:
+async def test_topics_are_known_by_id_from_version_10(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 10, [by_id(topic_id_of("t"), p0=5, p9=6), by_id(UNKNOWN_ID, p0=7)])
     assert [(topic.topic_id, [each.error_code for each in topic.partitions]) for topic in response.topics] == [
         (topic_id_of("t"), [0, 3]),
@@ -186,7 +188,7 @@ async def test_topics_are_known_by_id_from_version_10(stage: GroupStage) -> None
     assert (unknown.topic_id, unknown.partitions[0].error_code) == (UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-async def test_by_id_all_topics_that_still_exist_are_shown(stage: GroupStage) -> None:
+async def test_by_id_all_topics_that_still_exist_are_shown(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5), named("u", p0=6)])
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     response = await fetch(stage, 10, request)
@@ -197,7 +199,7 @@ async def test_by_id_all_topics_that_still_exist_are_shown(stage: GroupStage) ->
     ("version", "member", "error"), [(8, "m", ErrorCode.UNKNOWN_MEMBER_ID), (9, "", ErrorCode.UNKNOWN_MEMBER_ID)]
 )
 async def test_an_error_of_the_group_is_told_for_every_partition(
-    stage: GroupStage, version: int, member: str, error: ErrorCode
+    stage: GroupCoordinatorHarness, version: int, member: str, error: ErrorCode
 ) -> None:
     await commit(stage, 9, [named("t", p0=5)])
     handler = OffsetCommitHandler(stage.groups, stage.current_image)
@@ -210,7 +212,7 @@ async def test_an_error_of_the_group_is_told_for_every_partition(
 
 @pytest.mark.parametrize("version", [1, 2, 8])
 async def test_an_error_of_the_coordinator_has_its_place_in_each_version(version: int) -> None:
-    stage = GroupStage(elected=False)
+    stage = GroupCoordinatorHarness(elected=False)
     request = OffsetFetchRequest(
         group_id="g",
         topics=[OffsetFetchRequestTopic("t", [0])],
@@ -228,20 +230,22 @@ async def test_an_error_of_the_coordinator_has_its_place_in_each_version(version
     stage.close()
 
 
-async def test_the_empty_group_id_may_commit_and_fetch(stage: GroupStage) -> None:
+async def test_the_empty_group_id_may_commit_and_fetch(stage: GroupCoordinatorHarness) -> None:
     assert codes(await commit(stage, 9, [named("t", p0=5)], group_id="")) == {("t", 0): 0}
     response = await fetch(stage, 7, OffsetFetchRequest(group_id="", topics=None))
     assert response.topics[0].partitions[0].committed_offset == 5
 
 
-async def test_offsets_of_a_deleted_topic_are_forgotten(stage: GroupStage) -> None:
+async def test_offsets_of_a_deleted_topic_are_forgotten(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5), named("u", p0=6)])
     stage.delete_topic("t")
     response = await fetch(stage, 7, OffsetFetchRequest(group_id="g", topics=None))
     assert [topic.name for topic in response.topics] == ["u"]
 
 
-async def delete(stage: GroupStage, group_id: str, **partitions: list[int]) -> tuple[int, dict[tuple[str, int], int]]:
+async def delete(
+    stage: GroupCoordinatorHarness, group_id: str, **partitions: list[int]
+) -> tuple[int, dict[tuple[str, int], int]]:
     topics = [
         OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(each) for each in indexes])
         for name, indexes in partitions.items()
@@ -255,7 +259,7 @@ async def delete(stage: GroupStage, group_id: str, **partitions: list[int]) -> t
     return response.error_code, answers
 
 
-async def test_offsets_are_deleted_where_partitions_exist(stage: GroupStage) -> None:
+async def test_offsets_are_deleted_where_partitions_exist(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5, p1=6)])
     assert await delete(stage, "g", t=[0, 9], missing=[0]) == (0, {("t", 0): 0, ("t", 9): 3, ("missing", 0): 3})
     response = await fetch(stage, 7, OffsetFetchRequest(group_id="g", topics=None))
@@ -265,17 +269,19 @@ async def test_offsets_are_deleted_where_partitions_exist(stage: GroupStage) -> 
 @pytest.mark.parametrize(
     ("group_id", "error"), [("unknown", ErrorCode.GROUP_ID_NOT_FOUND), ("", ErrorCode.INVALID_GROUP_ID)]
 )
-async def test_offsets_of_no_group_are_not_deleted(stage: GroupStage, group_id: str, error: ErrorCode) -> None:
+async def test_offsets_of_no_group_are_not_deleted(
+    stage: GroupCoordinatorHarness, group_id: str, error: ErrorCode
+) -> None:
     assert await delete(stage, group_id, t=[0]) == (error, {})
 
 
-async def test_a_topic_that_a_commit_names_twice_is_answered_whole(stage: GroupStage) -> None:
+async def test_a_topic_that_a_commit_names_twice_is_answered_whole(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 9, [named("t", p0=5, p77=1), named("t", p1=6)])
     assert codes(response) == {("t", 0): 0, ("t", 1): 0, ("t", 77): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert len(response.topics) == 1
 
 
-async def test_a_partition_missing_in_any_mention_of_its_topic_is_refused(stage: GroupStage) -> None:
+async def test_a_partition_missing_in_any_mention_of_its_topic_is_refused(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5)])
     topics = [
         OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(77)]),

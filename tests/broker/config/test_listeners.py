@@ -5,7 +5,7 @@ import pytest
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import parse_config
-from broker.config.quorum_addresses import HostPort, Voter
+from broker.config.quorum_addresses import ConfiguredVoter, HostPort
 
 COMBINED = {
     "process.roles": "broker,controller",
@@ -41,7 +41,7 @@ def test_a_combined_node() -> None:
     assert [str(listener) for listener in config.controller_listeners] == ["CONTROLLER://127.0.0.1:9093"]
     assert config.advertised_listeners == config.client_listeners
     assert config.inter_broker_listener_name == "PLAINTEXT"
-    assert config.voters == (Voter(1, HostPort("127.0.0.1", 9093)),)
+    assert config.voters == (ConfiguredVoter(1, HostPort("127.0.0.1", 9093)),)
     assert config.controller_listeners[0].protocol == "PLAINTEXT"
 
 

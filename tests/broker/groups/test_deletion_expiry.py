@@ -7,27 +7,27 @@ from broker.groups.config import GroupConfig
 from broker.groups.records import CommittedOffset, OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.group_bench import START_MS, GroupBench
+from tests.support.group_harness import START_MS, GroupHarness
 
 MINUTE_S = 60
 RETENTION_S = 600
 CHECK_S = 60
 
 
-def bench() -> GroupBench:
+def bench() -> GroupHarness:
     config = GroupConfig(
         group_coordinator_append_linger_ms=0,
         offsets_retention_ms=RETENTION_S * 1000,
         offsets_retention_check_interval_ms=CHECK_S * 1000,
     )
-    return GroupBench(config)
+    return GroupHarness(config)
 
 
 # DeleteGroups
 
 
 def test_a_group_without_members_is_deleted_with_its_offsets() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     b.commit("a", {("t", 0): 5, ("u", 0): 6})
     b.leave("a")
@@ -43,17 +43,17 @@ def test_a_group_without_members_is_deleted_with_its_offsets() -> None:
 
 
 def test_a_group_with_members_is_not_deleted() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     assert b.delete_group().error_code == ErrorCode.NON_EMPTY_GROUP
 
 
 def test_an_unknown_group_is_not_deleted() -> None:
-    assert GroupBench().delete_group("unknown").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert GroupHarness().delete_group("unknown").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_deletion_that_cannot_be_written_leaves_everything_as_it_was() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", 0): 5})
     b.log.fail_next = ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError):
@@ -65,7 +65,7 @@ def test_a_deletion_that_cannot_be_written_leaves_everything_as_it_was() -> None
 
 
 def test_offsets_are_deleted_where_there_are_some() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", 0): 5, ("t", 1): 6})
     before = len(b.log.records)
     response = b.delete_offsets([("t", 0), ("t", 9)])
@@ -75,7 +75,7 @@ def test_offsets_are_deleted_where_there_are_some() -> None:
 
 
 def test_offsets_of_a_topic_that_members_read_stay() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     b.commit("a", {("t", 0): 5, ("u", 0): 6})
     response = b.delete_offsets([("t", 0), ("u", 0)])
@@ -85,7 +85,7 @@ def test_offsets_of_a_topic_that_members_read_stay() -> None:
 
 
 def test_a_consumer_group_that_cannot_be_understood_reads_everything() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", protocols={"range": b"?"})
     b.commit("a", {("u", 0): 6})
     response = b.delete_offsets([("u", 0)])
@@ -93,7 +93,7 @@ def test_a_consumer_group_that_cannot_be_understood_reads_everything() -> None:
 
 
 def test_a_group_of_another_protocol_must_be_empty() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.join("a", protocol_type="connect")
     b.advance(6)
     with pytest.raises(KafkaError) as caught:
@@ -103,7 +103,7 @@ def test_a_group_of_another_protocol_must_be_empty() -> None:
 
 def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
     with pytest.raises(KafkaError) as caught:
-        GroupBench().delete_offsets([("t", 0)], group="unknown")
+        GroupHarness().delete_offsets([("t", 0)], group="unknown")
     assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -111,7 +111,7 @@ def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
 
 
 def test_offsets_of_a_deleted_topic_go_in_all_groups() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     for group in ("g", "h"):
         b.commit(None, {("t", 0): 5, ("u", 0): 6}, group=group)
     b.hosted.post(lambda shard: shard.on_topics_deleted({"t"}))
@@ -121,7 +121,7 @@ def test_offsets_of_a_deleted_topic_go_in_all_groups() -> None:
 
 
 def test_more_tombstones_than_fit_one_batch_are_written_as_several() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", partition): 5 for partition in range(50)})
     b.log.max_batch_bytes = 300
     b.hosted.post(lambda shard: shard.on_topics_deleted({"t"}))

@@ -4,15 +4,15 @@ import pytest
 
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
-from tests.support.group_bench import GroupBench, subscription
+from tests.support.group_harness import GroupHarness, subscription
 
 
-def listed(b: GroupBench, states: list[str] | None = None, types: list[str] | None = None) -> list[tuple[str, str]]:
+def listed(b: GroupHarness, states: list[str] | None = None, types: list[str] | None = None) -> list[tuple[str, str]]:
     return [(group.group_id, group.group_state) for group in b.list_groups(states or [], types or [])]
 
 
-def a_few_groups() -> GroupBench:
-    b = GroupBench()
+def a_few_groups() -> GroupHarness:
+    b = GroupHarness()
     b.stable_group("a")
     b.commit(None, {("t", 0): 5}, group="simple")
     b.join("x", group="joining")
@@ -49,7 +49,7 @@ def test_groups_are_listed_by_type(types: list[str], count: int) -> None:
 
 
 def test_a_stable_group_is_described_in_full() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.client("b", instance_id="i")
     b.stable_group("a", "b")
     group = b.describe()
@@ -61,7 +61,7 @@ def test_a_stable_group_is_described_in_full() -> None:
 
 
 def test_a_group_that_rebalances_shows_its_members_but_not_what_they_said() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     b.join("a")
     group = b.describe()
@@ -72,7 +72,7 @@ def test_a_group_that_rebalances_shows_its_members_but_not_what_they_said() -> N
 @pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_an_unknown_group_is_dead(version: int, error: ErrorCode) -> None:
     """KIP-1043."""
-    group = GroupBench().describe("unknown", version=version)
+    group = GroupHarness().describe("unknown", version=version)
     assert (group.group_state, group.error_code) == ("Dead", error)
     assert group.error_message == ("Group unknown not found." if error else None)
 

@@ -5,13 +5,13 @@ import pytest
 from broker.groups.config import GroupConfig
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
-from tests.support.group_bench import GroupBench, subscription
+from tests.support.group_harness import GroupHarness, subscription
 
 INITIAL_DELAY_S = 3
 
 
-def bench(**settings: int) -> GroupBench:
-    return GroupBench(GroupConfig(group_coordinator_append_linger_ms=0, **settings))
+def bench(**settings: int) -> GroupHarness:
+    return GroupHarness(GroupConfig(group_coordinator_append_linger_ms=0, **settings))
 
 
 def test_a_newcomer_is_sent_back_for_its_member_id() -> None:

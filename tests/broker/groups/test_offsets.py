@@ -10,12 +10,12 @@ from broker.groups.records import CommittedOffset, OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID, Uuid
-from tests.support.group_bench import START_MS, GroupBench, fetch_request
+from tests.support.group_harness import START_MS, GroupHarness, fetch_request
 
 KEY = OffsetKey("g", "t", 0)
 
 
-def stored(b: GroupBench, partition: int = 0) -> CommittedOffset | None:
+def stored(b: GroupHarness, partition: int = 0) -> CommittedOffset | None:
     return b.shard.offsets.get(OffsetKey("g", "t", partition))
 
 
@@ -23,7 +23,7 @@ def stored(b: GroupBench, partition: int = 0) -> CommittedOffset | None:
 
 
 def test_a_member_commits() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     response = b.commit("a", {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}, metadata="note")
     assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 2), ("u", 1)]
@@ -35,7 +35,7 @@ def test_a_member_commits() -> None:
 
 
 def test_the_answer_waits_for_the_commit_of_the_record() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     b.log.holds_commits = True
     answer = b.start_later(lambda shard: shard.commit_offsets(b.commit_request("a", {("t", 0): 5}), 9), lingers=True)
@@ -48,7 +48,7 @@ def test_the_answer_waits_for_the_commit_of_the_record() -> None:
 
 
 def test_null_metadata_is_empty_metadata() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", 0): 5}, metadata=None)
     value = stored(b)
     assert value is not None
@@ -56,14 +56,14 @@ def test_null_metadata_is_empty_metadata() -> None:
 
 
 def test_metadata_is_measured_in_utf_16_units() -> None:
-    b = GroupBench(GroupConfig(group_coordinator_append_linger_ms=0, offset_metadata_max_bytes=4))
+    b = GroupHarness(GroupConfig(group_coordinator_append_linger_ms=0, offset_metadata_max_bytes=4))
     for metadata, error in [("abcd", 0), ("abcde", 12), ("üüüü", 0), ("😀😀", 0), ("😀😀a", 12)]:
         response = b.commit(None, {("t", 0): 5}, metadata=metadata)
         assert response.topics[0].partitions[0].error_code == error, metadata
 
 
 def test_a_retention_time_of_the_clients_own_is_kept() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", 0): 5}, retention_ms=1_000, version=4)
     value = stored(b)
     assert value is not None
@@ -74,7 +74,7 @@ def test_a_retention_time_of_the_clients_own_is_kept() -> None:
 
 
 def test_a_commit_without_generation_makes_a_simple_group() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", 0): 5})
     assert b.group.is_simple
     assert len(b.log.records) == 1
@@ -82,13 +82,13 @@ def test_a_commit_without_generation_makes_a_simple_group() -> None:
 
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_a_generation_of_a_group_that_does_not_exist_is_refused(version: int, error: ErrorCode) -> None:
-    b = GroupBench()
+    b = GroupHarness()
     with pytest.raises(KafkaError) as caught:
         b.commit(None, {("t", 0): 5}, generation=1, version=version)
     assert caught.value.code is error
 
 
-def refusal(b: GroupBench, name: str | None, generation: int | None = None) -> ErrorCode:
+def refusal(b: GroupHarness, name: str | None, generation: int | None = None) -> ErrorCode:
     try:
         b.commit(name, {("t", 0): 5}, generation=generation)
     except KafkaError as error:
@@ -97,7 +97,7 @@ def refusal(b: GroupBench, name: str | None, generation: int | None = None) -> E
 
 
 def test_commits_into_a_group_with_members_are_checked() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     assert refusal(b, "a") is ErrorCode.NONE
     assert refusal(b, "a", generation=0) is ErrorCode.ILLEGAL_GENERATION
@@ -108,7 +108,7 @@ def test_commits_into_a_group_with_members_are_checked() -> None:
 
 
 def test_commits_are_accepted_while_members_join_but_not_while_assignments_are_awaited() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     b.join("a")
     assert refusal(b, "b") is ErrorCode.NONE
@@ -118,7 +118,7 @@ def test_commits_are_accepted_while_members_join_but_not_while_assignments_are_a
 
 
 def test_an_empty_group_takes_commits_without_generation_only() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     b.leave("a")
     assert refusal(b, None) is ErrorCode.NONE
@@ -126,7 +126,7 @@ def test_an_empty_group_takes_commits_without_generation_only() -> None:
 
 
 def test_transactional_commits_of_old_clients_need_no_member() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     check_commit(b.group, "", None, -1, is_transactional=True)
     b.join("a")
@@ -141,7 +141,7 @@ def test_transactional_commits_of_old_clients_need_no_member() -> None:
 
 
 def test_what_was_never_committed_has_no_offset() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     assert b.fetch([("t", 0)], group="unknown") == {("t", 0): -1}
     assert b.fetch(None, group="unknown") == {}
     b.commit(None, {("t", 0): 5})
@@ -149,7 +149,7 @@ def test_what_was_never_committed_has_no_offset() -> None:
 
 
 def test_an_offset_of_an_earlier_topic_of_the_same_name_is_none() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", 0): 5}, topic_id=Uuid(b"1" * 16))
     request = fetch_request("g", [("t", 0)])
     assert request.topics is not None
@@ -261,7 +261,7 @@ def test_offsets_are_counted() -> None:
 
 
 def test_a_stable_answer_is_refused_while_a_transaction_is_open() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.commit(None, {("t", 0): 5, ("t", 1): 6})
     b.shard.offsets.replay_commit(KEY, value(7), 99, producer_id=7)
     partitions = [("t", 0), ("t", 1)]

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.groups.classic import ClassicGroup
-from broker.groups.member import Member, SupportedProtocol
+from broker.groups.member import ClassicGroupMember, SupportedProtocol
 from broker.groups.records import (
     CommittedOffset,
     GroupRemoved,
@@ -31,7 +31,7 @@ def a_group() -> ClassicGroup:
     group = ClassicGroup("g", state=GroupState.STABLE, state_since_ms=5)
     group.generation, group.protocol = 4, "range"
     protocols = (SupportedProtocol("range", b"\x01\x02"), SupportedProtocol("sticky", b"not written"))
-    group.add(Member("a-1", "i", "a", "/127.0.0.1", 60_000, 10_000, protocols), "consumer")
+    group.add(ClassicGroupMember("a-1", "i", "a", "/127.0.0.1", 60_000, 10_000, protocols), "consumer")
     return group
 
 

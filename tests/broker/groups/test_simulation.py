@@ -16,7 +16,7 @@ from broker.groups.records import OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leave_group import MemberIdentity
-from tests.support.group_bench import Box, Client, GroupBench
+from tests.support.group_harness import Box, Client, GroupHarness
 
 SEEDS = range(20)
 EVENTS = 250
@@ -61,7 +61,7 @@ class World:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         linger_ms = self.random.choice([0, -1, 5])
-        self.bench = GroupBench(GroupConfig(group_coordinator_append_linger_ms=linger_ms))
+        self.bench = GroupHarness(GroupConfig(group_coordinator_append_linger_ms=linger_ms))
 
     # What workers do.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.state import GroupState, IllegalTransition, Transition, can_rebalance, next_state
+from broker.groups.state import GroupState, IllegalGroupTransition, Transition, can_rebalance, next_state
 
 LEGAL = {
     (GroupState.EMPTY, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
@@ -22,7 +22,7 @@ def test_a_transition_is_legal_if_kafka_allows_it(state: GroupState, transition:
     elif (state, transition) in LEGAL:
         assert next_state(state, transition) is LEGAL[state, transition]
     else:
-        with pytest.raises(IllegalTransition):
+        with pytest.raises(IllegalGroupTransition):
             next_state(state, transition)
 
 

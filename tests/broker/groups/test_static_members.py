@@ -5,19 +5,19 @@ import pytest
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import MemberIdentity
-from tests.support.group_bench import GroupBench, subscription
+from tests.support.group_harness import GroupHarness, subscription
 
 
-def static_group(*names: str) -> GroupBench:
+def static_group(*names: str) -> GroupHarness:
     """A Stable group whose clients' instances are called i-<name>."""
-    b = GroupBench()
+    b = GroupHarness()
     for name in names:
         b.client(name, instance_id=f"i-{name}")
     b.stable_group(*names)
     return b
 
 
-def restarted(b: GroupBench, name: str) -> str:
+def restarted(b: GroupHarness, name: str) -> str:
     """The client's process has restarted and remembers only its instance."""
     old = b.client(name).member_id
     b.client(name, member_id="")
@@ -25,7 +25,7 @@ def restarted(b: GroupBench, name: str) -> str:
 
 
 def test_a_static_member_is_taken_in_without_a_second_round() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.join("a", instance_id="i", follow_up=False)
     assert list(b.group.members) == ["i-1"]
 
@@ -113,7 +113,7 @@ def test_a_takeover_that_is_in_the_log_but_not_committed_in_time_stands() -> Non
 
 
 def test_a_takeover_that_changes_the_protocol_starts_a_rebalance() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.client("a", instance_id="i-a", protocols={"range": b"r", "sticky": b"s"})
     b.client("b", instance_id="i-b", protocols={"range": b"r", "sticky": b"s"})
     b.stable_group("a", "b")
@@ -141,7 +141,7 @@ def test_a_takeover_while_members_join_fences_the_parked_one() -> None:
 
 
 def test_a_takeover_while_assignments_are_awaited_starts_over() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     for name in ("a", "b"):
         b.client(name, instance_id=f"i-{name}")
         b.join(name)
@@ -165,7 +165,7 @@ def test_a_takeover_in_flight_when_a_rebalance_begins_takes_part_in_it() -> None
 
 
 def test_a_static_member_that_does_not_join_again_stays_until_its_session_ends() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.client("a", instance_id="i-a")
     b.client("b", instance_id="i-b")
     b.stable_group("a", "b", session_ms=60_000, rebalance_ms=10_000)
@@ -176,7 +176,7 @@ def test_a_static_member_that_does_not_join_again_stays_until_its_session_ends()
 
 
 def test_a_rebalance_nobody_joins_goes_on_until_the_static_members_are_gone() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.client("s", instance_id="i-s")
     b.stable_group("a", "s", session_ms=60_000, rebalance_ms=10_000)
     b.leave("a")

@@ -5,12 +5,12 @@ import pytest
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import MemberIdentity
-from tests.support.group_bench import GroupBench
+from tests.support.group_harness import GroupHarness
 
 
-def completing(*names: str, session_ms: int = 10_000, rebalance_ms: int = 60_000) -> GroupBench:
+def completing(*names: str, session_ms: int = 10_000, rebalance_ms: int = 60_000) -> GroupHarness:
     """A group whose members are in and owe a SyncGroup; the first one leads."""
-    b = GroupBench()
+    b = GroupHarness()
     for name in names:
         b.join(name, session_ms=session_ms, rebalance_ms=rebalance_ms)
     b.advance(3 * (len(names) + 1))
@@ -49,7 +49,7 @@ def test_an_assignment_for_somebody_else_is_ignored() -> None:
 
 
 def test_in_a_stable_group_the_answer_comes_at_once() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     assert b.sync("b").synced.assignment == b"b"
 
@@ -108,7 +108,7 @@ def test_a_leader_that_sends_its_assignment_twice_is_heard_once() -> None:
 
 
 def test_sync_is_refused_while_members_join() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     b.join("a")
     assert b.sync("b").error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -125,7 +125,7 @@ def test_sync_checks_group_member_generation_and_protocol() -> None:
 
 
 def test_sync_in_an_empty_group_is_refused() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     b.leave("a")
     assert b.sync("a").error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -159,7 +159,7 @@ def test_unloading_sends_those_who_wait_for_an_assignment_away() -> None:
 
 
 def test_heartbeats_keep_a_member_in() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", session_ms=6_000)
     for _ in range(10):
         b.advance(5)
@@ -173,7 +173,7 @@ def test_heartbeats_are_welcome_before_the_assignment() -> None:
 
 
 def test_heartbeat_checks_group_member_and_generation() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     assert b.heartbeat("a", group="unknown") is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.heartbeat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -181,7 +181,7 @@ def test_heartbeat_checks_group_member_and_generation() -> None:
 
 
 def test_a_member_that_falls_silent_makes_the_others_rebalance() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b", session_ms=10_000)
     b.advance(9)
     b.heartbeat("a")
@@ -191,7 +191,7 @@ def test_a_member_that_falls_silent_makes_the_others_rebalance() -> None:
 
 
 def test_the_last_silent_member_ends_the_join_phase_of_the_others() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b", session_ms=10_000)
     box = b.join("a")
     assert box.answer is None
@@ -200,7 +200,7 @@ def test_the_last_silent_member_ends_the_join_phase_of_the_others() -> None:
 
 
 def test_an_offset_commit_is_a_sign_of_life() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", session_ms=6_000)
     b.advance(5)
     b.commit("a", {("t", 0): 1})
@@ -212,7 +212,7 @@ def test_an_offset_commit_is_a_sign_of_life() -> None:
 
 
 def test_a_member_that_leaves_makes_the_others_rebalance() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     response = b.leave("a")
     assert response.error_code == 0
@@ -221,7 +221,7 @@ def test_a_member_that_leaves_makes_the_others_rebalance() -> None:
 
 
 def test_when_the_last_one_leaves_the_group_is_empty_and_written_so() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     b.leave("a")
     assert (b.state(), b.group.generation, b.group.protocol) == (GroupState.EMPTY, 2, None)
@@ -230,7 +230,7 @@ def test_when_the_last_one_leaves_the_group_is_empty_and_written_so() -> None:
 
 
 def test_several_leave_at_once_for_one_rebalance() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b", "c")
     b.leave("a", "b")
     assert list(b.group.members) == ["c-3"]
@@ -238,7 +238,7 @@ def test_several_leave_at_once_for_one_rebalance() -> None:
 
 
 def test_leaving_ends_the_join_phase_if_all_others_are_in() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     box = b.join("a")
     b.leave("b")
@@ -246,7 +246,7 @@ def test_leaving_ends_the_join_phase_if_all_others_are_in() -> None:
 
 
 def test_a_member_that_leaves_while_parked_is_answered() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a", "b")
     box = b.join("a")
     b.leave("a")
@@ -254,7 +254,7 @@ def test_a_member_that_leaves_while_parked_is_answered() -> None:
 
 
 def test_a_pending_member_may_leave() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     b.join("p", follow_up=False)
     assert b.leave("p").members[0].error_code == 0
@@ -262,13 +262,13 @@ def test_a_pending_member_may_leave() -> None:
 
 
 def test_leaving_an_unknown_group_is_told_per_member() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     response = b.execute(lambda shard: shard.leave_group("unknown", [MemberIdentity("m", None)]), lingers=True)
     assert (response.error_code, response.members[0].error_code) == (0, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_a_stranger_that_leaves_disturbs_nobody() -> None:
-    b = GroupBench()
+    b = GroupHarness()
     b.stable_group("a")
     assert b.leave("stranger").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert b.state() is GroupState.STABLE

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from broker.cli.node.lifeline import GRACE_S
 from broker.config.load import load_config
-from broker.supervisor.layout import place, start_command
-from broker.supervisor.predecessor import PATIENCE_S, POLL_S, wait_until_free
+from broker.supervisor.layout import node_layout, start_command
+from broker.supervisor.orphaned_node import PATIENCE_S, POLL_S, wait_until_free
 from tests.support.memory_files import MemoryFileSystem
 
 
 def test_nodes_have_directories_ports_and_ids_of_their_own() -> None:
-    settings = place(2, Path("/c"), 9092, {0: 9644, 1: 9645, 2: 9646}).settings(["num.partitions=7"])
+    settings = node_layout(2, Path("/c"), 9092, {0: 9644, 1: 9645, 2: 9646}).settings(["num.partitions=7"])
     config, warnings = load_config(None, settings, {})
     assert warnings == []
     assert [(each.host, each.port) for each in config.bootstrap_servers] == [
@@ -26,7 +26,7 @@ def test_nodes_have_directories_ports_and_ids_of_their_own() -> None:
 
 
 def test_what_the_user_sets_wins() -> None:
-    config, _ = load_config(None, place(0, Path("/c"), 9092, {0: 9644}).settings(["node.id=9"]), {})
+    config, _ = load_config(None, node_layout(0, Path("/c"), 9092, {0: 9644}).settings(["node.id=9"]), {})
     assert config.node_id == 9
 
 

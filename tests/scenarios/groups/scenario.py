@@ -41,7 +41,7 @@ from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.sync_group import SyncGroupResponse
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.group_bench import GROUP, Box, GroupBench, subscription
+from tests.support.group_harness import GROUP, Box, GroupHarness, subscription
 
 
 class GroupScenario(Scenario):
@@ -49,7 +49,7 @@ class GroupScenario(Scenario):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = GroupBench(GroupConfig(group_coordinator_append_linger_ms=0))
+        self.harness = GroupHarness(GroupConfig(group_coordinator_append_linger_ms=0))
         self.waiting: list[tuple[str, Box]] = []
         self.committing: list[tuple[str, asyncio.Future[OffsetCommitResponse]]] = []
         self.logged = 0
@@ -87,14 +87,14 @@ class GroupScenario(Scenario):
     def config(self, _words: Words, named: Named) -> None:
         """Replace the coordinator by one with these settings."""
         settings = {key.replace(".", "_"): int(value) for key, value in named.items()}
-        self.bench = GroupBench(GroupConfig(**{"group_coordinator_append_linger_ms": 0, **settings}))
+        self.harness = GroupHarness(GroupConfig(**{"group_coordinator_append_linger_ms": 0, **settings}))
 
     def collect(self) -> None:
         """Put down what was logged and who was answered since last time."""
-        self.bench.loop.run_soon()
-        for record in self.bench.log.records[self.logged :]:
+        self.harness.loop.run_soon()
+        for record in self.harness.log.records[self.logged :]:
             self.show(f"log: {_show_record(record)}")
-        self.logged = len(self.bench.log.records)
+        self.logged = len(self.harness.log.records)
         for entry in list(self.waiting):
             name, box = entry
             if box.answer is not None:
@@ -113,14 +113,14 @@ class GroupScenario(Scenario):
 
     def join(self, words: Words, named: Named) -> None:
         (name,) = words
-        client = self.bench.client(name)
+        client = self.harness.client(name)
         if "instance" in named:
             client.instance_id = named["instance"]
         if "protocols" in named:
             client.protocols = _protocols(named["protocols"])
         if "id" in named:
             client.member_id = "" if named["id"] == "none" else named["id"]
-        box = self.bench.join(
+        box = self.harness.join(
             name,
             version=int(named.get("version", "9")),
             session_ms=_milliseconds(named.get("session", "10s")),
@@ -134,22 +134,22 @@ class GroupScenario(Scenario):
         (name,) = words
         pairs = [pair.split(":") for pair in named.get("assign", "").split(",") if pair]
         generation = int(named["generation"]) if "generation" in named else None
-        box = self.bench.sync(name, {who: what.encode() for who, what in pairs}, generation=generation)
+        box = self.harness.sync(name, {who: what.encode() for who, what in pairs}, generation=generation)
         self.waiting.append((name, box))
 
     def heartbeat(self, words: Words, named: Named) -> None:
         (name,) = words
         if "id" in named:
-            self.bench.client(name, member_id=named["id"], instance_id=named.get("instance"))
+            self.harness.client(name, member_id=named["id"], instance_id=named.get("instance"))
         generation = int(named["generation"]) if "generation" in named else None
-        self.show(f"{name} <- heartbeat {self.bench.heartbeat(name, generation=generation).name}")
+        self.show(f"{name} <- heartbeat {self.harness.heartbeat(name, generation=generation).name}")
 
     def leave(self, words: Words, named: Named) -> None:
         if "instance" in named:
             leavers = [MemberIdentity("", named["instance"])]
-            response = self.bench.execute(lambda shard: shard.leave_group(GROUP, leavers), lingers=True)
+            response = self.harness.execute(lambda shard: shard.leave_group(GROUP, leavers), lingers=True)
         else:
-            response = self.bench.leave(*words)
+            response = self.harness.leave(*words)
         for member in response.members:
             who = member.member_id or f"instance {member.group_instance_id}"
             self.show(f"{who} leaves: {ErrorCode(member.error_code).name}")
@@ -158,12 +158,12 @@ class GroupScenario(Scenario):
 
     def commit(self, words: Words, named: Named) -> None:
         name, *offsets = words
-        who = name if name in self.bench.clients else None
+        who = name if name in self.harness.clients else None
         generation = int(named["generation"]) if "generation" in named else None
-        request = self.bench.commit_request(
+        request = self.harness.commit_request(
             who, _offsets(offsets), generation=generation, metadata=named.get("metadata", "")
         )
-        answer = self.bench.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
+        answer = self.harness.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
         if isinstance(answer, asyncio.Future):
             self.committing.append((name, answer))
         else:
@@ -172,18 +172,18 @@ class GroupScenario(Scenario):
 
     def fetch(self, words: Words, named: Named) -> None:
         partitions = [_partition(word) for word in words if word != "stable"]
-        fetched = self.bench.fetch(partitions or None, stable="stable" in words)
+        fetched = self.harness.fetch(partitions or None, stable="stable" in words)
         for (topic, partition), value in sorted(fetched.items()):
             self.show(f"{topic}-{partition} {value.name if isinstance(value, ErrorCode) else value}")
 
     def delete_offsets(self, words: Words, named: Named) -> None:
-        response = self.bench.delete_offsets([_partition(word) for word in words])
+        response = self.harness.delete_offsets([_partition(word) for word in words])
         for topic in response.topics:
             for each in topic.partitions:
                 self.show(f"{topic.name}-{each.partition_index} {ErrorCode(each.error_code).name}")
 
     def topic_deleted(self, words: Words, named: Named) -> None:
-        self.bench.hosted.post(lambda shard: shard.on_topics_deleted(set(words)))
+        self.harness.hosted.post(lambda shard: shard.on_topics_deleted(set(words)))
 
     def producer(self, words: Words, named: Named) -> None:
         producer_id, verb, *offsets = words
@@ -192,26 +192,26 @@ class GroupScenario(Scenario):
                 offset_committed(OffsetKey(GROUP, *partition), CommittedOffset(offset, -1, "", 0))
                 for partition, offset in _offsets(offsets).items()
             ]
-            self.bench.log.add([(record.key, record.value) for record in records], producer_id=int(producer_id))
+            self.harness.log.add([(record.key, record.value) for record in records], producer_id=int(producer_id))
         else:
-            self.bench.log.add(producer_id=int(producer_id), committed=verb == "commits")
+            self.harness.log.add(producer_id=int(producer_id), committed=verb == "commits")
         self.restart([], {})
 
     # Groups.
 
     def delete_group(self, words: Words, named: Named) -> None:
-        self.show(ErrorCode(self.bench.delete_group().error_code).name)
+        self.show(ErrorCode(self.harness.delete_group().error_code).name)
 
     def list_groups(self, words: Words, named: Named) -> None:
         states = [named["state"]] if "state" in named else []
         types = [named["type"]] if "type" in named else []
-        for group in self.bench.list_groups(states, types):
+        for group in self.harness.list_groups(states, types):
             self.show(
                 f"{group.group_id}: {group.group_state}, {group.group_type}, protocol type {group.protocol_type!r}"
             )
 
     def describe(self, words: Words, named: Named) -> None:
-        described = self.bench.describe()
+        described = self.harness.describe()
         self.show(f"{described.group_state}, protocol {described.protocol_data!r}")
         for member in described.members:
             instance = f" instance {member.group_instance_id}" if member.group_instance_id else ""
@@ -222,25 +222,25 @@ class GroupScenario(Scenario):
     def advance(self, words: Words, named: Named) -> None:
         """In small steps, so that what happens is put down in the order of time."""
         (duration,) = words
-        end = self.bench.loop.time() + _milliseconds(duration) / 1000
-        while self.bench.loop.time() < end:
-            self.bench.advance(min(1.0, end - self.bench.loop.time()))
+        end = self.harness.loop.time() + _milliseconds(duration) / 1000
+        while self.harness.loop.time() < end:
+            self.harness.advance(min(1.0, end - self.harness.loop.time()))
             self.collect()
 
     def log(self, words: Words, named: Named) -> None:
         match words:
             case ["hold"]:
-                self.bench.log.holds_commits = True
+                self.harness.log.holds_commits = True
             case ["commit"]:
-                self.bench.log.holds_commits = False
-                self.bench.log.commit()
+                self.harness.log.holds_commits = False
+                self.harness.log.commit()
             case ["fail", code]:
-                self.bench.log.fail_next = ErrorCode[code]
+                self.harness.log.fail_next = ErrorCode[code]
             case _:
                 raise ValueError(f"log {words}")
 
     def restart(self, words: Words, named: Named) -> None:
-        self.bench.restart()
+        self.harness.restart()
 
     def show_answer(self, box: Box) -> str:
         answer = box.answer

@@ -16,14 +16,14 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.primitives import METADATA_TOPIC_ID
 from tests.broker.api.test_cluster_metadata import NAME
 from tests.broker.api.test_cluster_metadata import Stage as MetadataStage
-from tests.support.group_stage import GroupStage, context
+from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context
 
 BY_ID, BY_NAME = 10, 9
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[GroupStage]:
-    made = GroupStage()
+async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
+    made = GroupCoordinatorHarness()
     yield made
     made.close()
 
@@ -33,7 +33,7 @@ def topic() -> MetadataTopic:
     return MetadataStage().topic
 
 
-async def commit(stage: GroupStage, topic: MetadataTopic | None, version: int, partition: int = 0) -> int:
+async def commit(stage: GroupCoordinatorHarness, topic: MetadataTopic | None, version: int, partition: int = 0) -> int:
     """Commit 7, and the code that it is answered with."""
     partitions = [OffsetCommitRequestPartition(partition, 7)]
     wanted = OffsetCommitRequestTopic(NAME, METADATA_TOPIC_ID, partitions)
@@ -43,7 +43,9 @@ async def commit(stage: GroupStage, topic: MetadataTopic | None, version: int, p
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-async def test_offsets_are_committed_and_fetched(stage: GroupStage, topic: MetadataTopic, version: int) -> None:
+async def test_offsets_are_committed_and_fetched(
+    stage: GroupCoordinatorHarness, topic: MetadataTopic, version: int
+) -> None:
     assert await commit(stage, topic, version) == ErrorCode.NONE
     named = OffsetFetchRequestTopics(name=NAME, topic_id=METADATA_TOPIC_ID, partition_indexes=[0])
     for topics in ([named], None):
@@ -52,17 +54,17 @@ async def test_offsets_are_committed_and_fetched(stage: GroupStage, topic: Metad
         assert found.groups[0].topics[0].partitions[0].committed_offset == 7
 
 
-async def test_offsets_are_deleted(stage: GroupStage, topic: MetadataTopic) -> None:
+async def test_offsets_are_deleted(stage: GroupCoordinatorHarness, topic: MetadataTopic) -> None:
     await commit(stage, topic, BY_NAME)
     request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic(NAME, [OffsetDeleteRequestPartition(0)])])
     deleted = await OffsetDeleteHandler(stage.groups, stage.current_image, topic)(request, context(0))
     assert (deleted.error_code, deleted.topics[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
-async def test_its_one_partition_is_all_there_is(stage: GroupStage, topic: MetadataTopic) -> None:
+async def test_its_one_partition_is_all_there_is(stage: GroupCoordinatorHarness, topic: MetadataTopic) -> None:
     assert await commit(stage, topic, BY_NAME, partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_where_clients_may_not_read_it_there_is_no_such_topic(stage: GroupStage) -> None:
+async def test_where_clients_may_not_read_it_there_is_no_such_topic(stage: GroupCoordinatorHarness) -> None:
     assert await commit(stage, None, BY_NAME) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await commit(stage, None, BY_ID) == ErrorCode.UNKNOWN_TOPIC_ID

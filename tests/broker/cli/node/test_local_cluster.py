@@ -11,8 +11,8 @@ from broker.cli.main import run
 from broker.cli.node.local_cluster import PLAN_FILE, LocalCluster
 from broker.config.load import load_config
 from broker.metadata.snapshot.codec import read_snapshot
-from broker.supervisor.keeper import NotPrepared
-from broker.supervisor.layout import LocalNode, place
+from broker.supervisor.layout import LocalNode, node_layout
+from broker.supervisor.node_supervisor import NotPrepared
 from protocol.messages.common_records import VotersRecord
 from protocol.primitives import Uuid
 from storage.directories.meta_properties import MetaProperties, read_meta_properties
@@ -27,7 +27,7 @@ class Directories:
     def __init__(self, root: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.root = root
         http_ports = {0: 9644, 1: 9645, 2: 9646}
-        self.places = [place(index, root, 9092, http_ports) for index in http_ports]
+        self.places = [node_layout(index, root, 9092, http_ports) for index in http_ports]
         configs = [load_config(None, each.settings(), environment)[0] for each in self.places]
         self.cluster = LocalCluster(OsFileSystem(), root, {config.node_id: config for config in configs})
 

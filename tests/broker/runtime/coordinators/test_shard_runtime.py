@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.coordination.shard import CoordinatorRecord, Result
+from broker.coordination.shard import CoordinatorRecord, CoordinatorResult
 from broker.coordination.timers import TimerQueue
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from broker.runtime.loop.waiters import Deadlines
 from protocol.errors import DecodeError, ErrorCode, KafkaError
-from tests.support.group_bench import LoopClock
+from tests.support.group_harness import LoopClock
 from tests.support.manual_loop import ManualLoop
 from tests.support.shard_log import MemoryShardLog
 
@@ -32,7 +32,7 @@ class WordShard:
         self.is_loaded = False
         self.is_unloaded = False
         self.outcomes: list[ErrorCode] = []
-        self.timer_result: Result[str, None] = Result(None)
+        self.timer_result: CoordinatorResult[str, None] = CoordinatorResult(None)
         self._timers: TimerQueue[str] = TimerQueue(clock.monotonic_ms)
 
     @property
@@ -58,7 +58,7 @@ class WordShard:
             if committed:
                 self.words[word] = self.words.get(word, 0) + 1
 
-    def on_timer(self, cause: str) -> Result[str, None]:
+    def on_timer(self, cause: str) -> CoordinatorResult[str, None]:
         if cause == "fault":
             raise RuntimeError("a fault in a timer")
         self.timed.append(cause)
@@ -73,19 +73,19 @@ class WordShard:
 
     # Commands.
 
-    def write(self, *words: str, response: str = "written") -> Result[str, str]:
-        return Result(response, [CoordinatorRecord(word.encode(), b"", word) for word in words])
+    def write(self, *words: str, response: str = "written") -> CoordinatorResult[str, str]:
+        return CoordinatorResult(response, [CoordinatorRecord(word.encode(), b"", word) for word in words])
 
-    def count(self, word: str) -> Result[str, int]:
-        return Result(self.words.get(word, 0))
+    def count(self, word: str) -> CoordinatorResult[str, int]:
+        return CoordinatorResult(self.words.get(word, 0))
 
-    def write_and_hear(self, *words: str, follow_up: str | None = None) -> Result[str, str]:
-        def on_outcome(error: ErrorCode) -> Result[str, None]:
+    def write_and_hear(self, *words: str, follow_up: str | None = None) -> CoordinatorResult[str, str]:
+        def on_outcome(error: ErrorCode) -> CoordinatorResult[str, None]:
             self.outcomes.append(error)
-            return Result(None) if follow_up is None else self.write(follow_up).answering(None)
+            return CoordinatorResult(None) if follow_up is None else self.write(follow_up).answering(None)
 
         result = self.write(*words)
-        return Result("heard", result.records, on_outcome=on_outcome)
+        return CoordinatorResult("heard", result.records, on_outcome=on_outcome)
 
 
 @dataclass

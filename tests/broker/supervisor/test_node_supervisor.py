@@ -1,4 +1,4 @@
-"""One node's keeper, with processes and time that the tests make."""
+"""One node's node_supervisor, with processes and time that the tests make."""
 
 import asyncio
 import dataclasses
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.supervisor.keeper import STOP_TIMEOUT_S, Keeper, NodeDidNotStart, NotPrepared, Prepare
 from broker.supervisor.layout import LocalNode
-from broker.supervisor.report import Report
+from broker.supervisor.node_supervisor import STOP_TIMEOUT_S, NodeDidNotStart, NodeSupervisor, NotPrepared, Prepare
 from broker.supervisor.restarts import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from broker.supervisor.status_report import StatusReport
 from tests.broker.supervisor.fakes import FakeProcess, Stage, a_node, nothing_to_prepare
 from tests.support.fast_forward_loop import run_fast
 
@@ -20,7 +20,7 @@ SERVING: dict[str, object] = {"output": b"[KafkaServer id=1] started took_ms=7\n
 FAILING: dict[str, object] = {"output": b"Error: the port is taken.\n", "exit_code": 1}
 DYING: dict[str, object] = {**SERVING, "exit_code": -9}
 
-Play = Callable[[Keeper, Stage], Awaitable[None]]
+Play = Callable[[NodeSupervisor, Stage], Awaitable[None]]
 
 
 def keep(
@@ -31,10 +31,10 @@ def keep(
 
     async def main() -> None:
         node = a_node(directory)
-        keeper = Keeper(node, stage.spawn, Report([node], said.append), prepare, restart=restart)
+        node_supervisor = NodeSupervisor(node, stage.spawn, StatusReport([node], said.append), prepare, restart=restart)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(keeper.run())
-            await play(keeper, stage)
+            tasks.create_task(node_supervisor.run())
+            await play(node_supervisor, stage)
 
     run_fast(main())
     return said
@@ -46,9 +46,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def stop_soon(keeper: Keeper, _stage: Stage) -> None:
+async def stop_soon(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
     await settle()
-    keeper.stop()
+    node_supervisor.stop()
 
 
 def test_a_node_that_serves_is_reported_and_stopped_politely(tmp_path: Path) -> None:
@@ -71,11 +71,13 @@ def test_a_node_that_picks_a_port_for_http_is_where_it_says_in_each_of_its_lives
 
     async def main() -> None:
         node = dataclasses.replace(a_node(tmp_path), http_url=None)
-        keeper = Keeper(node, stage.spawn, Report([node], said.append), nothing_to_prepare, restart=True)
+        node_supervisor = NodeSupervisor(
+            node, stage.spawn, StatusReport([node], said.append), nothing_to_prepare, restart=True
+        )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(keeper.run())
+            tasks.create_task(node_supervisor.run())
             await asyncio.sleep(2 * FIRST_PAUSE_S)
-            keeper.stop()
+            node_supervisor.stop()
 
     run_fast(main())
     assert [line.split()[3] for line in said if " ready " in line] == [
@@ -85,10 +87,10 @@ def test_a_node_that_picks_a_port_for_http_is_where_it_says_in_each_of_its_lives
 
 
 def test_the_pid_file_is_there_as_long_as_the_process(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await settle()
         assert (tmp_path / "ottla.pid").read_text() == "100\n"
-        keeper.stop()
+        node_supervisor.stop()
 
     keep(tmp_path, Stage(SERVING), play)
     assert [path.name for path in tmp_path.iterdir()] == ["ottla.log"]
@@ -100,11 +102,11 @@ def test_what_the_node_prints_goes_to_its_log(tmp_path: Path) -> None:
 
 
 def test_a_killed_node_is_started_again(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
         await settle()
         stage.processes[0].exit(-signal.SIGKILL)
         await asyncio.sleep(2 * FIRST_PAUSE_S)
-        keeper.stop()
+        node_supervisor.stop()
 
     said = keep(tmp_path, Stage(SERVING), play)
     assert said[2:] == [
@@ -114,9 +116,9 @@ def test_a_killed_node_is_started_again(tmp_path: Path) -> None:
 
 
 def test_a_node_that_keeps_dying_does_not_spin(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await asyncio.sleep(100)
-        keeper.stop()
+        node_supervisor.stop()
 
     stage = Stage(DYING)
     keep(tmp_path, stage, play)
@@ -128,7 +130,7 @@ def test_a_node_that_keeps_dying_does_not_spin(tmp_path: Path) -> None:
 
 
 def test_a_node_that_was_never_to_be_restarted_is_left_alone(tmp_path: Path) -> None:
-    async def play(_keeper: Keeper, stage: Stage) -> None:
+    async def play(_keeper: NodeSupervisor, stage: Stage) -> None:
         await settle()
         stage.processes[0].exit(-signal.SIGKILL)
 
@@ -153,7 +155,7 @@ def test_a_first_start_that_fails_is_not_repeated(
 
     async def main() -> None:
         node = a_node(tmp_path)
-        await Keeper(node, stage.spawn, Report([node], print), nothing_to_prepare, restart=True).run()
+        await NodeSupervisor(node, stage.spawn, StatusReport([node], print), nothing_to_prepare, restart=True).run()
 
     with pytest.raises(NodeDidNotStart) as failed:
         run_fast(main())
@@ -162,9 +164,9 @@ def test_a_first_start_that_fails_is_not_repeated(
 
 
 def test_a_later_start_that_fails_is_repeated(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await asyncio.sleep(2)
-        keeper.stop()
+        node_supervisor.stop()
 
     said = keep(tmp_path, Stage(DYING, FAILING, OSError(12, "Cannot allocate memory"), SERVING), play)
     assert [line.partition(" and is")[0] for line in said if "exited" in line] == [
@@ -176,9 +178,9 @@ def test_a_later_start_that_fails_is_repeated(tmp_path: Path) -> None:
 
 
 def test_a_node_killed_before_it_served_is_started_again(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await asyncio.sleep(1)
-        keeper.stop()
+        node_supervisor.stop()
 
     said = keep(tmp_path, Stage({"exit_code": -9}, SERVING), play)
     assert "pid 101  ready in" in said[1]
@@ -188,10 +190,10 @@ def test_a_node_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     stage = Stage({**SERVING, "deaf": True})
     spent: list[float] = []
 
-    async def play(keeper: Keeper, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await settle()
         began = asyncio.get_running_loop().time()
-        keeper.stop()
+        node_supervisor.stop()
         await stage.processes[0].wait()
         spent.append(asyncio.get_running_loop().time() - began)
 
@@ -208,11 +210,11 @@ def test_a_node_is_prepared_before_every_start(tmp_path: Path) -> None:
         if len(prepared) == 2:
             raise NotPrepared("the disk is gone.")
 
-    async def play(keeper: Keeper, stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
         await settle()
         stage.processes[0].exit(-signal.SIGKILL)
         await asyncio.sleep(2)
-        keeper.stop()
+        node_supervisor.stop()
 
     said = keep(tmp_path, Stage(SERVING), play, prepare=prepare)
     assert prepared == [1, 1, 1]
@@ -225,7 +227,7 @@ def test_a_node_that_cannot_be_prepared_at_first_is_not_tried_again(tmp_path: Pa
 
     async def main() -> None:
         node = a_node(tmp_path)
-        await Keeper(node, Stage(SERVING).spawn, Report([node], print), prepare, restart=True).run()
+        await NodeSupervisor(node, Stage(SERVING).spawn, StatusReport([node], print), prepare, restart=True).run()
 
     with pytest.raises(NodeDidNotStart, match="another cluster"):
         run_fast(main())
@@ -234,7 +236,7 @@ def test_a_node_that_cannot_be_prepared_at_first_is_not_tried_again(tmp_path: Pa
 def test_the_active_controller_is_told_once_per_reign_where_there_are_several_nodes(tmp_path: Path) -> None:
     said: list[str] = []
     nodes = [a_node(tmp_path, 1), a_node(tmp_path, 2)]
-    report = Report(nodes, said.append)
+    report = StatusReport(nodes, said.append)
     for node in (nodes[0], nodes[0], nodes[1]):
         report.leads(node)
     assert said == ["node 1 is the active controller", "node 2 is the active controller"]
@@ -247,11 +249,11 @@ def test_a_lone_node_does_not_boast(tmp_path: Path) -> None:
 
 
 def test_a_stop_during_the_pause_starts_nothing_more(tmp_path: Path) -> None:
-    async def play(keeper: Keeper, stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
         await settle()
         stage.processes[0].exit(1)
         await settle()
-        keeper.stop()
+        node_supervisor.stop()
 
     stage = Stage(SERVING)
     keep(tmp_path, stage, play)
@@ -265,11 +267,13 @@ def test_a_stop_while_the_process_is_being_made_reaches_it(tmp_path: Path) -> No
         node = a_node(tmp_path)
 
         async def stop_then_spawn(command: object) -> FakeProcess:
-            keeper.stop()
+            node_supervisor.stop()
             return await stage.spawn(())
 
-        keeper = Keeper(node, stop_then_spawn, Report([node], print), nothing_to_prepare, restart=True)
-        await keeper.run()
+        node_supervisor = NodeSupervisor(
+            node, stop_then_spawn, StatusReport([node], print), nothing_to_prepare, restart=True
+        )
+        await node_supervisor.run()
 
     run_fast(main())
     assert stage.processes[0].signals == ["TERM"]

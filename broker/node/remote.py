@@ -71,7 +71,7 @@ _log = EventLog("broker.tiered")
 
 
 @dataclass(frozen=True, slots=True)
-class RemotePart:
+class RemoteStoragePart:
     """Built, not started. `publishers` want to be published to after the partitions, in this order."""
 
     config: DynamicConfig
@@ -211,7 +211,7 @@ def build_remote(
     io: BlockingIo,
     loop: asyncio.AbstractEventLoop,
     spawn: Spawn,
-) -> RemotePart:
+) -> RemoteStoragePart:
     """Join the parts, and have followers begin behind what is remote. Raises ConfigError."""
     dynamic = metadata.config
     static = dynamic.current
@@ -243,7 +243,7 @@ def build_remote(
     if descriptions is not None:
         data.partitions.add_listener(descriptions)
     data.fetchers.use_tier(joint.tier_source(follower_pool))
-    return RemotePart(
+    return RemoteStoragePart(
         dynamic,
         stores.storage,
         stores.objects,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.supervisor.keeper import NodeDidNotStart
-from broker.supervisor.report import Report
-from broker.supervisor.supervisor import STOP_SIGNALS, Supervisor
+from broker.supervisor.cluster_supervisor import STOP_SIGNALS, ClusterSupervisor
+from broker.supervisor.node_supervisor import NodeDidNotStart
+from broker.supervisor.status_report import StatusReport
 from tests.broker.supervisor.fakes import FakeProcess, a_node, nothing_to_prepare
 from tests.support.fast_forward_loop import run_fast
 
@@ -40,9 +40,9 @@ class Cluster:
         if line.startswith("bootstrap"):
             self.all_ready.set()
 
-    def supervisor(self) -> Supervisor:
-        report = Report(self.nodes, self.say)
-        return Supervisor(self.nodes, report, nothing_to_prepare, restart=True, spawn_process=self.spawn)
+    def supervisor(self) -> ClusterSupervisor:
+        report = StatusReport(self.nodes, self.say)
+        return ClusterSupervisor(self.nodes, report, nothing_to_prepare, restart=True, spawn_process=self.spawn)
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)

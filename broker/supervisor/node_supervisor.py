@@ -10,8 +10,8 @@ from broker.supervisor.layout import LocalNode
 from broker.supervisor.output import NodeOutput
 from broker.supervisor.pid_file import remove_pid, write_pid
 from broker.supervisor.process import NodeProcess, Spawn
-from broker.supervisor.report import Report
 from broker.supervisor.restarts import RestartPauses
+from broker.supervisor.status_report import StatusReport
 
 STOP_TIMEOUT_S = 30.0
 """A node that has not stopped by then is killed: longer than it takes to drain requests and flush its logs."""
@@ -30,7 +30,7 @@ class NodeDidNotStart(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ProcessRun:
     """How a process went: its exit code (None if it could not be started), whether it served, its last words."""
 
     code: int | None
@@ -44,10 +44,10 @@ class Life:
         return not self.served and (self.code is None or self.code >= 0)
 
 
-class Keeper:
+class NodeSupervisor:
     """`run` until `stop`, or until the node turns out not to start at all. `restart=False` lets it live once."""
 
-    def __init__(self, node: LocalNode, spawn: Spawn, report: Report, prepare: Prepare, *, restart: bool) -> None:
+    def __init__(self, node: LocalNode, spawn: Spawn, report: StatusReport, prepare: Prepare, *, restart: bool) -> None:
         self._node = node
         self._spawn = spawn
         self._report = report
@@ -91,7 +91,7 @@ class Keeper:
                 return
             await self._rest(pause_s)
 
-    async def _live(self) -> Life:
+    async def _live(self) -> ProcessRun:
         """Start the process and stay with it to its end."""
         started_s = _now_s()
         try:
@@ -99,14 +99,14 @@ class Keeper:
             process = await self._spawn(self._node.command)
         except (NotPrepared, OSError) as error:
             reason = f"{error.strerror}." if isinstance(error, OSError) else str(error)
-            return Life(None, False, reason, _now_s() - started_s)
+            return ProcessRun(None, False, reason, _now_s() - started_s)
         self._process = process
         self._publish_pid(process.pid)
         if self._stopping.is_set():  # told while the process was being made
             self._stop_process(process)
         try:
             output = await self._listen(process, started_s)
-            return Life(await process.wait(), output.is_serving, output.last_words, _now_s() - started_s)
+            return ProcessRun(await process.wait(), output.is_serving, output.last_words, _now_s() - started_s)
         finally:
             self._process = None
             remove_pid(self._node.pid_file)

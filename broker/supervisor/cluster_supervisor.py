@@ -4,27 +4,29 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
-from broker.supervisor.keeper import Keeper, NodeDidNotStart, Prepare
 from broker.supervisor.layout import LocalNode
+from broker.supervisor.node_supervisor import NodeDidNotStart, NodeSupervisor, Prepare
 from broker.supervisor.process import Spawn, spawn
-from broker.supervisor.report import Report
+from broker.supervisor.status_report import StatusReport
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Supervisor:
+class ClusterSupervisor:
     """Construct and `run` on the event loop of the process's main thread."""
 
     def __init__(
         self,
         nodes: Sequence[LocalNode],
-        report: Report,
+        report: StatusReport,
         prepare: Prepare,
         *,
         restart: bool,
         spawn_process: Spawn = spawn,
     ) -> None:
-        self._keepers = [Keeper(node, spawn_process, report, prepare, restart=restart) for node in nodes]
+        self._node_supervisors = [
+            NodeSupervisor(node, spawn_process, report, prepare, restart=restart) for node in nodes
+        ]
         self._stop = asyncio.Event()
         self._failure: NodeDidNotStart | None = None
 
@@ -35,11 +37,11 @@ class Supervisor:
             loop.add_signal_handler(number, self.stop)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for keeper in self._keepers:
-                    tasks.create_task(self._keep(keeper))
+                for node_supervisor in self._node_supervisors:
+                    tasks.create_task(self._keep(node_supervisor))
                 await self._stop.wait()
-                for keeper in self._keepers:
-                    keeper.stop()
+                for node_supervisor in self._node_supervisors:
+                    node_supervisor.stop()
         finally:
             for number in STOP_SIGNALS:
                 loop.remove_signal_handler(number)
@@ -50,9 +52,9 @@ class Supervisor:
         """Have everything stopped; `run` returns once it is."""
         self._stop.set()
 
-    async def _keep(self, keeper: Keeper) -> None:
+    async def _keep(self, node_supervisor: NodeSupervisor) -> None:
         try:
-            await keeper.run()
+            await node_supervisor.run()
         except NodeDidNotStart as failure:
             self._failure = self._failure or failure
             self.stop()

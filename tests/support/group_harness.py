@@ -105,7 +105,7 @@ def subscription(*topics: str, version: int = 3) -> bytes:
     return version.to_bytes(2, "big") + encode_bytes(message, version)
 
 
-class GroupBench:
+class GroupHarness:
     """One shard, its log, its time."""
 
     def __init__(self, config: GroupConfig | None = None, log: MemoryShardLog | None = None) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 
 from broker.supervisor.layout import LocalNode
 
-Say = Callable[[str], None]
+WriteLine = Callable[[str], None]
 
 
-class Report:
+class StatusReport:
     """Turns events into lines."""
 
-    def __init__(self, nodes: Sequence[LocalNode], say: Say) -> None:
+    def __init__(self, nodes: Sequence[LocalNode], say: WriteLine) -> None:
         self._nodes = nodes
         self._say = say
         self._seen_ready: set[int] = set()

@@ -45,7 +45,7 @@ def context(
     return RequestContext(version, client_id, connection, request)
 
 
-class GroupStage:
+class GroupCoordinatorHarness:
     """The coordinator of node 1, which leads all of `__consumer_offsets`; topics t and u have two partitions each."""
 
     def __init__(self, *, elected: bool = True, linger_ms: int = 0) -> None:
