@@ -510,7 +510,7 @@ class Node:
 
     async def _leave_quorum(self, metadata: MetadataPart) -> None:
         is_released = self._lifecycle is not None and self._lifecycle.is_released
-        await metadata.leave_quorum(with_consent=is_released)
+        await metadata.leave_quorum(is_controlled=is_released)
 
     def _unlock(self) -> None:
         """Last: who waits for the directories takes it that the ports are free as well, and that nothing is written."""

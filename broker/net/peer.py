@@ -43,14 +43,13 @@ from broker.net.peer_connection import (
     versions_of,
 )
 from broker.net.receiver import ReceiveArena
-from broker.quorum.identity import Endpoint
+from broker.quorum.identity import SocketAddress
 from protocol.api_keys import ApiKey
 from protocol.messages import Message
 
 __all__ = [
     "ApiVersionRange",
     "Done",
-    "Endpoint",
     "NetworkClient",
     "Outcome",
     "PeerError",
@@ -58,6 +57,7 @@ __all__ = [
     "PeerSettings",
     "PeerTimedOut",
     "PeerUnavailable",
+    "SocketAddress",
     "VersionMismatch",
     "Versioned",
 ]
@@ -91,7 +91,7 @@ class Connect(Protocol):
     """Opens a connection in the background: gives it to `protocol`, or tells `on_failure` why there is none."""
 
     def __call__(
-        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
+        self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> ConnectAttempt: ...
 
 
@@ -102,12 +102,12 @@ class TcpConnect:
         self._loop = loop
 
     def __call__(
-        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
+        self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> ConnectAttempt:
         return self._loop.create_task(self._open(endpoint, protocol, on_failure))
 
     async def _open(
-        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
+        self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> None:
         """A name with several addresses is never refused: the loop tells their errors in one."""
         try:
@@ -131,7 +131,9 @@ class _SharedPeerState:
 class _Peer:
     """One endpoint. `on_idle` is called when its connection was closed because nobody used it."""
 
-    def __init__(self, endpoint: Endpoint, commons: _SharedPeerState, on_idle: Callable[[Endpoint], None]) -> None:
+    def __init__(
+        self, endpoint: SocketAddress, commons: _SharedPeerState, on_idle: Callable[[SocketAddress], None]
+    ) -> None:
         self._endpoint = endpoint
         self._commons = commons
         self._on_idle = on_idle
@@ -305,22 +307,22 @@ class NetworkClient:
         spread: Callable[[], float] = random.random,
     ) -> None:
         self._commons = _SharedPeerState(loop, client_id, settings or PeerSettings(), connect, spread, ReceiveArena())
-        self._peers: dict[Endpoint, _Peer] = {}
+        self._peers: dict[SocketAddress, _Peer] = {}
         self._is_closed = False
 
     @property
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[SocketAddress]:
         """Those there is, or was, something to say to."""
         return list(self._peers)
 
-    def versions(self, endpoint: Endpoint) -> Mapping[int, ApiVersionRange] | None:
+    def versions(self, endpoint: SocketAddress) -> Mapping[int, ApiVersionRange] | None:
         """The versions of each API that a node serves; None while there is no connection to it."""
         peer = self._peers.get(endpoint)
         return None if peer is None else peer.versions
 
     def send(
         self,
-        endpoint: Endpoint,
+        endpoint: SocketAddress,
         request: Message | Versioned,
         done: Done,
         *,
@@ -335,7 +337,7 @@ class NetworkClient:
 
     def request(
         self,
-        endpoint: Endpoint,
+        endpoint: SocketAddress,
         request: Message | Versioned,
         answer: type[R],
         *,
@@ -358,7 +360,7 @@ class NetworkClient:
         future.add_done_callback(lambda _: peer.withdraw(call))
         return future
 
-    def drop(self, endpoint: Endpoint) -> None:
+    def drop(self, endpoint: SocketAddress) -> None:
         """Close the connection to one node, if there is one, and fail what it carried or was to carry."""
         peer = self._peers.pop(endpoint, None)
         if peer is not None:
@@ -372,7 +374,7 @@ class NetworkClient:
 
     def _begin(
         self,
-        endpoint: Endpoint,
+        endpoint: SocketAddress,
         request: Message | Versioned,
         done: Done,
         timeout_ms: float,
@@ -390,7 +392,7 @@ class NetworkClient:
             peer.send(call, timeout_ms)
         return peer, call
 
-    def _forget(self, endpoint: Endpoint) -> None:
+    def _forget(self, endpoint: SocketAddress) -> None:
         with suppress(KeyError):
             del self._peers[endpoint]
 

@@ -26,7 +26,7 @@ from broker.runtime.controller.first_image import FirstImage
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
-from broker.runtime.quorum.controlled_shutdown import Farewell
+from broker.runtime.quorum.controlled_shutdown import VoterShutdown
 from broker.runtime.quorum.driver import SHUT_DOWN_TIMEOUT_MS
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
 from protocol.primitives import Uuid
@@ -36,8 +36,8 @@ from storage.files import FileSystem
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
-LAST_GOODBYE_MS = 100
-"""Time for who resigns to say so, where nobody can be elected in its place."""
+NO_SUCCESSOR_TIMEOUT_MS = 100
+"""Time for a resigning leader to send EndQuorumEpoch where the remaining voters cannot elect a leader."""
 
 
 class ActiveControllerId:
@@ -81,7 +81,7 @@ class MetadataPart:
     cache: MetadataCache
     config: DynamicConfig
     first_image: FirstImage
-    farewell: Farewell
+    voter_shutdown: VoterShutdown
     snapshots: SnapshotGenerator
     snapshot_metrics: SnapshotMetrics
     topic: MetadataTopic | None
@@ -93,15 +93,15 @@ class MetadataPart:
     active_controller: ActiveControllerId
     connections: tuple[NetworkClient, ...]
 
-    async def leave_quorum(self, *, with_consent: bool) -> None:
-        """Let the others go on without this replica; a leader hands over.
+    async def leave_quorum(self, *, is_controlled: bool) -> None:
+        """Leave the quorum; a leader resigns and waits for its successor.
 
-        `with_consent`: there is a controller, which let this node's broker go.
+        `is_controlled`: the active controller has completed the controlled shutdown of this broker.
         """
-        if with_consent:
-            await self.farewell.wait()
-        has_successor = not with_consent or self.farewell.can_others_elect
-        await self.quorum.driver.shut_down(SHUT_DOWN_TIMEOUT_MS if has_successor else LAST_GOODBYE_MS)
+        if is_controlled:
+            await self.voter_shutdown.wait()
+        has_successor = not is_controlled or self.voter_shutdown.can_others_elect
+        await self.quorum.driver.shut_down(SHUT_DOWN_TIMEOUT_MS if has_successor else NO_SUCCESSOR_TIMEOUT_MS)
 
     def close(self) -> None:
         """Decide and commit nothing any more, hang up, and close the log. Blocks for an fsync."""
@@ -163,8 +163,8 @@ def build_metadata(
         io=snapshot_io,
     )
     driver.add_log_read_listener(snapshots)
-    farewell = Farewell(config.node_id, lambda: quorum.driver.core.voters.ids)
-    for publisher in (cache, dynamic, first_image, farewell, snapshots):
+    voter_shutdown = VoterShutdown(config.node_id, lambda: quorum.driver.core.voters.ids)
+    for publisher in (cache, dynamic, first_image, voter_shutdown, snapshots):
         driver.add_publisher(publisher)
     quorum.driver.add_listener(driver)
     topic = _metadata_topic(config, quorum, on_log_failure) if config.ottla_cluster_metadata_readable else None
@@ -182,7 +182,7 @@ def build_metadata(
         cache,
         dynamic,
         first_image,
-        farewell,
+        voter_shutdown,
         snapshots,
         snapshot_metrics,
         topic,

@@ -14,16 +14,16 @@ from broker.net.peer import NetworkClient, PeerSettings, TcpConnect
 from broker.node.directories import NodeDirectories
 from broker.node.own_host import own_host
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Endpoint, Instant, ListenerEndpoint, Listeners, ReplicaKey
+from broker.quorum.identity import Instant, ListenerEndpoint, Listeners, ReplicaKey, SocketAddress
 from broker.quorum.settings import QuorumSettings, StaticVoter
 from broker.runtime.controller.controller_router import ControllerLocation
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.quorum.driver import QuorumDriver
-from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.quorum import METADATA_LOG_NAME
 from broker.runtime.quorum.snapshot_import import SnapshotImporter
-from broker.runtime.quorum.snapshot_store import SnapshotStore
+from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
 from broker.runtime.quorum.transport import NetworkTransport
 from storage.config import CleanupPolicy, LogConfig
@@ -40,7 +40,7 @@ BoundAddresses = Mapping[str, tuple[str, int]]
 class QuorumPart:
     """Built, not started: `driver.start()` begins."""
 
-    log: MetadataLog
+    log: RaftMetadataLog
     driver: QuorumDriver
     transport: NetworkTransport
     listener: str
@@ -51,7 +51,7 @@ class QuorumPart:
         leader = self.driver.leader.leader_id
         return ControllerLocation(leader, None if leader is None else self._endpoint(leader))
 
-    def _endpoint(self, node_id: int) -> Endpoint | None:
+    def _endpoint(self, node_id: int) -> SocketAddress | None:
         hint = self.driver.core.leader_hint
         if hint.leader_id != node_id:
             return None
@@ -84,7 +84,7 @@ def build_quorum(
     Raises StorageError, UnusableMetadataLog, InvalidQuorumState.
     """
     directory = join(directories.metadata_directory, METADATA_LOG_NAME)
-    log = MetadataLog.open(fs, directory, log_config(config), clock.now_ms())
+    log = RaftMetadataLog.open(fs, directory, log_config(config), clock.now_ms())
     state_file = QuorumStateFile(fs, directory)
     settings = quorum_settings(config, directories, bound)
     now = Instant(clock.monotonic_ms(), clock.now_ms())
@@ -109,7 +109,12 @@ def build_quorum(
 
 
 def _importer(
-    fs: FileSystem, config: BrokerConfig, directories: NodeDirectories, log: MetadataLog, pool: WorkPool, clock: Clock
+    fs: FileSystem,
+    config: BrokerConfig,
+    directories: NodeDirectories,
+    log: RaftMetadataLog,
+    pool: WorkPool,
+    clock: Clock,
 ) -> SnapshotImporter | None:
     """None where the configuration names no store."""
     if not config.ottla_metadata_snapshot_import_uri:
@@ -119,7 +124,7 @@ def _importer(
     uri = parse_store_uri(config.ottla_metadata_snapshot_import_uri)
     timeout_ms = config.ottla_metadata_snapshot_import_timeout_ms
     patience_ms = min(timeout_ms, STORE_PATIENCE_MS)
-    store = SnapshotStore(
+    store = SnapshotObjectStore(
         partial(open_store, uri, fs=fs, must_exist=True, call_timeout_ms=patience_ms, attempt_timeout_ms=patience_ms),
         directories.cluster_id,
         config.ottla_metadata_snapshot_import_max_bytes,
@@ -151,10 +156,10 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
             # An address that only we can know (port 0, any interface) is allowed for ourselves.
             StaticVoter(voter.id, own[default_listener])
             if voter.id == config.node_id
-            else StaticVoter(voter.id, Endpoint(voter.address.host, voter.address.port))
+            else StaticVoter(voter.id, SocketAddress(voter.address.host, voter.address.port))
             for voter in config.voters
         ),
-        bootstrap=tuple(Endpoint(server.host, server.port) for server in config.bootstrap_servers),
+        bootstrap=tuple(SocketAddress(server.host, server.port) for server in config.bootstrap_servers),
         election_timeout_ms=config.controller_quorum_election_timeout_ms,
         fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
         election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,

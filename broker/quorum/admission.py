@@ -4,19 +4,19 @@ A misdirected request, or one from a node that claims to be this one, changes no
 """
 
 from broker.quorum.identity import ReplicaKey
-from broker.quorum.replica import LARGEST_EPOCH, Replica
-from broker.quorum.state import Leader
+from broker.quorum.replica import LARGEST_EPOCH, QuorumReplica
+from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
 
 
-def cluster_error(replica: Replica, cluster_id: str | None) -> ErrorCode:
+def cluster_error(replica: QuorumReplica, cluster_id: str | None) -> ErrorCode:
     """None passes: old senders do not say."""
     is_ours = cluster_id is None or cluster_id == replica.settings.cluster_id
     return ErrorCode.NONE if is_ours else ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 def voter_error(
-    replica: Replica, cluster_id: str | None, epoch: int, sender_id: int, receiver: ReplicaKey | None
+    replica: QuorumReplica, cluster_id: str | None, epoch: int, sender_id: int, receiver: ReplicaKey | None
 ) -> ErrorCode:
     """For Vote, BeginQuorumEpoch and EndQuorumEpoch, in any role.
 
@@ -33,7 +33,7 @@ def voter_error(
     return ErrorCode.NONE
 
 
-def leader_error(replica: Replica, cluster_id: str | None, epoch: int | None) -> ErrorCode:
+def leader_error(replica: QuorumReplica, cluster_id: str | None, epoch: int | None) -> ErrorCode:
     """For requests that only the leader of the sender's epoch answers; None and -1 are any epoch.
 
     One that shuts down has resigned and leads no more.
@@ -45,4 +45,4 @@ def leader_error(replica: Replica, cluster_id: str | None, epoch: int | None) ->
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch is not None and epoch > own:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return ErrorCode.NONE if isinstance(replica.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE if isinstance(replica.role, LeaderState) else ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -16,10 +16,10 @@ from broker.quorum import description
 from broker.quorum.appends import Appended, BatchTooLarge, NotLeader
 from broker.quorum.control_history import Control
 from broker.quorum.description import QuorumDescription
-from broker.quorum.elections import Elections
+from broker.quorum.elections import QuorumElections
 from broker.quorum.following import Following
 from broker.quorum.identity import Instant, LeaderAndEpoch, SnapshotId
-from broker.quorum.leadership import Leadership
+from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.membership.voter_changes import VoterChanges
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.membership.votes import Outcome
@@ -45,29 +45,37 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.peers import Flight
 from broker.quorum.ready import Ready
-from broker.quorum.replica import RandomSource, Replica
+from broker.quorum.replica import JitterSource, QuorumReplica
 from broker.quorum.reports import Reports
+from broker.quorum.request_manager import InFlightRequest
 from broker.quorum.serving import Serving
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.snapshots.fetch import SnapshotFetch
 from broker.quorum.snapshots.importing import SnapshotImport
 from broker.quorum.snapshots.imports import ImportOutcome
 from broker.quorum.snapshots.trimming import Trimming
-from broker.quorum.state import Candidate, Follower, Leader, Observer, Prospective, Resigned, Unattached
+from broker.quorum.state import (
+    CandidateState,
+    FollowerState,
+    LeaderState,
+    ObserverState,
+    ProspectiveState,
+    ResignedState,
+    UnattachedState,
+)
 from protocol.errors import ErrorCode
 
-__all__ = ["Appended", "BatchTooLarge", "NotLeader", "QuorumCore", "QuorumDescription", "RandomSource"]
+__all__ = ["Appended", "BatchTooLarge", "JitterSource", "NotLeader", "QuorumCore", "QuorumDescription"]
 
 _ROLE_NAMES: Final[Mapping[type, str]] = {
-    Unattached: "unattached",
-    Prospective: "prospective",
-    Candidate: "candidate",
-    Leader: "leader",
-    Follower: "follower",
-    Observer: "observer",
-    Resigned: "resigned",
+    UnattachedState: "unattached",
+    ProspectiveState: "prospective",
+    CandidateState: "candidate",
+    LeaderState: "leader",
+    FollowerState: "follower",
+    ObserverState: "observer",
+    ResignedState: "resigned",
 }
 
 
@@ -78,11 +86,11 @@ class QuorumCore:
     under an unknown token or serial is ignored.
     """
 
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         """A lone voter leads at once; everybody else waits, asks, or takes up the role that the disk tells of."""
-        self._replica = Replica(settings, recovered, random)
-        self._elections = Elections(self._replica)
-        self._leadership = Leadership(self._replica, self._elections)
+        self._replica = QuorumReplica(settings, recovered, random)
+        self._elections = QuorumElections(self._replica)
+        self._leadership = QuorumLeadership(self._replica, self._elections)
         self._serving = Serving(self._replica, self._leadership)
         self._snapshot = SnapshotFetch(self._replica, self._elections)
         self._import = SnapshotImport(self._replica, self._elections, self._snapshot)
@@ -120,7 +128,7 @@ class QuorumCore:
 
     def on_response(self, serial: int, outcome: Response | SendFailure, now: Instant) -> None:
         """The outcome of a Send. Old ones, from before a change of role, are ignored."""
-        flight = self._replica.peers.land(serial)
+        flight = self._replica.requests.complete(serial)
         if flight is None:
             return
         if isinstance(outcome, SendFailure):
@@ -129,8 +137,8 @@ class QuorumCore:
             self._on_outcome(flight, outcome, now)
         self._act(now)
 
-    def _on_failure(self, flight: Flight, failure: SendFailure, now: Instant) -> None:
-        self._replica.peers.failed(flight.to_id, now)
+    def _on_failure(self, flight: InFlightRequest, failure: SendFailure, now: Instant) -> None:
+        self._replica.requests.failed(flight.to_id, now)
         match flight.request:
             case FetchRequest() | FetchSnapshotRequest() if failure.is_refusal:
                 self._following.on_refusal(flight, now)
@@ -141,7 +149,7 @@ class QuorumCore:
             case ProbeRequest():
                 self._changes.on_probe(failure, now)
 
-    def _on_outcome(self, flight: Flight, response: Response, now: Instant) -> None:
+    def _on_outcome(self, flight: InFlightRequest, response: Response, now: Instant) -> None:
         match flight.request, response:
             case FetchRequest() as request, FetchResponse():
                 self._following.on_fetch_response(flight, request, response, now)
@@ -159,8 +167,8 @@ class QuorumCore:
             case ProbeRequest(), ProbeResponse():
                 self._changes.on_probe(response, now)
             case _:
-                self._replica.oddities += 1
-                self._replica.peers.failed(flight.to_id, now)
+                self._replica.protocol_violations += 1
+                self._replica.requests.failed(flight.to_id, now)
 
     def tick(self, now: Instant) -> None:
         """Time has passed, `next_deadline_ms` perhaps."""
@@ -240,31 +248,31 @@ class QuorumCore:
         while role is not self._replica.role:
             role = self._replica.role
             match role:
-                case Follower():
+                case FollowerState():
                     self._following.follow(role, now)
-                case Leader():
+                case LeaderState():
                     self._leadership.lead(role, now)
                     self._serving.look(now)
                     if self._replica.role is role:
                         self._changes.go_on(now)
-                case Observer():
+                case ObserverState():
                     self._following.observe(role, now)
-                case Unattached():
+                case UnattachedState():
                     self._elections.wait(role, now)
                     self._following.wait(now)
-                case Prospective():
+                case ProspectiveState():
                     self._elections.prospect(role, now)
-                case Candidate():
+                case CandidateState():
                     self._elections.stand(role, now)
                     if role.ballot.outcome is Outcome.WON and self._replica.role is role:
                         self._leadership.begin(frozenset(role.ballot.granted), now)
-                case Resigned():
-                    self._elections.say_goodbye(role, now)
+                case ResignedState():
+                    self._elections.poll_resigned(role, now)
 
     @property
     def next_deadline_ms(self) -> float | None:
         """When `tick` is needed if nothing else happens before, as a monotonic time; None: not at all."""
-        retry, resume = self._replica.peers.next_retry(self._now), self._snapshot.resume_at
+        retry, resume = self._replica.requests.next_retry(self._now), self._snapshot.resume_at
         pauses = (inf if retry is None else retry, resume if resume > self._now.monotonic_ms else inf)
         deadline = min(self._role_deadline, self._import.deadline(self._now), *pauses)
         return None if deadline == inf else deadline
@@ -272,15 +280,15 @@ class QuorumCore:
     @property
     def _role_deadline(self) -> float:
         role, replica = self._replica.role, self._replica
-        if isinstance(role, Leader):
+        if isinstance(role, LeaderState):
             parts = (self._serving, self._changes, self._trimming)
             return min(self._leadership.deadline(role), *(part.deadline for part in parts))
-        if replica.is_shutting_down and not isinstance(role, Prospective | Candidate):
+        if replica.is_shutting_down and not isinstance(role, ProspectiveState | CandidateState):
             return inf
         match role:
-            case Follower():
+            case FollowerState():
                 return inf if self._snapshot.is_being_checked else role.fetch_deadline
-            case Observer():
+            case ObserverState():
                 return role.fetch_deadline if role.fetch_deadline > self._now.monotonic_ms else inf
         return role.election_deadline
 
@@ -290,7 +298,7 @@ class QuorumCore:
     def leader(self) -> LeaderAndEpoch:
         """Who leads, as far as this node knows; itself from its election on."""
         role, term = self._replica.role, self._replica.term
-        return LeaderAndEpoch(None if isinstance(role, Resigned) else term.leader_id, term.epoch)
+        return LeaderAndEpoch(None if isinstance(role, ResignedState) else term.leader_id, term.epoch)
 
     @property
     def leader_hint(self) -> LeaderHint:
@@ -300,7 +308,7 @@ class QuorumCore:
     @property
     def is_changing_voters(self) -> bool:
         """On the leader: whether a change of the voters is under way or not committed."""
-        return isinstance(self._replica.role, Leader) and self._changes.is_pending
+        return isinstance(self._replica.role, LeaderState) and self._changes.is_pending
 
     @property
     def epoch(self) -> int:
@@ -323,7 +331,7 @@ class QuorumCore:
     @property
     def log_end_offset(self) -> int:
         """The offset that the next append gets; it may be ahead of what is written."""
-        is_leader = isinstance(self._replica.role, Leader)
+        is_leader = isinstance(self._replica.role, LeaderState)
         return self._leadership.next_offset if is_leader else self._replica.log.end
 
     @property
@@ -357,9 +365,9 @@ class QuorumCore:
         return self._replica.voters.has(self._replica.key)
 
     @property
-    def oddities(self) -> int:
+    def protocol_violations(self) -> int:
         """How often peers said what no sound peer says."""
-        return self._replica.oddities
+        return self._replica.protocol_violations
 
     @property
     def is_shut_down(self) -> bool:
@@ -369,9 +377,9 @@ class QuorumCore:
         replica, leader_id = self._replica, self._replica.term.leader_id
         if not replica.is_shutting_down:
             return False
-        if isinstance(replica.role, Resigned) and replica.role.is_alone:
+        if isinstance(replica.role, ResignedState) and replica.role.is_alone:
             return True
-        return not replica.may_stand or replica.is_lone_voter or leader_id not in (None, replica.key.id)
+        return not replica.can_become_candidate or replica.is_only_voter or leader_id not in (None, replica.key.id)
 
     def epoch_before(self, offset: int) -> int | None:
         """The epoch of the record that precedes an offset; None if the log cannot tell."""

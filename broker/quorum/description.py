@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.quorum.identity import NOBODY, Instant, Listeners, ReplicaKey
+from broker.quorum.identity import NO_NODE, Instant, Listeners, ReplicaKey
 from broker.quorum.messages import UNKNOWN_OFFSET
 from broker.quorum.progress import ReplicaProgress
-from broker.quorum.replica import Replica
-from broker.quorum.state import Leader
+from broker.quorum.replica import QuorumReplica
+from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
 
 
@@ -32,7 +32,7 @@ class QuorumDescription:
     """If `error` is not NONE, only leader and epoch (as far as known) are there besides it."""
 
     error: ErrorCode
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
     epoch: int = 0
     high_watermark: int = UNKNOWN_OFFSET
     voters: tuple[ReplicaStatus, ...] = ()
@@ -40,10 +40,10 @@ class QuorumDescription:
     nodes: tuple[QuorumNode, ...] = ()
 
 
-def describe(replica: Replica, now: Instant) -> QuorumDescription:
+def describe(replica: QuorumReplica, now: Instant) -> QuorumDescription:
     """By the leader alone; its own times are now. Observers that have been silent for long are not there any more."""
     role, hint = replica.role, replica.hint
-    if not isinstance(role, Leader):
+    if not isinstance(role, LeaderState):
         return QuorumDescription(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint.leader_id, hint.epoch)
     role.progress.forget_silent(now.monotonic_ms - replica.settings.observer_session_timeout_ms)
     own = ReplicaStatus(replica.key, replica.log.end, now.wall_ms, now.wall_ms)

@@ -14,7 +14,7 @@ preferred successors loses its tentative vote in quorums of more than three (KAF
 from typing import Final
 
 from broker.quorum.admission import voter_error
-from broker.quorum.identity import NOBODY, Instant, Listeners, ReplicaKey
+from broker.quorum.identity import NO_NODE, Instant, Listeners, ReplicaKey
 from broker.quorum.membership.votes import Ballot, Outcome
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
@@ -25,17 +25,17 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.peers import Flight
-from broker.quorum.replica import LARGEST_EPOCH, Replica
+from broker.quorum.replica import LARGEST_EPOCH, QuorumReplica
+from broker.quorum.request_manager import InFlightRequest
 from broker.quorum.state import (
-    Candidate,
-    Follower,
-    Leader,
-    Observer,
-    Prospective,
-    Resigned,
+    CandidateState,
+    FollowerState,
+    LeaderState,
+    ObserverState,
+    ProspectiveState,
+    ResignedState,
     Term,
-    Unattached,
+    UnattachedState,
 )
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID
@@ -45,10 +45,10 @@ _NEXT_AFTER: Final = 15
 """Per cent of the largest back-off: until all have noticed that the leader's process ended, and until one has won."""
 
 
-class Elections:
+class QuorumElections:
     """Up to victory: what a candidate whose ballot is won does next is the core's to say."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: QuorumReplica) -> None:
         self._replica = replica
 
     # Being asked
@@ -80,8 +80,8 @@ class Elections:
         if not replica.settings.can_vote or request.last < replica.position:
             return False
         if request.pre_vote:
-            return self._would_do_without_leader()
-        if isinstance(replica.role, Leader | Candidate | Resigned):
+            return self._grants_pre_vote()
+        if isinstance(replica.role, LeaderState | CandidateState | ResignedState):
             return False
         voted = replica.term.voted
         if voted is not None:
@@ -91,13 +91,13 @@ class Elections:
             )
         return replica.term.leader_id is None
 
-    def _would_do_without_leader(self) -> bool:
+    def _grants_pre_vote(self) -> bool:
         match self._replica.role:
-            case Leader():
+            case LeaderState():
                 return False
-            case Follower() as role:
+            case FollowerState() as role:
                 return role.leader_ended or not role.has_fetched
-            case Observer() as role:
+            case ObserverState() as role:
                 return not role.has_fetched
         return True
 
@@ -114,13 +114,13 @@ class Elections:
         error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, None)
         if error is ErrorCode.NONE and not self._follows(request, now):
             error = ErrorCode.INVALID_REQUEST
-        if error is ErrorCode.NONE and isinstance(replica.role, Follower):
+        if error is ErrorCode.NONE and isinstance(replica.role, FollowerState):
             if not replica.role.leader_ended:
-                replica.role.fetch_deadline = now.monotonic_ms + self._succession_delay(request.successors)
+                replica.role.fetch_deadline = now.monotonic_ms + self._election_backoff_ms(request.successors)
             replica.role.leader_ended = True
         replica.answer(token, EndQuorumEpochResponse(error, replica.hint))
 
-    def on_leader_gone(self, role: Follower, now: Instant) -> None:
+    def on_leader_process_ended(self, role: FollowerState, now: Instant) -> None:
         """The leader's process has ended. All hear it at about the same time, and stand one after the other.
 
         Whose turn is first goes round with the epochs.
@@ -135,7 +135,7 @@ class Elections:
         delay = min(longest, (longest * _FIRST_AFTER + longest * _NEXT_AFTER * place) // 100)
         role.fetch_deadline = min(role.fetch_deadline, now.monotonic_ms + delay)
 
-    def _succession_delay(self, successors: tuple[ReplicaKey, ...]) -> int:
+    def _election_backoff_ms(self, successors: tuple[ReplicaKey, ...]) -> int:
         """Nothing for the first; for others a share of the largest back-off that doubles from one to the next."""
         longest = self._replica.settings.election_backoff_max_ms
         place = next((i for i, key in enumerate(successors) if key.matches(self._replica.key)), None)
@@ -145,7 +145,7 @@ class Elections:
 
     # Learning
 
-    def heard(self, hint: LeaderHint, now: Instant, *, by_leader: bool = False) -> bool:
+    def learn_leader(self, hint: LeaderHint, now: Instant, *, by_leader: bool = False) -> bool:
         """A response tells who leads. Returns whether it is of this node's epoch, so that its body counts.
 
         `by_leader`: it says what only the leader can say, whatever address it came from. Being told that this node
@@ -154,9 +154,9 @@ class Elections:
         replica = self._replica
         if hint.epoch < replica.term.epoch or hint.epoch > LARGEST_EPOCH:
             return False
-        leader_id = NOBODY if hint.leader_id == replica.key.id else hint.leader_id
+        leader_id = NO_NODE if hint.leader_id == replica.key.id else hint.leader_id
         if hint.epoch > replica.term.epoch:
-            if leader_id == NOBODY:
+            if leader_id == NO_NODE:
                 replica.become_unattached(hint.epoch, now)
             else:
                 replica.become_follower(hint.epoch, leader_id, hint.listeners, now)
@@ -172,9 +172,9 @@ class Elections:
         """Somebody leads in an epoch not below this node's. Returns False if another does: that cannot be."""
         replica, term = self._replica, self._replica.term
         if epoch == term.epoch and term.leader_id is not None and term.leader_id != leader_id:
-            replica.oddities += 1
+            replica.protocol_violations += 1
             return False
-        if isinstance(replica.role, Leader | Resigned) and epoch == term.epoch:
+        if isinstance(replica.role, LeaderState | ResignedState) and epoch == term.epoch:
             return leader_id == term.leader_id
         is_new = epoch > term.epoch or term.leader_id is None
         if is_new or (not replica.leader_listeners and replica.can_locate(leader_id, listeners)):
@@ -185,68 +185,70 @@ class Elections:
 
     # Asking
 
-    def on_vote_response(self, flight: Flight, request: VoteRequest, response: VoteResponse, now: Instant) -> None:
+    def on_vote_response(
+        self, flight: InFlightRequest, request: VoteRequest, response: VoteResponse, now: Instant
+    ) -> None:
         replica = self._replica
-        if not self.heard(response.leader, now) or response.error is not ErrorCode.NONE:
-            replica.peers.failed(flight.to_id, now)
+        if not self.learn_leader(response.leader, now) or response.error is not ErrorCode.NONE:
+            replica.requests.failed(flight.to_id, now)
             return
-        replica.peers.succeeded(flight.to_id)
+        replica.requests.succeeded(flight.to_id)
         role = replica.role
         is_current = request.epoch == replica.term.epoch
-        if is_current and isinstance(role, Prospective if request.pre_vote else Candidate):
+        if is_current and isinstance(role, ProspectiveState if request.pre_vote else CandidateState):
             role.ballot.record(flight.to_id, response.granted)
 
     def on_vote_unsupported(self) -> None:
         """A voter cannot be asked tentatively: it runs an older version, and candidacy is the only way."""
         role = self._replica.role
-        if isinstance(role, Prospective):
+        if isinstance(role, ProspectiveState):
             role.ballot.granted |= role.ballot.voters
 
-    def on_begin_response(self, flight: Flight, response: BeginQuorumEpochResponse, now: Instant) -> None:
-        if self.heard(response.leader, now) and response.error is ErrorCode.NONE:
-            self._replica.peers.succeeded(flight.to_id)
+    def on_begin_response(self, flight: InFlightRequest, response: BeginQuorumEpochResponse, now: Instant) -> None:
+        if self.learn_leader(response.leader, now) and response.error is ErrorCode.NONE:
+            self._replica.requests.succeeded(flight.to_id)
         else:
-            self._replica.peers.failed(flight.to_id, now)
+            self._replica.requests.failed(flight.to_id, now)
 
-    def on_end_response(self, flight: Flight, response: EndQuorumEpochResponse, now: Instant) -> None:
+    def on_end_response(self, flight: InFlightRequest, response: EndQuorumEpochResponse, now: Instant) -> None:
         role = self._replica.role
-        if not self.heard(response.leader, now) or response.error is not ErrorCode.NONE:
-            self._replica.peers.failed(flight.to_id, now)
-        elif isinstance(role, Resigned):
+        if not self.learn_leader(response.leader, now) or response.error is not ErrorCode.NONE:
+            self._replica.requests.failed(flight.to_id, now)
+        elif isinstance(role, ResignedState):
             role.unaware.discard(flight.to_id)
             role.unreachable.discard(flight.to_id)
 
-    def on_end_failure(self, flight: Flight) -> None:
-        if isinstance(self._replica.role, Resigned):
+    def on_end_failure(self, flight: InFlightRequest) -> None:
+        if isinstance(self._replica.role, ResignedState):
             self._replica.role.unreachable.add(flight.to_id)
 
     # Acting in a role
 
-    def wait(self, role: Unattached, now: Instant) -> None:
+    def wait(self, role: UnattachedState, now: Instant) -> None:
         if now.monotonic_ms >= role.election_deadline and not self._replica.is_shutting_down:
-            self.sound_out(now)
+            self.become_prospective(now)
 
-    def sound_out(self, now: Instant) -> None:
+    def become_prospective(self, now: Instant) -> None:
         """Ask tentatively, in the epoch as it is."""
         replica = self._replica
-        replica.become(Prospective(replica.fresh_ballot(), replica.election_deadline(now)), replica.term)
+        replica.become(ProspectiveState(replica.new_ballot(), replica.election_deadline(now)), replica.term)
 
-    def prospect(self, role: Prospective, now: Instant) -> None:
+    def prospect(self, role: ProspectiveState, now: Instant) -> None:
         replica = self._replica
         outcome = role.ballot.outcome
         if outcome is Outcome.WON and replica.term.epoch < LARGEST_EPOCH:
-            self._stand(now)
+            self._become_candidate(now)
         elif outcome is Outcome.LOST or now.monotonic_ms >= role.election_deadline:
-            self._give_way(now)
+            self._abandon_election(now)
         else:
             self._ask(role.ballot, now, pre_vote=True)
 
-    def _stand(self, now: Instant) -> None:
+    def _become_candidate(self, now: Instant) -> None:
         replica = self._replica
         term = Term(replica.term.epoch + 1, None, replica.key)
-        replica.become(Candidate(replica.fresh_ballot(), replica.election_deadline(now)), term)
+        replica.become(CandidateState(replica.new_ballot(), replica.election_deadline(now)), term)
 
-    def _give_way(self, now: Instant) -> None:
+    def _abandon_election(self, now: Instant) -> None:
         """Nobody wants this node: back to where it was."""
         replica, term = self._replica, self._replica.term
         if term.leader_id is not None:
@@ -254,19 +256,19 @@ class Elections:
         else:
             replica.become_unattached(term.epoch, now)
 
-    def stand(self, role: Candidate, now: Instant) -> None:
+    def stand(self, role: CandidateState, now: Instant) -> None:
         """Whoever loses waits until its time is over, and then asks tentatively again (KAFKA-18345)."""
         outcome = role.ballot.outcome
         if outcome is Outcome.OPEN:
             self._ask(role.ballot, now, pre_vote=False)
         if outcome is not Outcome.WON and now.monotonic_ms >= role.election_deadline:
-            self.sound_out(now)
+            self.become_prospective(now)
 
     def _ask(self, ballot: Ballot, now: Instant, *, pre_vote: bool) -> None:
         replica = self._replica
         for voter_id in sorted(ballot.silent):
             endpoint, voter = replica.voter_endpoint(voter_id), replica.voters.get(voter_id)
-            if endpoint is not None and voter is not None and replica.peers.is_ready(voter_id, now):
+            if endpoint is not None and voter is not None and replica.requests.is_ready(voter_id, now):
                 request = VoteRequest(
                     replica.settings.cluster_id,
                     replica.term.epoch,
@@ -281,23 +283,23 @@ class Elections:
         """A leader leads no more, and says so until everybody knows."""
         replica = self._replica
         unaware = {key.id for key in successors}
-        replica.become(Resigned(replica.election_deadline(now), successors, unaware), replica.term)
+        replica.become(ResignedState(replica.election_deadline(now), successors, unaware), replica.term)
 
-    def say_goodbye(self, role: Resigned, now: Instant) -> None:
+    def poll_resigned(self, role: ResignedState, now: Instant) -> None:
         """And when the time is over, be like anybody else, in a new epoch: in this one it would still be the leader.
 
         A lone voter has nobody to leave it to and stands again.
         """
         replica = self._replica
         if now.monotonic_ms >= role.election_deadline and not replica.is_shutting_down:
-            if replica.is_lone_voter:
-                self.sound_out(now)
+            if replica.is_only_voter:
+                self.become_prospective(now)
             else:
                 replica.become_unattached(replica.term.epoch + 1, now)
             return
         for voter_id in sorted(role.unaware):
             endpoint = replica.voter_endpoint(voter_id)
-            if endpoint is not None and replica.peers.is_ready(voter_id, now):
+            if endpoint is not None and replica.requests.is_ready(voter_id, now):
                 request = EndQuorumEpochRequest(
                     replica.settings.cluster_id,
                     replica.key.id,

@@ -4,7 +4,7 @@ Theory. A fetch says where the own log ends, and so what is on the disk: it leav
 One fetch is under way to the leader at a time, and an answer is taken only if the log still ends where the question
 said; a late or doubled one changes nothing. A leader, or whoever answers in its name, is not trusted beyond what can be
 checked: nothing below the high watermark or the log start is ever cut, and a bad batch is not appended. What cannot be
-right is counted (`Replica.oddities`), left alone, and asked for again after a pause.
+right is counted (`QuorumReplica.protocol_violations`), left alone, and asked for again after a pause.
 """
 
 from itertools import islice
@@ -12,17 +12,17 @@ from typing import Final
 
 from broker.quorum.batches import CheckedBatch, checked_batches
 from broker.quorum.control_history import IncompatibleVoters
-from broker.quorum.elections import Elections
-from broker.quorum.identity import Endpoint, Instant, LogPosition, SnapshotId
+from broker.quorum.elections import QuorumElections
+from broker.quorum.identity import Instant, LogPosition, SnapshotId, SocketAddress
 from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse, Request
-from broker.quorum.peers import Flight
 from broker.quorum.ready import Append
-from broker.quorum.replica import Replica
+from broker.quorum.replica import QuorumReplica
 from broker.quorum.reports import Reports
+from broker.quorum.request_manager import InFlightRequest
 from broker.quorum.snapshots.fetch import SnapshotFetch
 from broker.quorum.snapshots.importing import SnapshotImport
 from broker.quorum.snapshots.trimming import Trimming
-from broker.quorum.state import Follower, Observer, Role, Unattached
+from broker.quorum.state import FollowerState, ObserverState, Role, UnattachedState
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
 
@@ -35,8 +35,8 @@ them, which leaders before KIP-1219 send, would stop the loop for 200 ms. What i
 class Following:
     def __init__(
         self,
-        replica: Replica,
-        elections: Elections,
+        replica: QuorumReplica,
+        elections: QuorumElections,
         snapshot: SnapshotFetch,
         snapshot_import: SnapshotImport,
         reports: Reports,
@@ -48,22 +48,22 @@ class Following:
         self._import = snapshot_import
         self._reports = reports
         self._trimming = trimming
-        self._door: int | None = None
+        self._alternate_endpoint: int | None = None
         replica.on_leaving.append(self._on_leaving)
 
     # Acting
 
-    def follow(self, role: Follower, now: Instant) -> None:
+    def follow(self, role: FollowerState, now: Instant) -> None:
         """As a voter: a leader that is silent for too long may need a successor."""
         replica = self._replica
         if replica.is_shutting_down or self._snapshot.is_being_checked:
             return
         if now.monotonic_ms >= role.fetch_deadline:
-            self._elections.sound_out(now)
+            self._elections.become_prospective(now)
         elif not self._snapshot.is_idle(now):
             self._ask_leader(role, now)
 
-    def observe(self, role: Observer, now: Instant) -> None:
+    def observe(self, role: ObserverState, now: Instant) -> None:
         """As an observer: look for a leader that answers, wherever one might know it."""
         if self._snapshot.is_idle(now):
             return
@@ -74,21 +74,21 @@ class Following:
 
     def wait(self, now: Instant) -> None:
         """While a voter waits for its election timer, a leader may be found (KAFKA-17030)."""
-        if isinstance(self._replica.role, Unattached) and not self._replica.is_shutting_down:
+        if isinstance(self._replica.role, UnattachedState) and not self._replica.is_shutting_down:
             self.search(now)
 
-    def _ask_leader(self, role: Follower | Observer, now: Instant) -> None:
+    def _ask_leader(self, role: FollowerState | ObserverState, now: Instant) -> None:
         replica = self._replica
         leader_id, endpoint = replica.term.leader_id, replica.leader_endpoint
         if leader_id is None or endpoint is None:
             self.search(now)
-        elif replica.peers.is_ready(leader_id, now):
+        elif replica.requests.is_ready(leader_id, now):
             request = self._reports.due(role, now) or self._next_request(now)
             if request is not None:
                 replica.send(leader_id, endpoint, request)
-        elif replica.peers.is_resting(leader_id, now):
+        elif replica.requests.is_backing_off(leader_id, now):
             self.search(now)
-        elif replica.peers.is_failing(leader_id):
+        elif replica.requests.is_failing(leader_id):
             self._ask_at_door(now)
 
     def _next_request(self, now: Instant) -> Request | None:
@@ -101,9 +101,9 @@ class Following:
         """Where the leader says that it listens it does not answer, but it has answered under another address: ask
         there, whatever is needed. False if there is no such address, or it is taken.
         """
-        replica, door = self._replica, self._door
+        replica, door = self._replica, self._alternate_endpoint
         endpoint = None if door is None else dict(self._acquaintances()).get(door)
-        if door is None or endpoint is None or not replica.peers.is_ready(door, now):
+        if door is None or endpoint is None or not replica.requests.is_ready(door, now):
             return False
         request = self._next_request(now)
         if request is not None:
@@ -113,14 +113,14 @@ class Following:
     def search(self, now: Instant) -> None:
         """Ask anybody who may know; whoever is not the leader answers who is."""
         replica = self._replica
-        if replica.peers.is_any_busy or self._ask_at_door(now):
+        if replica.requests.is_any_busy or self._ask_at_door(now):
             return
-        ready = [(to_id, to) for to_id, to in self._acquaintances() if replica.peers.is_ready(to_id, now)]
+        ready = [(to_id, to) for to_id, to in self._acquaintances() if replica.requests.is_ready(to_id, now)]
         if ready:
             to_id, to = ready[replica.random.randrange(len(ready))]
             replica.send(to_id, to, self._fetch_request())
 
-    def _acquaintances(self) -> list[tuple[int, Endpoint]]:
+    def _acquaintances(self) -> list[tuple[int, SocketAddress]]:
         """The bootstrap servers, which have negative ids, the leader last heard of, and the voters; not this node."""
         replica, leader_id, leads_at = self._replica, self._replica.term.leader_id, self._replica.leader_endpoint
         own = {each.endpoint for each in replica.settings.listeners}
@@ -149,38 +149,40 @@ class Following:
 
     # Hearing
 
-    def on_fetch_response(self, flight: Flight, request: FetchRequest, response: FetchResponse, now: Instant) -> None:
+    def on_fetch_response(
+        self, flight: InFlightRequest, request: FetchRequest, response: FetchResponse, now: Instant
+    ) -> None:
         replica = self._replica
-        is_ours = self._elections.heard(response.leader, now, by_leader=response.error is ErrorCode.NONE)
+        is_ours = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
         role = replica.role
-        if not is_ours or not isinstance(role, Follower | Observer) or response.error is not ErrorCode.NONE:
-            replica.peers.failed(flight.to_id, now)
-            self._door = None if self._door == flight.to_id else self._door
+        if not is_ours or not isinstance(role, FollowerState | ObserverState) or response.error is not ErrorCode.NONE:
+            replica.requests.failed(flight.to_id, now)
+            self._alternate_endpoint = None if self._alternate_endpoint == flight.to_id else self._alternate_endpoint
             return
-        self._door = None if flight.to_id == replica.term.leader_id else flight.to_id
+        self._alternate_endpoint = None if flight.to_id == replica.term.leader_id else flight.to_id
         is_import = self._import.is_own(request)
         position = (request.fetch_offset, request.last_fetched_epoch)
         if not is_import and position != (replica.log.end, replica.log.last_epoch):
             return
         if request.epoch != replica.term.epoch:  # asked before this node knew the epoch; ask again in it
             return
-        replica.leader_answered(now)
-        if isinstance(role, Follower):
+        replica.on_leader_response(now)
+        if isinstance(role, FollowerState):
             role.fetches_from = flight.to
         if self._import.on_fetched(request, response, now) if is_import else self._take(response, request, now):
-            replica.peers.succeeded(flight.to_id)
+            replica.requests.succeeded(flight.to_id)
         else:
-            replica.oddities += 1
-            replica.peers.failed(flight.to_id, now)
+            replica.protocol_violations += 1
+            replica.requests.failed(flight.to_id, now)
 
-    def on_refusal(self, flight: Flight, now: Instant) -> None:
+    def on_refusal(self, flight: InFlightRequest, now: Instant) -> None:
         """Nobody listens any more where the leader answered: its process has ended, and a vote need not wait.
 
         Only an address that has answered in this epoch can say so: what a leader advertises may be wrong.
         """
         role = self._replica.role
-        if isinstance(role, Follower) and flight.to == role.fetches_from:
-            self._elections.on_leader_gone(role, now)
+        if isinstance(role, FollowerState) and flight.to == role.fetches_from:
+            self._elections.on_leader_process_ended(role, now)
 
     def _take(self, response: FetchResponse, request: FetchRequest, now: Instant) -> bool:
         """Does what the answer says; False if no leader could say so."""
@@ -262,4 +264,4 @@ class Following:
             self._replica.raise_high_watermark(known, now)
 
     def _on_leaving(self, _before: Role) -> None:
-        self._door = None
+        self._alternate_endpoint = None

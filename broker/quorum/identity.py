@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from protocol.primitives import ZERO_UUID, Uuid
 
-NOBODY: Final = -1
+NO_NODE: Final = -1
 
 
 class ReplicaKey(NamedTuple):
@@ -23,7 +23,7 @@ class ReplicaKey(NamedTuple):
         )
 
 
-class Endpoint(NamedTuple):
+class SocketAddress(NamedTuple):
     """Where something listens."""
 
     host: str
@@ -38,8 +38,8 @@ class ListenerEndpoint(NamedTuple):
     port: int
 
     @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(self.host, self.port)
+    def endpoint(self) -> SocketAddress:
+        return SocketAddress(self.host, self.port)
 
 
 Listeners = tuple[ListenerEndpoint, ...]

@@ -16,34 +16,34 @@ from math import inf
 from broker.quorum import batches
 from broker.quorum.appends import Appended, Appends, NotLeader
 from broker.quorum.batches import TypedRecord
-from broker.quorum.elections import Elections
-from broker.quorum.identity import NOBODY, Instant, ReplicaKey
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.elections import QuorumElections
+from broker.quorum.identity import NO_NODE, Instant, ReplicaKey
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
 )
 from broker.quorum.progress import Progress
 from broker.quorum.ready import Append
-from broker.quorum.replica import Replica
+from broker.quorum.replica import QuorumReplica
 from broker.quorum.settings import ControlRecord
-from broker.quorum.state import Leader, Role, Term
+from broker.quorum.state import LeaderState, Role, Term
 from protocol.records.control import control_batch
 
 CONTACT_TIMEOUTS = 1.5
 """Fetch timeouts without a majority after which a leader resigns."""
 
 
-class Leadership:
+class QuorumLeadership:
     """Acts on the replica while its role is Leader; what it holds besides ends with the role.
 
-    `on_news` is called when the log got longer or the high watermark rose.
+    `on_progress` is called when the log got longer or the high watermark rose.
     """
 
-    def __init__(self, replica: Replica, elections: Elections) -> None:
+    def __init__(self, replica: QuorumReplica, elections: QuorumElections) -> None:
         self._replica = replica
         self._elections = elections
         self._appends = Appends(0, 0, 0)
-        self.on_news: list[Callable[[], None]] = []
+        self.on_progress: list[Callable[[], None]] = []
         self._sweep_at = 0.0
         replica.on_leaving.append(self._on_leaving)
 
@@ -53,10 +53,10 @@ class Leadership:
         """The election is won: open the epoch with its first batch."""
         replica = self._replica
         progress = Progress(replica.key, replica.voters)
-        role = Leader(replica.log.end, granted, progress, self._quorum_deadline(progress, now))
+        role = LeaderState(replica.log.end, granted, progress, self._quorum_deadline(progress, now))
         replica.become(role, Term(replica.term.epoch, replica.key.id, replica.term.voted))
         # Lingering spares others answers; alone, what comes while an fsync runs gathers for the next in any case.
-        linger_ms = 0 if replica.is_lone_voter else replica.settings.append_linger_ms
+        linger_ms = 0 if replica.is_only_voter else replica.settings.append_linger_ms
         self._appends = Appends(replica.term.epoch, replica.log.end, linger_ms)
         self.append_control(self._first_records(granted), now)
 
@@ -77,16 +77,16 @@ class Leadership:
         settings, own = self._replica.settings, voters.get(self._replica.key.id)
         if own is None:
             return voters
-        return voters.updated(Voter(own.key, settings.listeners or own.listeners, settings.versions))
+        return voters.updated(VoterNode(own.key, settings.listeners or own.listeners, settings.versions))
 
     def resign(self, now: Instant) -> None:
         role = self._replica.role
-        if isinstance(role, Leader):
+        if isinstance(role, LeaderState):
             self._elections.resign(role.progress.successors(), now)
 
     def _on_leaving(self, before: Role) -> None:
         """What was accepted and not written is gone."""
-        if isinstance(before, Leader):
+        if isinstance(before, LeaderState):
             self._appends = Appends(0, 0, 0)
 
     # Appending
@@ -99,7 +99,7 @@ class Leadership:
     def append(self, epoch: int, frames: Sequence[bytes], now: Instant) -> Appended:
         """Raises NotLeader, BatchTooLarge."""
         replica = self._replica
-        if not isinstance(replica.role, Leader) or epoch != replica.term.epoch:
+        if not isinstance(replica.role, LeaderState) or epoch != replica.term.epoch:
             raise NotLeader(f"node {replica.key.id} does not lead in epoch {epoch}")
         return self._appends.add(frames, now)
 
@@ -122,7 +122,7 @@ class Leadership:
         for change in changes:
             replica.history.append(change)
         replica.control_changed(now)
-        if isinstance(role, Leader):
+        if isinstance(role, LeaderState):
             role.progress.set_voters(replica.voters)
             role.begin_at = {to_id: at for to_id, at in role.begin_at.items() if to_id in replica.voters}
             if role.quorum_deadline == inf or role.progress.needs_no_contact:
@@ -139,10 +139,10 @@ class Leadership:
         replica.out.log.append(Append(data, end_offset, epoch))
         replica.out.must_sync = True
         replica.log.append(end_offset, epoch, len(data))
-        self._tell_news()
+        self._notify_fetches()
 
-    def _tell_news(self) -> None:
-        for callback in self.on_news:
+    def _notify_fetches(self) -> None:
+        for callback in self.on_progress:
             callback()
 
     # Committing
@@ -150,59 +150,59 @@ class Leadership:
     def update_high_watermark(self, now: Instant) -> None:
         """Somebody got further, perhaps this node itself. Who waits for the high watermark to rise is answered."""
         replica, role = self._replica, self._replica.role
-        if not isinstance(role, Leader):
+        if not isinstance(role, LeaderState):
             return
         agreed = role.progress.agreed(replica.synced_end)
         if agreed > role.start_offset and replica.raise_high_watermark(agreed, now):
-            self._tell_news()
+            self._notify_fetches()
 
-    def heard_of(self, replica_key: ReplicaKey, now: Instant) -> None:
+    def on_replica_contact(self, replica_key: ReplicaKey, now: Instant) -> None:
         """A replica asked for records or pages. If that makes a majority, the leader may go on."""
         role = self._replica.role
-        if isinstance(role, Leader) and role.progress.in_contact(replica_key):
+        if isinstance(role, LeaderState) and role.progress.in_contact(replica_key):
             role.quorum_deadline = self._quorum_deadline(role.progress, now)
 
     # Acting
 
-    def lead(self, role: Leader, now: Instant) -> None:
+    def lead(self, role: LeaderState, now: Instant) -> None:
         if self._replica.is_shutting_down or now.monotonic_ms >= role.quorum_deadline:
             self.resign(now)
             return
         write_at = self._appends.write_at
         if write_at is not None and now.monotonic_ms >= write_at:
             self._write_gathered(now)
-        self._tell_of_epoch(role, now)
+        self._send_begin_quorum_epoch(role, now)
         if now.monotonic_ms >= self._sweep_at:
             self._sweep(role, now)
 
-    def _sweep(self, role: Leader, now: Instant) -> None:
+    def _sweep(self, role: LeaderState, now: Instant) -> None:
         """Forgets observers that do not come any more."""
         session = self._replica.settings.observer_session_timeout_ms
         role.progress.forget_silent(now.monotonic_ms - session)
         self._sweep_at = now.monotonic_ms + session
 
-    def _tell_of_epoch(self, role: Leader, now: Instant) -> None:
+    def _send_begin_quorum_epoch(self, role: LeaderState, now: Instant) -> None:
         """To all other voters at once, and again and again: who was away does not know, who restarted has forgotten."""
         replica = self._replica
         for voter in replica.voters:
             to_id, begin_at = voter.key.id, role.begin_at.get(voter.key.id, 0.0)
-            if to_id == replica.key.id or now.monotonic_ms < begin_at or not replica.peers.is_ready(to_id, now):
+            if to_id == replica.key.id or now.monotonic_ms < begin_at or not replica.requests.is_ready(to_id, now):
                 continue
             endpoint = replica.voter_endpoint(to_id)
             if endpoint is not None:
                 role.begin_at[to_id] = now.monotonic_ms + replica.settings.fetch_timeout_ms / 2
                 replica.send(to_id, endpoint, self._begin_request(voter))
 
-    def _begin_request(self, voter: Voter) -> BeginQuorumEpochRequest:
+    def _begin_request(self, voter: VoterNode) -> BeginQuorumEpochRequest:
         settings, term = self._replica.settings, self._replica.term
         return BeginQuorumEpochRequest(
-            settings.cluster_id, term.leader_id or NOBODY, term.epoch, voter.key, settings.listeners
+            settings.cluster_id, term.leader_id or NO_NODE, term.epoch, voter.key, settings.listeners
         )
 
-    def deadline(self, role: Leader) -> float:
+    def deadline(self, role: LeaderState) -> float:
         """When `lead` has something to do, if nothing else happens."""
-        free_at = self._replica.peers.free_at
-        waits = [role.quorum_deadline, *(max(at, free_at(to_id)) for to_id, at in role.begin_at.items())]
+        ready_at = self._replica.requests.ready_at
+        waits = [role.quorum_deadline, *(max(at, ready_at(to_id)) for to_id, at in role.begin_at.items())]
         if self._appends.write_at is not None:
             waits.append(self._appends.write_at)
         return min(waits)

@@ -7,21 +7,21 @@ that whoever asked the wrong node learns whom to ask. Offsets of -1 and ids of -
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.quorum.identity import NOBODY, KRaftVersions, Listeners, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import NO_NODE, KRaftVersions, Listeners, LogPosition, ReplicaKey, SnapshotId
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
 
 UNKNOWN_OFFSET: Final = -1
 NO_SNAPSHOT: Final = SnapshotId(-1, -1)
 NO_VERSIONS: Final = KRaftVersions(0, 0)
-NO_HURRY: Final = 2**63 - 1
+ANY_HIGH_WATERMARK: Final = 2**63 - 1
 """The high watermark in a Fetch of a version before 18: its sender is not waiting to hear of a newer one (KIP-1166)."""
 
 
 class LeaderHint(NamedTuple):
     """The leader as the answering node knows it; the wire names the one endpoint for the listener asked."""
 
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
     epoch: int = 0
     listeners: Listeners = ()
 
@@ -88,7 +88,7 @@ class FetchRequest:
     last_fetched_epoch: int
     max_wait_ms: int = 0
     max_bytes: int = 8 * 1024 * 1024
-    high_watermark: int = NO_HURRY
+    high_watermark: int = ANY_HIGH_WATERMARK
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ anywhere loses only messages that nobody has seen, or leaves on disk what nobody
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from broker.quorum.identity import NOBODY, Endpoint, LeaderAndEpoch, SnapshotId
+from broker.quorum.identity import NO_NODE, LeaderAndEpoch, SnapshotId, SocketAddress
 from broker.quorum.messages import Request, Response
 from broker.quorum.snapshots.imports import ImportStep
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
@@ -27,8 +27,8 @@ class ElectionState:
     """The content of quorum-state; -1 is nobody. `version` 0 belongs to kraft.version 0 and forgets directories."""
 
     epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
     voted_directory_id: Uuid = ZERO_UUID
     version: int = 1
 
@@ -95,7 +95,7 @@ LogOperation: TypeAlias = Append | TruncateTo | StartAt | Trim | WritePart | Fin
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendRequest:
     """A request to another node. Its one outcome, a response or a SendFailure, comes back under the same `serial`.
 
     `to_id` is negative for a bootstrap server, whose id nobody knows. `timeout_ms` after sending it fails.
@@ -103,7 +103,7 @@ class Send:
 
     serial: int
     to_id: int
-    to: Endpoint
+    to: SocketAddress
     request: Request
     timeout_ms: int
 
@@ -126,7 +126,7 @@ class Ready:
     state: ElectionState | None = None
     log: tuple[LogOperation, ...] = ()
     must_sync: bool = False
-    sends: tuple[Send, ...] = ()
+    sends: tuple[SendRequest, ...] = ()
     answers: tuple[Answer, ...] = ()
     leader: LeaderAndEpoch | None = None
     high_watermark: int | None = None

@@ -9,32 +9,32 @@ from typing import Final, Protocol
 
 from broker.quorum.control_history import ControlHistory
 from broker.quorum.identity import (
-    NOBODY,
-    Endpoint,
+    NO_NODE,
     Instant,
     LeaderAndEpoch,
     Listeners,
     LogPosition,
     ReplicaKey,
+    SocketAddress,
 )
 from broker.quorum.log_view import LogView
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.membership.votes import Ballot
 from broker.quorum.messages import UNKNOWN_OFFSET, LeaderHint, Request, Response
-from broker.quorum.outbox import Outbox
-from broker.quorum.peers import Peers
 from broker.quorum.ready import ElectionState, Ready, StartAt, TruncateTo
+from broker.quorum.ready_builder import ReadyBuilder
+from broker.quorum.request_manager import RequestManager
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.state import (
-    Candidate,
-    Follower,
-    Leader,
-    Observer,
-    Prospective,
-    Resigned,
+    CandidateState,
+    FollowerState,
+    LeaderState,
+    ObserverState,
+    ProspectiveState,
+    ResignedState,
     Role,
     Term,
-    Unattached,
+    UnattachedState,
     check_transition,
 )
 from protocol.primitives import ZERO_UUID
@@ -46,14 +46,14 @@ REPORT_TIMEOUTS: Final = 3
 """After so many fetch timeouts a follower compares its entry among the voters with what it is."""
 
 
-class RandomSource(Protocol):
+class JitterSource(Protocol):
     def randrange(self, stop: int, /) -> int: ...
 
 
-class Replica:
+class QuorumReplica:
     """`on_leaving` is called with the old role, after a change from one role to another or to a later epoch."""
 
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource) -> None:
         self.settings = settings
         self.key: ReplicaKey = settings.key
         self.random = random
@@ -62,15 +62,15 @@ class Replica:
             VoterSet.of_static(settings.static_voters, settings.default_listener), recovered.control
         )
         self.control = self.history.latest
-        self.out = Outbox()
-        self.peers = Peers(settings.request_timeout_ms, settings.retry_backoff_ms)
+        self.out = ReadyBuilder()
+        self.requests = RequestManager(settings.request_timeout_ms, settings.retry_backoff_ms)
         self.term = Term()
-        self.role: Role = Unattached(inf)
+        self.role: Role = UnattachedState(inf)
         self.leader_listeners: Listeners = ()
         self.high_watermark: int | None = None
         self.synced_end = recovered.log_end_offset
         self.is_shutting_down = False
-        self.oddities = 0
+        self.protocol_violations = 0
         """What peers said that no sound peer says; it was refused or ignored."""
         self.on_leaving: list[Callable[[Role], None]] = []
         self._saved = recovered.election
@@ -84,7 +84,7 @@ class Replica:
         return self.control.voters
 
     @property
-    def may_stand(self) -> bool:
+    def can_become_candidate(self) -> bool:
         """Whether this node may lead: it is a voter, or was one until a record that is not known to be committed.
 
         Whoever is not in the latest set of its own log could do without leading, if that set were sure to stay. But
@@ -93,17 +93,17 @@ class Replica:
         record is committed, asks the voters that are left, and does not count itself (Ongaro's thesis, 4.2.2). Kafka
         makes it an observer at once and has that gap.
         """
-        return self.settings.can_vote and (self.control.voters.has(self.key) or self._may_be_voter_still)
+        return self.settings.can_vote and (self.control.voters.has(self.key) or self._is_removal_uncommitted)
 
     @property
-    def _may_be_voter_still(self) -> bool:
+    def _is_removal_uncommitted(self) -> bool:
         offset = self.control.voters_offset
         if offset is None or offset < 0 or (self.high_watermark is not None and self.high_watermark > offset):
             return False
         return self.history.at(offset - 1).voters.has(self.key)
 
     @property
-    def is_lone_voter(self) -> bool:
+    def is_only_voter(self) -> bool:
         return self.settings.can_vote and self.control.voters.is_only(self.key)
 
     @property
@@ -114,27 +114,27 @@ class Replica:
     def hint(self) -> LeaderHint:
         """Who leads, for responses. Who has resigned does not send others back to itself."""
         leader_id = self.term.leader_id
-        if leader_id is None or isinstance(self.role, Resigned):
-            return LeaderHint(NOBODY, self.term.epoch)
+        if leader_id is None or isinstance(self.role, ResignedState):
+            return LeaderHint(NO_NODE, self.term.epoch)
         listeners = self.settings.listeners if leader_id == self.key.id else self.leader_listeners
         return LeaderHint(leader_id, self.term.epoch, listeners)
 
     @property
     def committed(self) -> int:
         """The high watermark as a leader has established it; -1 before anything of its epoch is committed."""
-        if not isinstance(self.role, Leader) or self.high_watermark is None:
+        if not isinstance(self.role, LeaderState) or self.high_watermark is None:
             return UNKNOWN_OFFSET
         return self.high_watermark if self.high_watermark > self.role.start_offset else UNKNOWN_OFFSET
 
     @property
-    def leader_endpoint(self) -> Endpoint | None:
+    def leader_endpoint(self) -> SocketAddress | None:
         """Where the leader, another node, takes requests."""
         listeners = self.leader_listeners
         default = self.settings.default_listener
         named = next((each.endpoint for each in listeners if each.name == default), None)
         return named or (listeners[0].endpoint if listeners else None)
 
-    def voter_endpoint(self, voter_id: int) -> Endpoint | None:
+    def voter_endpoint(self, voter_id: int) -> SocketAddress | None:
         voter = self.voters.get(voter_id)
         if voter is None or not voter.listeners:
             return None
@@ -145,14 +145,14 @@ class Replica:
     def answer(self, token: int, response: Response) -> None:
         self.out.answer(token, response)
 
-    def send(self, to_id: int, to: Endpoint, request: Request) -> None:
-        self.out.sends.append(self.peers.send(to_id, to, request))
+    def send(self, to_id: int, to: SocketAddress, request: Request) -> None:
+        self.out.sends.append(self.requests.send(to_id, to, request))
 
     # Timers
 
     def election_deadline(self, now: Instant) -> float:
         """Random, so that nodes which begin to wait together do not stand together. Who is alone need not wait."""
-        if self.is_lone_voter:
+        if self.is_only_voter:
             return now.monotonic_ms
         timeout = self.settings.election_timeout_ms
         return now.monotonic_ms + timeout + self.random.randrange(timeout)
@@ -165,10 +165,10 @@ class Replica:
     def report_deadline(self, now: Instant) -> float:
         return now.monotonic_ms + REPORT_TIMEOUTS * self.settings.fetch_timeout_ms
 
-    def leader_answered(self, now: Instant) -> None:
+    def on_leader_response(self, now: Instant) -> None:
         """The leader is there. Once it has said goodbye, nothing that it said before counts."""
         role = self.role
-        if isinstance(role, Observer) or (isinstance(role, Follower) and not role.leader_ended):
+        if isinstance(role, ObserverState) or (isinstance(role, FollowerState) and not role.leader_ended):
             role.fetch_deadline = self.fetch_deadline(now)
             role.has_fetched = True
 
@@ -179,8 +179,8 @@ class Replica:
         state = recovered.election or ElectionState()
         if state.epoch < self.log.last_epoch:
             state = ElectionState(self.log.last_epoch)
-        voted = None if state.voted_id == NOBODY else ReplicaKey(state.voted_id, state.voted_directory_id)
-        leader_id = None if state.leader_id == NOBODY else state.leader_id
+        voted = None if state.voted_id == NO_NODE else ReplicaKey(state.voted_id, state.voted_directory_id)
+        leader_id = None if state.leader_id == NO_NODE else state.leader_id
         self.term = Term(state.epoch, leader_id, voted)
         self.role = self._first_role(now)
         self.save()
@@ -190,18 +190,18 @@ class Replica:
         term = self.term
         if term.leader_id == self.key.id:
             others = tuple(voter.key for voter in self.voters if voter.key.id != self.key.id)
-            return Resigned(self.election_deadline(now), others, {key.id for key in others})
+            return ResignedState(self.election_deadline(now), others, {key.id for key in others})
         if term.leader_id is not None:
             self.leader_listeners = self._listeners_of(term.leader_id)
-        if not self.may_stand:
-            return Observer(self.fetch_deadline(now), self.report_deadline(now))
+        if not self.can_become_candidate:
+            return ObserverState(self.fetch_deadline(now), self.report_deadline(now))
         if term.leader_id is None and term.voted is not None and term.voted.matches(self.key):
-            return Candidate(self.fresh_ballot(), self.election_deadline(now))
+            return CandidateState(self.new_ballot(), self.election_deadline(now))
         if self.leader_listeners:
-            return Follower(self.fetch_deadline(now), self.report_deadline(now))
-        return Unattached(self.election_deadline(now))
+            return FollowerState(self.fetch_deadline(now), self.report_deadline(now))
+        return UnattachedState(self.election_deadline(now))
 
-    def fresh_ballot(self) -> Ballot:
+    def new_ballot(self) -> Ballot:
         """Among the voters as they are now; this node is for itself, if it is one."""
         return Ballot(frozenset(self.voters.ids), granted={self.key.id} if self.voters.has(self.key) else set())
 
@@ -211,9 +211,15 @@ class Replica:
         """
         before = self.role
         deadline = self.election_deadline(now)
-        if isinstance(before, Unattached) or (isinstance(before, Prospective | Candidate) and epoch > self.term.epoch):
+        if isinstance(before, UnattachedState) or (
+            isinstance(before, ProspectiveState | CandidateState) and epoch > self.term.epoch
+        ):
             deadline = min(deadline, before.election_deadline)
-        role = Unattached(deadline) if self.may_stand else Observer(self.fetch_deadline(now), self.report_deadline(now))
+        role = (
+            UnattachedState(deadline)
+            if self.can_become_candidate
+            else ObserverState(self.fetch_deadline(now), self.report_deadline(now))
+        )
         self._become(role, self._term_of(epoch, leader_id))
 
     def become_follower(self, epoch: int, leader_id: int, listeners: Listeners, now: Instant) -> None:
@@ -222,7 +228,7 @@ class Replica:
         if not listeners:
             self.become_unattached(epoch, now, leader_id)
             return
-        kind = Follower if self.may_stand else Observer
+        kind = FollowerState if self.can_become_candidate else ObserverState
         role = kind(self.fetch_deadline(now), self.report_deadline(now))
         self._become(role, self._term_of(epoch, leader_id), listeners)
 
@@ -238,11 +244,11 @@ class Replica:
         """
         leader_id, before = self.term.leader_id, self.leader_endpoint
         said, known = ({each.name: each for each in entries} for entries in (listeners, self.leader_listeners))
-        is_better = by_leader or (leader_id is not None and self.peers.is_failing(leader_id))
+        is_better = by_leader or (leader_id is not None and self.requests.is_failing(leader_id))
         self.leader_listeners = tuple(({**known, **said} if is_better else {**said, **known}).values())
         if leader_id is not None and self.leader_endpoint != before:
-            self.peers.moved(leader_id)
-            if isinstance(self.role, Observer):
+            self.requests.moved(leader_id)
+            if isinstance(self.role, ObserverState):
                 self.role.fetch_deadline = self.fetch_deadline(now)
 
     def become(self, role: Role, term: Term) -> None:
@@ -253,7 +259,7 @@ class Replica:
         before, old = self.role, self.term
         check_transition(before, role, old.epoch, term.epoch)
         self.role, self.term, self.leader_listeners = role, term, listeners
-        self.peers.forget()
+        self.requests.forget()
         self.out.sends.clear()
         self.save()
         self.announce()
@@ -263,7 +269,7 @@ class Replica:
     def vote_for(self, candidate: ReplicaKey, now: Instant) -> None:
         """Binding for the epoch. The candidate gets a whole election timeout."""
         self.term = self.term._replace(voted=candidate)
-        if isinstance(self.role, Unattached | Prospective):
+        if isinstance(self.role, UnattachedState | ProspectiveState):
             self.role.election_deadline = self.election_deadline(now)
         self.save()
 
@@ -274,16 +280,16 @@ class Replica:
         self._adapt_role(now)
 
     def _adapt_role(self, now: Instant) -> None:
-        may_stand = self.may_stand
+        can_become_candidate = self.can_become_candidate
         match self.role:
-            case Follower() as role if not may_stand:
-                self.role = Observer(role.fetch_deadline, self.report_deadline(now), role.has_fetched)
-            case Observer() as role if may_stand and self.leader_listeners:
-                self.role = Follower(self.fetch_deadline(now), self.report_deadline(now), role.has_fetched)
-            case Observer() if may_stand:
-                self.role = Unattached(self.election_deadline(now))
-            case Unattached() if not may_stand:
-                self.role = Observer(self.fetch_deadline(now), self.report_deadline(now))
+            case FollowerState() as role if not can_become_candidate:
+                self.role = ObserverState(role.fetch_deadline, self.report_deadline(now), role.has_fetched)
+            case ObserverState() as role if can_become_candidate and self.leader_listeners:
+                self.role = FollowerState(self.fetch_deadline(now), self.report_deadline(now), role.has_fetched)
+            case ObserverState() if can_become_candidate:
+                self.role = UnattachedState(self.election_deadline(now))
+            case UnattachedState() if not can_become_candidate:
+                self.role = ObserverState(self.fetch_deadline(now), self.report_deadline(now))
 
     def _term_of(self, epoch: int, leader_id: int | None) -> Term:
         if epoch > self.term.epoch:
@@ -331,8 +337,8 @@ class Replica:
         version = min(self.control.kraft_version, 1)
         state = ElectionState(
             epoch,
-            NOBODY if leader_id is None else leader_id,
-            NOBODY if voted is None else voted.id,
+            NO_NODE if leader_id is None else leader_id,
+            NO_NODE if voted is None else voted.id,
             ZERO_UUID if voted is None or version == 0 else voted.directory_id,
             version,
         )
@@ -341,16 +347,16 @@ class Replica:
 
     def announce(self) -> None:
         """Has listeners told of the leader, unless they know. Of itself a leader tells only once its epoch counts."""
-        known = LeaderAndEpoch(self._leader_to_tell, self.term.epoch)
+        known = LeaderAndEpoch(self._announced_leader_id, self.term.epoch)
         if known != self._announced:
             self.out.leader = self._announced = known
 
     @property
-    def _leader_to_tell(self) -> int | None:
+    def _announced_leader_id(self) -> int | None:
         match self.role:
-            case Resigned():
+            case ResignedState():
                 return None
-            case Leader():
+            case LeaderState():
                 return self.key.id if self.committed >= 0 else None
         return self.term.leader_id
 

@@ -7,8 +7,9 @@ on the leader's log. A fetch at the end of the log waits for records, or for new
 from math import inf
 
 from broker.quorum.admission import leader_error
+from broker.quorum.fetch_purgatory import DelayedFetch, FetchPurgatory
 from broker.quorum.identity import Instant, LogPosition, SnapshotId
-from broker.quorum.leadership import Leadership
+from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.log_view import Diverging, NeedsSnapshot, Valid
 from broker.quorum.messages import (
     UNKNOWN_OFFSET,
@@ -18,23 +19,22 @@ from broker.quorum.messages import (
     FetchSnapshotResponse,
     Response,
 )
-from broker.quorum.parked import Parked, ParkedFetches
-from broker.quorum.replica import Replica
+from broker.quorum.replica import QuorumReplica
 from broker.quorum.settings import StoredSnapshot
 from broker.quorum.snapshots.rules import distribute, position_error
-from broker.quorum.state import Leader, Role
+from broker.quorum.state import LeaderState, Role
 from protocol.errors import ErrorCode
 
 
 class Serving:
     """Acts while the replica's role is Leader; others are told that this is no leader."""
 
-    def __init__(self, replica: Replica, leadership: Leadership) -> None:
+    def __init__(self, replica: QuorumReplica, leadership: QuorumLeadership) -> None:
         self._replica = replica
         self._leadership = leadership
-        self._parked = ParkedFetches()
+        self._parked = FetchPurgatory()
         replica.on_leaving.append(self._on_leaving)
-        leadership.on_news.append(self._wake)
+        leadership.on_progress.append(self._wake)
 
     def on_fetch_request(self, token: int, request: FetchRequest, now: Instant) -> None:
         replica = self._replica
@@ -63,9 +63,9 @@ class Serving:
     def _on_valid_fetch(self, token: int, request: FetchRequest, now: Instant) -> None:
         """Everything below its offset is on the sender's disk: count it, then answer or let it wait."""
         replica, role = self._replica, self._replica.role
-        if request.replica.id >= 0 and isinstance(role, Leader):
+        if request.replica.id >= 0 and isinstance(role, LeaderState):
             is_voter = role.progress.fetched(request.replica, request.fetch_offset, replica.log.end, now)
-            self._leadership.heard_of(request.replica, now)
+            self._leadership.on_replica_contact(request.replica, now)
             if is_voter:
                 self._leadership.update_high_watermark(now)
         is_news = request.fetch_offset < replica.log.end or request.high_watermark < self._replica.committed
@@ -98,19 +98,19 @@ class Serving:
         for parked in self._parked.woken(self._replica.log.end, self._replica.committed):
             self._answer_parked(parked)
 
-    def _answer_parked(self, parked: Parked) -> None:
+    def _answer_parked(self, parked: DelayedFetch) -> None:
         self._answer_fetch(parked.token, parked.request)
 
     def on_fetch_snapshot_request(self, token: int, request: FetchSnapshotRequest, now: Instant) -> None:
         replica, role = self._replica, self._replica.role
         snapshot = replica.log.snapshot(request.snapshot_id)
         error = self._snapshot_error(request, snapshot)
-        if error or snapshot is None or not isinstance(role, Leader):
+        if error or snapshot is None or not isinstance(role, LeaderState):
             replica.answer(token, FetchSnapshotResponse(error, replica.hint, request.snapshot_id))
             return
         if request.replica.id >= 0:
             role.progress.touched(request.replica, now)
-            self._leadership.heard_of(request.replica, now)
+            self._leadership.on_replica_contact(request.replica, now)
         most = min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes)
         (max_bytes,) = distribute(most, [snapshot.size - request.position])
         page = FetchSnapshotResponse(
@@ -142,10 +142,10 @@ class Serving:
 
     def _on_leaving(self, before: Role) -> None:
         """Those who wait are told that this is no leader."""
-        if not isinstance(before, Leader):
+        if not isinstance(before, LeaderState):
             return
         replica = self._replica
-        replica.out.replace_answers(self._withdrawn)
+        replica.out.revise_responses(self._withdrawn)
         for parked in self._parked.all():
             replica.answer(parked.token, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, replica.hint))
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.quorum.identity import Endpoint, KRaftVersions, Listeners, ReplicaKey, SnapshotId
+from broker.quorum.identity import KRaftVersions, Listeners, ReplicaKey, SnapshotId, SocketAddress
 from broker.quorum.ready import ElectionState
 from protocol.messages.common_records import VotersRecord
 
@@ -15,7 +15,7 @@ class StaticVoter(NamedTuple):
     """An entry of `controller.quorum.voters`."""
 
     id: int
-    endpoint: Endpoint
+    endpoint: SocketAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class QuorumSettings:
     default_listener: str = "CONTROLLER"
     versions: KRaftVersions = KRaftVersions()  # noqa: RUF009  immutable
     static_voters: tuple[StaticVoter, ...] = ()
-    bootstrap: tuple[Endpoint, ...] = ()
+    bootstrap: tuple[SocketAddress, ...] = ()
     election_timeout_ms: int = 1_000
     fetch_timeout_ms: int = 2_000
     election_backoff_max_ms: int = 1_000
@@ -56,7 +56,7 @@ class QuorumSettings:
     import_min_records: int = 10_000
 
 
-class EpochStart(NamedTuple):
+class EpochEntry(NamedTuple):
     """An entry of the leader epoch cache: the first offset of an epoch."""
 
     epoch: int
@@ -93,7 +93,7 @@ class Recovered:
     election: ElectionState | None
     log_start_offset: int
     log_end_offset: int
-    epochs: tuple[EpochStart, ...]
+    epochs: tuple[EpochEntry, ...]
     snapshots: tuple[StoredSnapshot, ...]
     control: tuple[ControlRecord, ...]
     log_bytes: int = 0

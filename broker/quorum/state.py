@@ -9,9 +9,8 @@ ours, never of a peer. A role holds only what dies with it; what must survive is
 - Leader: won; appends, and counts who has what.
 - Follower: a voter that fetches from the leader. Its timer makes it Prospective.
 - Resigned: was leader of this epoch and neither writes nor votes in it again.
-- Observer: not a voter by its own log (nor by what may still become of it, `Replica.may_stand`), whether it knows a
-  leader or looks for one. It may vote all the same, because the voters of a candidate's longer log may include it, but
-  it never stands.
+- Observer: not a voter by its own log (see `QuorumReplica.can_become_candidate`), with or without a known leader. An
+  observer may grant votes, because the voters of a candidate's longer log may include it, but never stands.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.quorum.identity import Endpoint, ReplicaKey
+from broker.quorum.identity import ReplicaKey, SocketAddress
 from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
 
@@ -33,26 +32,26 @@ class Term(NamedTuple):
 
 
 @dataclass(slots=True)
-class Unattached:
+class UnattachedState:
     """Deadlines here and below are monotonic times in ms."""
 
     election_deadline: float
 
 
 @dataclass(slots=True)
-class Prospective:
+class ProspectiveState:
     ballot: Ballot
     election_deadline: float
 
 
 @dataclass(slots=True)
-class Candidate:
+class CandidateState:
     ballot: Ballot
     election_deadline: float
 
 
 @dataclass(slots=True)
-class Leader:
+class LeaderState:
     """`start_offset` is that of the epoch's first record; until it is committed, nothing of the epoch is.
 
     `begin_at` says when each other voter is next told of the epoch; `granted` are those who elected the leader.
@@ -66,7 +65,7 @@ class Leader:
 
 
 @dataclass(slots=True)
-class Follower:
+class FollowerState:
     """`has_fetched`: the leader has answered a fetch in this epoch, so that it is worth keeping (KIP-996).
 
     `leader_ended`: it said that it leads no more, or its process is gone; nothing it may have answered before brings it
@@ -78,11 +77,11 @@ class Follower:
     report_at: float
     has_fetched: bool = False
     leader_ended: bool = False
-    fetches_from: Endpoint | None = None
+    fetches_from: SocketAddress | None = None
 
 
 @dataclass(slots=True)
-class Observer:
+class ObserverState:
     """Like a follower, but after `fetch_deadline` it asks the bootstrap servers and stays what it is."""
 
     fetch_deadline: float
@@ -91,7 +90,7 @@ class Observer:
 
 
 @dataclass(slots=True)
-class Resigned:
+class ResignedState:
     """`successors`: who should stand first, the most advanced first. `unaware`: who has not confirmed to know.
 
     `unreachable`: who could not be told, when last tried.
@@ -108,7 +107,9 @@ class Resigned:
         return self.unreachable.issuperset(key.id for key in self.successors)
 
 
-Role: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower | Observer | Resigned
+Role: TypeAlias = (
+    UnattachedState | ProspectiveState | CandidateState | LeaderState | FollowerState | ObserverState | ResignedState
+)
 
 
 class EpochChange(Enum):
@@ -122,38 +123,38 @@ class EpochChange(Enum):
 _SAME, _HIGHER, _ANY = EpochChange.SAME, EpochChange.HIGHER, EpochChange.ANY
 
 TRANSITIONS: Final[Mapping[tuple[type[Role], type[Role]], EpochChange]] = {
-    (Unattached, Unattached): _ANY,
-    (Unattached, Prospective): _SAME,
-    (Unattached, Follower): _ANY,
-    (Unattached, Observer): _ANY,
-    (Prospective, Unattached): _ANY,
-    (Prospective, Candidate): _HIGHER,
-    (Prospective, Follower): _ANY,
-    (Prospective, Observer): _ANY,
-    (Candidate, Unattached): _ANY,
-    (Candidate, Prospective): _SAME,
-    (Candidate, Leader): _SAME,
-    (Candidate, Follower): _ANY,
-    (Candidate, Observer): _ANY,
-    (Leader, Unattached): _HIGHER,
-    (Leader, Follower): _HIGHER,
-    (Leader, Observer): _HIGHER,
-    (Leader, Resigned): _SAME,
-    (Follower, Unattached): _HIGHER,
-    (Follower, Prospective): _SAME,
-    (Follower, Follower): _ANY,
-    (Follower, Observer): _ANY,
-    (Observer, Unattached): _ANY,
-    (Observer, Follower): _ANY,
-    (Observer, Observer): _ANY,
-    (Resigned, Prospective): _SAME,
-    (Resigned, Unattached): _HIGHER,
-    (Resigned, Follower): _HIGHER,
-    (Resigned, Observer): _HIGHER,
+    (UnattachedState, UnattachedState): _ANY,
+    (UnattachedState, ProspectiveState): _SAME,
+    (UnattachedState, FollowerState): _ANY,
+    (UnattachedState, ObserverState): _ANY,
+    (ProspectiveState, UnattachedState): _ANY,
+    (ProspectiveState, CandidateState): _HIGHER,
+    (ProspectiveState, FollowerState): _ANY,
+    (ProspectiveState, ObserverState): _ANY,
+    (CandidateState, UnattachedState): _ANY,
+    (CandidateState, ProspectiveState): _SAME,
+    (CandidateState, LeaderState): _SAME,
+    (CandidateState, FollowerState): _ANY,
+    (CandidateState, ObserverState): _ANY,
+    (LeaderState, UnattachedState): _HIGHER,
+    (LeaderState, FollowerState): _HIGHER,
+    (LeaderState, ObserverState): _HIGHER,
+    (LeaderState, ResignedState): _SAME,
+    (FollowerState, UnattachedState): _HIGHER,
+    (FollowerState, ProspectiveState): _SAME,
+    (FollowerState, FollowerState): _ANY,
+    (FollowerState, ObserverState): _ANY,
+    (ObserverState, UnattachedState): _ANY,
+    (ObserverState, FollowerState): _ANY,
+    (ObserverState, ObserverState): _ANY,
+    (ResignedState, ProspectiveState): _SAME,
+    (ResignedState, UnattachedState): _HIGHER,
+    (ResignedState, FollowerState): _HIGHER,
+    (ResignedState, ObserverState): _HIGHER,
 }
 
 
-class IllegalTransition(Exception):
+class IllegalRoleTransition(Exception):
     """A change of role that the protocol does not know: an error in this package."""
 
 
@@ -163,4 +164,4 @@ def check_transition(before: Role, after: Role, old_epoch: int, new_epoch: int) 
     change = EpochChange.HIGHER if new_epoch > old_epoch else EpochChange.SAME
     if allowed is None or new_epoch < old_epoch or allowed not in (change, EpochChange.ANY):
         names = f"{type(before).__name__} of epoch {old_epoch}", f"{type(after).__name__} of epoch {new_epoch}"
-        raise IllegalTransition(f"{names[0]} cannot become {names[1]}")
+        raise IllegalRoleTransition(f"{names[0]} cannot become {names[1]}")

@@ -24,7 +24,7 @@ from broker.metadata.image.features import bootstrap_records
 from broker.metadata.snapshot.check import SnapshotCheck
 from broker.metrics.snapshots import SnapshotMetrics
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Endpoint, Instant, ReplicaKey
+from broker.quorum.identity import Instant, ReplicaKey, SocketAddress
 from broker.quorum.messages import Request
 from broker.quorum.settings import QuorumSettings, StaticVoter
 from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
@@ -32,7 +32,7 @@ from broker.runtime.controller.config_schema import KafkaConfigSchema
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.loop.io_thread import IoThread
 from broker.runtime.quorum.driver import Done, QuorumDriver
-from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -55,7 +55,7 @@ _FAR = 2**62  # a stub broker has read everything
 class _Nobody:
     """There is no other voter."""
 
-    def send(self, to_id: int, to: Endpoint, request: Request, timeout_ms: int, done: Done) -> None:
+    def send(self, to_id: int, to: SocketAddress, request: Request, timeout_ms: int, done: Done) -> None:
         raise AssertionError("a lone voter has nobody to talk to")
 
 
@@ -67,11 +67,14 @@ class Node:
         self.io, self.snapshot_io = IoThread(loop), IoThread(loop, name="ottla-snapshots")
         self.failure: asyncio.Future[None] = loop.create_future()
         fs.make_directory(directory)
-        self.log = MetadataLog.open(fs, directory, LogConfig(retention_ms=-1), clock.now_ms())
+        self.log = RaftMetadataLog.open(fs, directory, LogConfig(retention_ms=-1), clock.now_ms())
         state_file = QuorumStateFile(fs, directory)
         key = ReplicaKey(1, uuid(9))
         settings = QuorumSettings(
-            key=key, cluster_id=CLUSTER_ID, can_vote=True, static_voters=(StaticVoter(1, Endpoint("localhost", 9)),)
+            key=key,
+            cluster_id=CLUSTER_ID,
+            can_vote=True,
+            static_voters=(StaticVoter(1, SocketAddress("localhost", 9)),),
         )
         now = Instant(clock.monotonic_ms(), clock.now_ms())
         core = QuorumCore(settings, replace(self.log.recovered, election=state_file.read()), Random(1), now)

@@ -11,7 +11,7 @@ import pytest
 from broker.api.serving.forwarded import forwarded
 from broker.api.serving.route import route
 from broker.metadata.image.features import SUPPORTED_FEATURES
-from broker.net.peer import Endpoint, NetworkClient, TcpConnect
+from broker.net.peer import NetworkClient, SocketAddress, TcpConnect
 from broker.net.request import ConnectionInfo, Request
 from broker.runtime.controller.channel import ControllerChannel
 from broker.runtime.controller.controller_router import ControllerLocation, ControllerRouter
@@ -57,7 +57,7 @@ class Apache:
     def __init__(self, directory: Path) -> None:
         settings = _properties(directory / "server.properties")
         port = settings["listeners"].rpartition(":")[2]
-        self.controller = Endpoint("127.0.0.1", int(port))
+        self.controller = SocketAddress("127.0.0.1", int(port))
         self.cluster_id = _properties(directory / "data" / "meta.properties")["cluster.id"]
 
 

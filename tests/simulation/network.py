@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol, TypeAlias
 
-from broker.quorum.identity import Endpoint
+from broker.quorum.identity import SocketAddress
 from broker.quorum.messages import Request, Response, SendFailure
 from protocol.errors import ErrorCode
 from tests.simulation.wire import as_answered, as_received
@@ -57,7 +57,7 @@ class _Exchange:
     __slots__ = ("done", "is_open", "request", "sender", "timeout_ms", "timer", "to")
 
     def __init__(
-        self, sender: Process, to: Endpoint, request: Request, timeout_ms: float, done: Callable[[Outcome], None]
+        self, sender: Process, to: SocketAddress, request: Request, timeout_ms: float, done: Callable[[Outcome], None]
     ) -> None:
         self.sender = sender
         self.to = to
@@ -81,7 +81,7 @@ class Network:
         self._world = world
         self._random = random
         self._witness = witness
-        self._servers: dict[Endpoint, Server] = {}
+        self._servers: dict[SocketAddress, Server] = {}
         self._blocked: frozenset[tuple[int, int]] = frozenset()
         self.weather = Weather()
         self.in_bytes = False
@@ -100,13 +100,13 @@ class Network:
 
     # Listening and sending
 
-    def listen(self, endpoint: Endpoint, server: Server) -> None:
+    def listen(self, endpoint: SocketAddress, server: Server) -> None:
         self._servers[endpoint] = server
 
     def send(
         self,
         sender: Process,
-        to: Endpoint,
+        to: SocketAddress,
         request: Request,
         timeout_ms: float,
         done: Callable[[Outcome], None],
@@ -132,7 +132,7 @@ class Network:
         mean = weather.slow_ms if weather.slow and random.random() < weather.slow else weather.delay_ms
         return 0.1 + random.expovariate(1.0 / mean)
 
-    def _server_id(self, endpoint: Endpoint) -> int:
+    def _server_id(self, endpoint: SocketAddress) -> int:
         server = self._servers.get(endpoint)
         return -1 if server is None else server.process.node_id
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from broker.quorum.identity import Endpoint, ListenerEndpoint, ReplicaKey
+from broker.quorum.identity import ListenerEndpoint, ReplicaKey, SocketAddress
 from broker.quorum.messages import Request, Response
 from protocol.primitives import Uuid
 from tests.simulation.disk import SimulatedDisk
@@ -84,21 +84,21 @@ class Node:
         self.key = ReplicaKey(node_id, directory_id_of(node_id, self.lives))
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> SocketAddress:
         """Where it listens now, or will when it is up."""
-        return Endpoint(f"node-{self.id}", 9000 + self.moves)
+        return SocketAddress(f"node-{self.id}", 9000 + self.moves)
 
     @property
     def listeners(self) -> tuple[ListenerEndpoint, ...]:
         return (ListenerEndpoint(LISTENER, *self.endpoint),) if self.can_vote else ()
 
     @property
-    def bootstrap(self) -> Endpoint:
+    def bootstrap(self) -> SocketAddress:
         """A name that always leads to it."""
-        return Endpoint(f"node-{self.id}", 1)
+        return SocketAddress(f"node-{self.id}", 1)
 
     @property
-    def endpoints(self) -> tuple[Endpoint, Endpoint]:
+    def endpoints(self) -> tuple[SocketAddress, SocketAddress]:
         """Wherever requests reach it."""
         return self.endpoint, self.bootstrap
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import NOBODY, Instant, SnapshotId
-from broker.quorum.leadership import Leadership
+from broker.quorum.identity import NO_NODE, Instant, SnapshotId
+from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.log_view import LogView, Valid, Validation
 from broker.quorum.membership.voter_changes import VoterChanges
 from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
 from broker.quorum.ready import ElectionState
-from broker.quorum.replica import RandomSource, Replica
+from broker.quorum.replica import JitterSource, QuorumReplica
 from broker.quorum.serving import Serving
 from broker.quorum.settings import QuorumSettings, Recovered
-from broker.quorum.snapshots.importing import SnapshotImport, _Stage
-from broker.quorum.state import Follower, Leader, Role
+from broker.quorum.snapshots.importing import SnapshotImport, _Phase
+from broker.quorum.state import FollowerState, LeaderState, Role
 from broker.runtime.quorum.driver import QuorumDriver, _Work
-from broker.runtime.quorum.metadata_log import MetadataLog, SnapshotWriter
+from broker.runtime.quorum.metadata_log import RaftMetadataLog, RawSnapshotWriter
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from storage.log_snapshots import CheckpointId
@@ -36,28 +36,28 @@ class _ForgetfulStateFile(QuorumStateFile):
             super().write(state)
 
 
-class _EagerReplica(Replica):
+class _EagerReplica(QuorumReplica):
     """Calls the high watermark its own, whatever epoch it stems from."""
 
     @property
     def committed(self) -> int:
-        known = self.high_watermark if isinstance(self.role, Leader) else None
+        known = self.high_watermark if isinstance(self.role, LeaderState) else None
         return UNKNOWN_OFFSET if known is None else known
 
 
-class _EagerLeadership(Leadership):
+class _EagerLeadership(QuorumLeadership):
     """Counts a commit from an older epoch: whatever a majority has is committed (Raft's figure 8)."""
 
     def update_high_watermark(self, now: Instant) -> None:
         role = self._replica.role
-        if isinstance(role, Leader):
+        if isinstance(role, LeaderState):
             start, role.start_offset = role.start_offset, -1
             super().update_high_watermark(now)
             role.start_offset = start
 
 
 class CommitsOlderEpochs(QuorumCore):
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._replica.__class__ = _EagerReplica
         self._leadership.__class__ = _EagerLeadership
@@ -73,7 +73,7 @@ class _HastyChanges(VoterChanges):
 
 
 class ReconfiguresTooEarly(QuorumCore):
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._changes.__class__ = _HastyChanges
 
@@ -89,7 +89,7 @@ class _EpochlessServing(Serving):
     """Does not ask in which epoch the sender of a fetch believes to be."""
 
     def _fetch_error(self, request: FetchRequest) -> ErrorCode:
-        return super()._fetch_error(replace(request, epoch=NOBODY))
+        return super()._fetch_error(replace(request, epoch=NO_NODE))
 
 
 class TakesStaleFetches(QuorumCore):
@@ -97,7 +97,7 @@ class TakesStaleFetches(QuorumCore):
     model checking found in KIP-320's first try.
     """
 
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._replica.log.__class__ = _OffsetOnlyView
         self._serving.__class__ = _EpochlessServing
@@ -106,22 +106,22 @@ class TakesStaleFetches(QuorumCore):
 class TruncatesToHighWatermark(QuorumCore):
     """A new follower cuts its log at its high watermark, which may be behind its leader's (before KIP-101)."""
 
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._replica.on_leaving.append(self._cut)
 
     def _cut(self, _before: Role) -> None:
         replica = self._replica
         start = max(replica.high_watermark or 0, replica.log.start)
-        if isinstance(replica.role, Follower) and start < replica.log.end:
+        if isinstance(replica.role, FollowerState) and start < replica.log.end:
             replica.truncate_to(start)
             replica.control = replica.history.latest
 
 
-class DeletesSnapshotsTooEarly(MetadataLog):
+class DeletesSnapshotsTooEarly(RaftMetadataLog):
     """A new snapshot replaces the older ones at once, although the log still begins at one of them."""
 
-    def begin_snapshot(self, snapshot_id: SnapshotId) -> SnapshotWriter:
+    def begin_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotWriter:
         for older in self._files.ids():
             if 0 < older.end_offset < snapshot_id.end_offset:
                 self._files.remove(CheckpointId(*older))
@@ -145,12 +145,12 @@ class _CredulousImport(SnapshotImport):
 
     def _on_found(self, found: SnapshotId | None, now: Instant) -> None:
         super()._on_found(found, now)
-        if self.is_busy and found == self._candidate and self._stage is _Stage.PROVING:
+        if self.is_busy and found == self._candidate and self._stage is _Phase.PROVING:
             self._load()
 
 
 class ImportsOtherHistories(QuorumCore):
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._import.__class__ = _CredulousImport
 
@@ -166,7 +166,7 @@ class _HastyImport(SnapshotImport):
 
 
 class ImportsUncommitted(QuorumCore):
-    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: RandomSource, now: Instant) -> None:
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._import.__class__ = _HastyImport
 

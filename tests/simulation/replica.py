@@ -11,16 +11,16 @@ from typing import Final
 
 from broker.metadata.snapshot.codec import voters_checkpoint
 from broker.quorum.core import NotLeader, QuorumCore
-from broker.quorum.identity import Endpoint, Instant, KRaftVersions, LeaderAndEpoch, SnapshotId
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.identity import Instant, KRaftVersions, LeaderAndEpoch, SnapshotId, SocketAddress
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
 from broker.quorum.settings import QuorumSettings, StaticVoter, StoredSnapshot
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.listener_feeds import _committed_batches
-from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.quorum import VOTERS_CHECKPOINT, CommittedBatch
 from broker.runtime.quorum.snapshot_import import SnapshotImporter
-from broker.runtime.quorum.snapshot_store import SnapshotStore
+from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from protocol.records.quorum_control import ControlState
@@ -46,7 +46,7 @@ class Parts:
 
     core: type[QuorumCore] = QuorumCore
     driver: type[QuorumDriver] = QuorumDriver
-    log: type[MetadataLog] = MetadataLog
+    log: type[RaftMetadataLog] = RaftMetadataLog
     state_file: type[QuorumStateFile] = QuorumStateFile
 
 
@@ -72,7 +72,7 @@ class RealReplicas:
 
 
 def _voters(nodes: list[Node]) -> VoterSet:
-    return VoterSet(Voter(node.key, node.listeners, KRaftVersions()) for node in nodes)
+    return VoterSet(VoterNode(node.key, node.listeners, KRaftVersions()) for node in nodes)
 
 
 class RealReplica:
@@ -116,7 +116,7 @@ class RealReplica:
     def _importer(self) -> SnapshotImporter:
         scenario = self._simulation.scenario
         pool = SimulatedIo(self.process, self._random, inline_share=0.2, delay_ms=scenario.import_delay_ms)
-        store = SnapshotStore(lambda: self._simulation.offers.place, CLUSTER_ID, 1_000_000, any_records)
+        store = SnapshotObjectStore(lambda: self._simulation.offers.place, CLUSTER_ID, 1_000_000, any_records)
         timeout_ms = scenario.import_timeout_ms
         files, clock = self._log.snapshots, self.process
         return SnapshotImporter(store, files, uri="the store", timeout_ms=timeout_ms, pool=pool, clock=clock)
@@ -234,7 +234,7 @@ class RealReplica:
     def send(
         self,
         to_id: int,
-        to: Endpoint,
+        to: SocketAddress,
         request: Request,
         timeout_ms: int,
         done: Callable[[Response | SendFailure], None],

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from broker.metadata.snapshot.codec import data_batch
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.quorum.membership.voters import VoterSet
-from broker.runtime.quorum.quorum import CommittedBatch, SnapshotReader
+from broker.runtime.quorum.quorum import CommittedBatch, RawSnapshotReader
 from protocol.compiler import encode_bytes
 from protocol.messages.common_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from protocol.records.batch import iter_headers
@@ -121,7 +121,7 @@ class StateMachine:
             self.bytes_since_snapshot += sum(map(len, batch.frames)) + 61
             self._witness.on_applied(self.state)
 
-    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "Future[None] | None":
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "Future[None] | None":
         self._witness.on_load(snapshot_id)
         self.is_loading = True
 

@@ -7,7 +7,7 @@ import pytest
 
 from broker.metadata.snapshot.codec import data_batch, voters_checkpoint
 from broker.quorum.identity import ReplicaKey, SnapshotId
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.ready import ElectionState
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.primitives import Uuid
@@ -123,7 +123,7 @@ def test_an_election_counts_once_it_is_durable(disk: SimulatedDisk) -> None:
 
 
 def test_snapshots_are_told_with_their_voters(disk: SimulatedDisk, witness: Removals) -> None:
-    voters = VoterSet([Voter(ReplicaKey(1, Uuid(bytes(15) + b"\x07")))])
+    voters = VoterSet([VoterNode(ReplicaKey(1, Uuid(bytes(15) + b"\x07")))])
     content = voters_checkpoint(ControlState(1, voters.to_record()), 5)
     replace_file(disk, join(METADATA_DIRECTORY, f"{0:020d}-{0:010d}.checkpoint"), content)
     assert witness.snapshots == [(SnapshotId(0, 0), False)]

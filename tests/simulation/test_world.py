@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from broker.quorum.identity import Endpoint
+from broker.quorum.identity import SocketAddress
 from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
 from protocol.errors import ErrorCode
 from tests.simulation.network import Network, Outcome, Weather
 from tests.simulation.world import EndlessLoop, PowerFailure, Process, SimulatedIo, World
 
-HERE, THERE = Endpoint("here", 1), Endpoint("there", 1)
+HERE, THERE = SocketAddress("here", 1), SocketAddress("there", 1)
 
 
 class Silence:

@@ -17,7 +17,7 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import Provenance
 from broker.metadata.image.records import MetadataRecord
 from broker.metrics.topics import TopicMeters
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.fetch_state import FetchPhase
@@ -281,7 +281,7 @@ class FakeLeader:
 
     def __init__(self, broker_id: int, loop: ManualLoop, *, session_slots: int = 100) -> None:
         self.id = broker_id
-        self.endpoint = Endpoint(f"broker-{broker_id}", 9092)
+        self.endpoint = SocketAddress(f"broker-{broker_id}", 9092)
         self.partitions: dict[tuple[Uuid, int], LedPartition] = {}
         self.names: dict[Uuid, str] = {}
         self.sessions = FetchSessions(session_slots, self._pick_id)
@@ -440,14 +440,14 @@ class BenchTransport:
     def __init__(self, loop: ManualLoop, say: Say) -> None:
         self.loop = loop
         self.say = say
-        self.leaders: dict[Endpoint, FakeLeader] = {}
-        self.down: set[Endpoint] = set()
+        self.leaders: dict[SocketAddress, FakeLeader] = {}
+        self.down: set[SocketAddress] = set()
         self.connections: list[BenchConnection] = []
 
     def add(self, leader: FakeLeader) -> None:
         self.leaders[leader.endpoint] = leader
 
-    def connect(self, endpoint: Endpoint, client_id: str) -> "BenchConnection":
+    def connect(self, endpoint: SocketAddress, client_id: str) -> "BenchConnection":
         same = [each for each in self.connections if each.client_id == client_id and each.endpoint == endpoint]
         has_one = any(not each.is_closed for each in same)
         connection = BenchConnection(self, endpoint, client_id, "express " if has_one else "")
@@ -462,7 +462,7 @@ class BenchTransport:
 class BenchConnection:
     """One connection; a leader handles one request of it after the other."""
 
-    def __init__(self, transport: BenchTransport, endpoint: Endpoint, client_id: str, lane: str) -> None:
+    def __init__(self, transport: BenchTransport, endpoint: SocketAddress, client_id: str, lane: str) -> None:
         self.endpoint = endpoint
         self.client_id = client_id
         self.is_closed = False
@@ -578,7 +578,7 @@ class FollowerBench:
         """A leader comes back at another port, and its followers are told of it."""
         leader = self.leaders[broker_id]
         del self.transport.leaders[leader.endpoint]
-        leader.endpoint = Endpoint(leader.endpoint.host, leader.endpoint.port + 1)
+        leader.endpoint = SocketAddress(leader.endpoint.host, leader.endpoint.port + 1)
         self.transport.add(leader)
         self.register(leader)
         for replica in self.replicas.values():

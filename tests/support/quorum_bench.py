@@ -12,15 +12,15 @@ from itertools import count
 from typing import NamedTuple
 
 from broker.quorum.control_records import read_control_records
-from broker.quorum.core import QuorumCore, RandomSource
+from broker.quorum.core import JitterSource, QuorumCore
 from broker.quorum.identity import (
-    Endpoint,
     Instant,
     KRaftVersions,
     LeaderAndEpoch,
     ListenerEndpoint,
     ReplicaKey,
     SnapshotId,
+    SocketAddress,
 )
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
@@ -41,13 +41,13 @@ from broker.quorum.ready import (
     FinishPart,
     LogOperation,
     Ready,
-    Send,
+    SendRequest,
     StartAt,
     Trim,
     TruncateTo,
     WritePart,
 )
-from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StaticVoter, StoredSnapshot
+from broker.quorum.settings import ControlRecord, EpochEntry, QuorumSettings, Recovered, StaticVoter, StoredSnapshot
 from broker.quorum.snapshots.imports import (
     EndImport,
     FindImport,
@@ -77,8 +77,8 @@ def directory(node_id: int, life: int = 1) -> Uuid:
     return Uuid(((node_id << 16) + life).to_bytes(16, "big"))
 
 
-def endpoint(node_id: int) -> Endpoint:
-    return Endpoint(f"host{node_id}", 9000 + node_id)
+def endpoint(node_id: int) -> SocketAddress:
+    return SocketAddress(f"host{node_id}", 9000 + node_id)
 
 
 def listeners(node_id: int) -> tuple[ListenerEndpoint, ...]:
@@ -127,11 +127,11 @@ class Disk:
             data for header, data in self.batches if header.next_offset > offset and header.next_offset <= upper
         )
 
-    def epochs(self) -> tuple[EpochStart, ...]:
-        starts: list[EpochStart] = []
+    def epochs(self) -> tuple[EpochEntry, ...]:
+        starts: list[EpochEntry] = []
         for header, _ in self.batches:
             if not starts or starts[-1].epoch != header.leader_epoch:
-                starts.append(EpochStart(header.leader_epoch, max(self.start, header.base_offset)))
+                starts.append(EpochEntry(header.leader_epoch, max(self.start, header.base_offset)))
         return tuple(starts)
 
     def recovered(self) -> Recovered:
@@ -176,7 +176,7 @@ class Node:
         self.bench = bench
         self.settings = settings
         self.disk = disk
-        self.random: RandomSource = FixedRandom(100 * settings.key.id)
+        self.random: JitterSource = FixedRandom(100 * settings.key.id)
         self.core: QuorumCore | None = None
         self.life = 0
         self.is_refusing = False
@@ -368,7 +368,7 @@ class QuorumBench:
     def __init__(self, say: Callable[[str], None] = lambda _line: None) -> None:
         self.say = say
         self.nodes: dict[int, Node] = {}
-        self.by_endpoint: dict[Endpoint, int] = {}
+        self.by_endpoint: dict[SocketAddress, int] = {}
         self.now = Instant(0.0, WALL_START)
         self.cuts: set[tuple[int, int]] = set()
         self.snapshot_control: dict[SnapshotId, tuple[ControlRecord, ...]] = {}
@@ -394,7 +394,7 @@ class QuorumBench:
         node_id: int,
         *,
         static_voters: tuple[StaticVoter, ...] = (),
-        bootstrap: tuple[Endpoint, ...] = (),
+        bootstrap: tuple[SocketAddress, ...] = (),
         can_vote: bool = True,
         auto_join: bool = False,
         versions: KRaftVersions = KRaftVersions(),  # noqa: B008  immutable
@@ -464,7 +464,7 @@ class QuorumBench:
 
     # Messages
 
-    def send(self, sender: Node, send: Send) -> None:
+    def send(self, sender: Node, send: SendRequest) -> None:
         target, life, request = self.by_endpoint.get(send.to), sender.life, send.request
 
         def done(outcome: Response | SendFailure) -> None:

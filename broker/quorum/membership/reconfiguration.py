@@ -12,8 +12,8 @@ Each operation is one class; its docstring is its protocol. They act through `Ch
 from math import inf
 from typing import Final, Protocol, TypeAlias
 
-from broker.quorum.identity import Endpoint, KRaftVersions, Listeners, ReplicaKey
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.identity import KRaftVersions, Listeners, ReplicaKey, SocketAddress
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import (
     AddVoterRequest,
     ProbeResponse,
@@ -32,7 +32,7 @@ class ChangingLeader(Protocol):
     """What a change sees of the leader, and has it do. Offsets of -1 mean unknown."""
 
     @property
-    def own(self) -> Voter:
+    def own(self) -> VoterNode:
         """This node as it would be entered now."""
         ...
 
@@ -59,7 +59,7 @@ class ChangingLeader(Protocol):
         """Whether an observer under exactly this key had the whole log a moment ago."""
         ...
 
-    def probe(self, replica: ReplicaKey, endpoint: Endpoint) -> bool:
+    def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
         """Asks a node what it supports; its one outcome comes later to `on_probe`. False if it cannot be asked now."""
         ...
 
@@ -104,7 +104,7 @@ class AddVoter:
         if self.key.id in leader.voters:
             message = f"Node {self.key.id} is a voter already."
             return _refuse(leader, self.token, ErrorCode.DUPLICATE_VOTER, message)
-        endpoint = Voter(self.key, self._request.listeners).endpoint(leader.default_listener)
+        endpoint = VoterNode(self.key, self._request.listeners).endpoint(leader.default_listener)
         assert endpoint is not None
         if leader.probe(self.key, endpoint):
             return True
@@ -122,7 +122,7 @@ class AddVoter:
             message = f"Node {self.key.id} has not fetched the whole metadata log yet."
             return _refuse(leader, self.token, ErrorCode.REQUEST_TIMED_OUT, message)
         self.offset = leader.append_voters(
-            None, leader.voters.with_voter(Voter(self.key, self._request.listeners, outcome.versions))
+            None, leader.voters.with_voter(VoterNode(self.key, self._request.listeners, outcome.versions))
         )
         if not self._request.ack_when_committed:
             leader.answer(self.token, ErrorCode.NONE, None)
@@ -172,9 +172,9 @@ class UpdateVoter:
 
     def __init__(self, token: int, request: UpdateVoterRequest) -> None:
         self.token = token
-        self.voter = Voter(request.voter, request.listeners, request.versions)
+        self.voter = VoterNode(request.voter, request.listeners, request.versions)
 
-    def run(self, leader: ChangingLeader, heard: dict[int, Voter]) -> None:
+    def run(self, leader: ChangingLeader, heard: dict[int, VoterNode]) -> None:
         """Steps 3 to 7."""
         voter, name = self.voter, f"Node {self.voter.key.id}"
         if not leader.voters.has(voter.key):
@@ -186,7 +186,7 @@ class UpdateVoter:
             self._accept(leader, heard)
             leader.answer(self.token, ErrorCode.NONE, None)
 
-    def _accept(self, leader: ChangingLeader, heard: dict[int, Voter]) -> None:
+    def _accept(self, leader: ChangingLeader, heard: dict[int, VoterNode]) -> None:
         if leader.kraft_version < DYNAMIC_VERSION:
             heard[self.voter.key.id] = self.voter
         elif leader.voters.get(self.voter.key.id) != self.voter:
@@ -212,7 +212,7 @@ class UpgradeVersion:
         self.offset: int | None = None
         self._version = version
 
-    def begin(self, leader: ChangingLeader, heard: dict[int, Voter]) -> bool:
+    def begin(self, leader: ChangingLeader, heard: dict[int, VoterNode]) -> bool:
         """Steps 3 and 4. Returns whether it goes on."""
         known = {**heard, leader.own.key.id: leader.own}
         unready = [each for each in leader.voters.ids if each not in known or self._version not in known[each].versions]
@@ -236,7 +236,7 @@ class Reconfiguration:
         self._leader = leader
         self._timeout_ms = timeout_ms
         self._pending: _Pending | None = None
-        self._heard: dict[int, Voter] = {}
+        self._heard: dict[int, VoterNode] = {}
 
     @property
     def deadline(self) -> float:
@@ -248,7 +248,7 @@ class Reconfiguration:
         return self._pending is not None
 
     @property
-    def heard(self) -> tuple[int, ...]:
+    def updated_voter_ids(self) -> tuple[int, ...]:
         """The voters that have told of themselves, which counts at kraft.version 0 alone."""
         return tuple(sorted(self._heard))
 

@@ -4,14 +4,14 @@ Sent by followers and observers every few fetch timeouts, for as long as there i
 `reconfiguration.py`.
 """
 
-from broker.quorum.identity import NOBODY
+from broker.quorum.identity import NO_NODE
 from broker.quorum.membership.reconfiguration import DYNAMIC_VERSION
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, UpdateVoterRequest
 
 
 def update_of_entry(
-    own: Voter, voters: VoterSet, kraft_version: int, *, cluster_id: str, epoch: int, told_epoch: int = NOBODY
+    own: VoterNode, voters: VoterSet, kraft_version: int, *, cluster_id: str, epoch: int, told_epoch: int = NO_NODE
 ) -> UpdateVoterRequest | None:
     """What a voter tells the leader of itself; None if there is no need.
 
@@ -27,7 +27,7 @@ def update_of_entry(
 
 
 def auto_join(
-    own: Voter, voters: VoterSet, kraft_version: int, *, cluster_id: str
+    own: VoterNode, voters: VoterSet, kraft_version: int, *, cluster_id: str
 ) -> AddVoterRequest | RemoveVoterRequest | None:
     """The next step of a controller that becomes a voter by itself (`controller.quorum.auto.join.enable`, KIP-1186).
 

@@ -4,10 +4,10 @@ from typing import Final
 
 from broker.quorum import batches
 from broker.quorum.admission import leader_error
-from broker.quorum.identity import Endpoint, Instant, ReplicaKey
-from broker.quorum.leadership import Leadership
+from broker.quorum.identity import Instant, ReplicaKey, SocketAddress
+from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.membership.reconfiguration import Reconfiguration
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import (
     AddVoterRequest,
     ChangeVotersResponse,
@@ -17,8 +17,8 @@ from broker.quorum.messages import (
     SendFailure,
     UpdateVoterRequest,
 )
-from broker.quorum.replica import Replica
-from broker.quorum.state import Leader, Role
+from broker.quorum.replica import QuorumReplica
+from broker.quorum.state import LeaderState, Role
 from protocol.errors import ErrorCode
 
 RECENT_MS: Final = 3_600_000
@@ -28,7 +28,7 @@ RECENT_MS: Final = 3_600_000
 class VoterChanges:
     """A `ChangingLeader`; what is under way ends with the leadership."""
 
-    def __init__(self, replica: Replica, leadership: Leadership, now: Instant) -> None:
+    def __init__(self, replica: QuorumReplica, leadership: QuorumLeadership, now: Instant) -> None:
         self._replica = replica
         self._leadership = leadership
         self._now = now
@@ -91,16 +91,16 @@ class VoterChanges:
         return self._changes.is_pending or (offset is not None and offset >= self.committed)
 
     def _on_leaving(self, before: Role) -> None:
-        if isinstance(before, Leader):
+        if isinstance(before, LeaderState):
             self._changes.abandon()
             self._changes = self._fresh()
 
     # What the operations see and do
 
     @property
-    def own(self) -> Voter:
+    def own(self) -> VoterNode:
         settings = self._replica.settings
-        return Voter(settings.key, settings.listeners, settings.versions)
+        return VoterNode(settings.key, settings.listeners, settings.versions)
 
     @property
     def default_listener(self) -> str:
@@ -124,13 +124,13 @@ class VoterChanges:
 
     def is_caught_up(self, replica: ReplicaKey) -> bool:
         role = self._replica.role
-        known = role.progress.of(replica) if isinstance(role, Leader) else None
+        known = role.progress.of(replica) if isinstance(role, LeaderState) else None
         if known is None or known.contact_ms is None:
             return False
         return known.caught_up_ms >= 0 and known.contact_ms > self._now.monotonic_ms - RECENT_MS
 
-    def probe(self, replica: ReplicaKey, endpoint: Endpoint) -> bool:
-        if not self._replica.peers.is_ready(replica.id, self._now):
+    def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
+        if not self._replica.requests.is_ready(replica.id, self._now):
             return False
         self._probed = replica
         self._replica.send(replica.id, endpoint, ProbeRequest())

@@ -6,7 +6,7 @@ Which set is in force at which offset is `control_history.py`'s; who counts how 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from broker.quorum.identity import Endpoint, KRaftVersions, ListenerEndpoint, Listeners, ReplicaKey
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint, Listeners, ReplicaKey, SocketAddress
 from broker.quorum.settings import StaticVoter
 from protocol.messages.common_records import Endpoint as RecordEndpoint
 from protocol.messages.common_records import KRaftVersionFeature, VotersRecord, VotersRecordVoter
@@ -16,7 +16,7 @@ STATIC_VERSIONS = KRaftVersions(0, 0)
 """What is known of a voter that only the configuration names."""
 
 
-class Voter(NamedTuple):
+class VoterNode(NamedTuple):
     """A voter, its controller listeners (the default one first) and the kraft.version range that it supports."""
 
     key: ReplicaKey
@@ -27,7 +27,7 @@ class Voter(NamedTuple):
         """Whether a replica is this voter: an entry without a directory takes any, one with a directory only that."""
         return self.key.id == replica.id and self.key.directory_id in (ZERO_UUID, replica.directory_id)
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint(self, listener: str) -> SocketAddress | None:
         """Where it listens under a listener's name."""
         return next((own.endpoint for own in self.listeners if own.name == listener), None)
 
@@ -41,7 +41,7 @@ class VoterSet:
 
     __slots__ = ("_by_id", "ids", "majority")
 
-    def __init__(self, voters: Iterable[Voter] = ()) -> None:
+    def __init__(self, voters: Iterable[VoterNode] = ()) -> None:
         """Raises ValueError for an id that occurs twice."""
         members = sorted(voters, key=lambda voter: voter.key.id)
         self._by_id = {voter.key.id: voter for voter in members}
@@ -55,7 +55,7 @@ class VoterSet:
     def of_static(cls, voters: Iterable[StaticVoter], listener: str) -> "VoterSet":
         """The voters of `controller.quorum.voters`, reached under the default controller listener."""
         return cls(
-            Voter(ReplicaKey(voter.id), (ListenerEndpoint(listener, voter.endpoint.host, voter.endpoint.port),))
+            VoterNode(ReplicaKey(voter.id), (ListenerEndpoint(listener, voter.endpoint.host, voter.endpoint.port),))
             for voter in voters
         )
 
@@ -68,7 +68,7 @@ class VoterSet:
         """In the order of ids, so that equal sets make equal bytes."""
         return VotersRecord(voters=[_record_of(voter) for voter in self])
 
-    def __iter__(self) -> Iterator[Voter]:
+    def __iter__(self) -> Iterator[VoterNode]:
         return iter(self._by_id.values())
 
     def __len__(self) -> int:
@@ -91,12 +91,12 @@ class VoterSet:
     def keys(self) -> frozenset[ReplicaKey]:
         return frozenset(voter.key for voter in self)
 
-    def get(self, voter_id: int) -> Voter | None:
+    def get(self, voter_id: int) -> VoterNode | None:
         """The voter with an id."""
         return self._by_id.get(voter_id)
 
     def has(self, replica: ReplicaKey) -> bool:
-        """Whether a replica is one of the voters (`Voter.is_replica`)."""
+        """Whether a replica is one of the voters (`VoterNode.is_replica`)."""
         voter = self._by_id.get(replica.id)
         return voter is not None and voter.is_replica(replica)
 
@@ -104,7 +104,7 @@ class VoterSet:
         """Whether a replica is the one voter there is."""
         return len(self) == 1 and self.has(replica)
 
-    def endpoint(self, voter_id: int, listener: str) -> Endpoint | None:
+    def endpoint(self, voter_id: int, listener: str) -> SocketAddress | None:
         """Where a voter listens; None for others, and for a listener that it has not."""
         voter = self._by_id.get(voter_id)
         return None if voter is None else voter.endpoint(listener)
@@ -113,7 +113,7 @@ class VoterSet:
         """Whether every voter can work at a kraft.version."""
         return all(version in voter.versions for voter in self)
 
-    def with_voter(self, voter: Voter) -> "VoterSet":
+    def with_voter(self, voter: VoterNode) -> "VoterSet":
         """One voter more. Raises ValueError if its id is taken."""
         return VoterSet((*self, voter))
 
@@ -123,7 +123,7 @@ class VoterSet:
             raise ValueError(f"{key} is not a voter")
         return VoterSet(voter for voter in self if voter.key != key)
 
-    def updated(self, voter: Voter) -> "VoterSet":
+    def updated(self, voter: VoterNode) -> "VoterSet":
         """The same voters with another entry for the one that `voter` is. Raises ValueError if it is none."""
         if not self.has(voter.key):
             raise ValueError(f"{voter.key} is not a voter")
@@ -138,16 +138,16 @@ class VoterSet:
         return len(self.keys ^ other.keys) <= 1
 
 
-def _voter_of(record: VotersRecordVoter) -> Voter:
+def _voter_of(record: VotersRecordVoter) -> VoterNode:
     versions = record.kraft_version_feature
-    return Voter(
+    return VoterNode(
         ReplicaKey(record.voter_id, record.voter_directory_id),
         tuple(ListenerEndpoint(own.name, own.host, own.port) for own in record.endpoints),
         KRaftVersions(versions.min_supported_version, versions.max_supported_version),
     )
 
 
-def _record_of(voter: Voter) -> VotersRecordVoter:
+def _record_of(voter: VoterNode) -> VotersRecordVoter:
     return VotersRecordVoter(
         voter_id=voter.key.id,
         voter_directory_id=voter.key.directory_id,

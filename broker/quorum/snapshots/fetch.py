@@ -9,19 +9,19 @@ Until step 4 the node votes with its log as it was. A change of role before step
 """
 
 from broker.quorum.control_history import IncompatibleVoters
-from broker.quorum.elections import Elections
+from broker.quorum.elections import QuorumElections
 from broker.quorum.identity import Instant, SnapshotId
 from broker.quorum.messages import FetchSnapshotRequest, FetchSnapshotResponse
-from broker.quorum.peers import Flight
 from broker.quorum.ready import DiscardPart, FinishPart, WritePart
-from broker.quorum.replica import Replica
+from broker.quorum.replica import QuorumReplica
+from broker.quorum.request_manager import InFlightRequest
 from broker.quorum.settings import ControlRecord, StoredSnapshot
-from broker.quorum.state import Follower, Leader, Observer, Role
+from broker.quorum.state import FollowerState, LeaderState, ObserverState, Role
 from protocol.errors import ErrorCode
 
 
 class SnapshotFetch:
-    def __init__(self, replica: Replica, elections: Elections) -> None:
+    def __init__(self, replica: QuorumReplica, elections: QuorumElections) -> None:
         self._replica = replica
         self._elections = elections
         self._wanted: SnapshotId | None = None
@@ -90,26 +90,26 @@ class SnapshotFetch:
         )
 
     def on_response(
-        self, flight: Flight, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
+        self, flight: InFlightRequest, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
     ) -> None:
         replica = self._replica
-        is_ours = self._elections.heard(response.leader, now, by_leader=response.error is ErrorCode.NONE)
-        if not is_ours or not isinstance(replica.role, Follower | Observer) or self._wanted is None:
-            replica.peers.failed(flight.to_id, now)
+        is_ours = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
+        if not is_ours or not isinstance(replica.role, FollowerState | ObserverState) or self._wanted is None:
+            replica.requests.failed(flight.to_id, now)
             return
         if (request.snapshot_id, request.position) != (self._wanted, self._position):
             return
         if response.error is not ErrorCode.NONE:
             if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
                 self._discard()  # the next fetch learns which one there is now
-            replica.peers.failed(flight.to_id, now)
+            replica.requests.failed(flight.to_id, now)
             return
-        replica.leader_answered(now)
+        replica.on_leader_response(now)
         if self._take_page(response):
-            replica.peers.succeeded(flight.to_id)
+            replica.requests.succeeded(flight.to_id)
         else:
-            replica.oddities += 1
-            replica.peers.failed(flight.to_id, now)
+            replica.protocol_violations += 1
+            replica.requests.failed(flight.to_id, now)
 
     def _take_page(self, page: FetchSnapshotResponse) -> bool:
         """A page that is not the one asked for is asked for again; of a snapshot that is shorter than its pages nothing
@@ -139,10 +139,10 @@ class SnapshotFetch:
             return
         self._checked = None
         replica, role = self._replica, self._replica.role
-        replica.leader_answered(now)
+        replica.on_leader_response(now)
         if stored is None:
             self._reject(now)
-        elif not isinstance(role, Leader) and replica.log.lacks(stored.id):
+        elif not isinstance(role, LeaderState) and replica.log.lacks(stored.id):
             self._start_at(stored, control, now)
 
     def _start_at(self, stored: StoredSnapshot, control: tuple[ControlRecord, ...], now: Instant) -> None:
@@ -156,7 +156,7 @@ class SnapshotFetch:
 
     def _reject(self, now: Instant) -> None:
         """It is no good. After a pause there may be a better one; without it, this one would come again and again."""
-        self._replica.oddities += 1
+        self._replica.protocol_violations += 1
         self._resume_at = now.monotonic_ms + self._replica.settings.fetch_timeout_ms // 4
 
     def _discard(self) -> None:

@@ -19,11 +19,11 @@ from enum import Enum
 from math import inf
 from typing import Final
 
-from broker.quorum.elections import Elections
+from broker.quorum.elections import QuorumElections
 from broker.quorum.identity import Instant, ReplicaKey, SnapshotId
 from broker.quorum.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse, Request
-from broker.quorum.peers import Flight
-from broker.quorum.replica import Replica
+from broker.quorum.replica import QuorumReplica
+from broker.quorum.request_manager import InFlightRequest
 from broker.quorum.snapshots.fetch import SnapshotFetch
 from broker.quorum.snapshots.imports import (
     EndImport,
@@ -36,7 +36,7 @@ from broker.quorum.snapshots.imports import (
     RefuseImport,
     allowed_ms,
 )
-from broker.quorum.state import Follower, Leader, Observer, Role
+from broker.quorum.state import FollowerState, LeaderState, ObserverState, Role
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, parse_header
@@ -48,7 +48,7 @@ _TOUCHES: Final = 4
 """In a fetch timeout."""
 
 
-class _Stage(Enum):
+class _Phase(Enum):
     IDLE = 0
     SEARCHING = 1
     PROVING = 2
@@ -56,11 +56,11 @@ class _Stage(Enum):
 
 
 class SnapshotImport:
-    def __init__(self, replica: Replica, elections: Elections, fetch: SnapshotFetch) -> None:
+    def __init__(self, replica: QuorumReplica, elections: QuorumElections, fetch: SnapshotFetch) -> None:
         self._replica = replica
         self._elections = elections
         self._fetch = fetch
-        self._stage = _Stage.IDLE
+        self._stage = _Phase.IDLE
         self._serial = 0
         self._offered: SnapshotId | None = None
         """What the leader has in place of the log."""
@@ -77,7 +77,7 @@ class SnapshotImport:
     @property
     def is_busy(self) -> bool:
         """The log is not fetched meanwhile."""
-        return self._stage is not _Stage.IDLE
+        return self._stage is not _Phase.IDLE
 
     def deadline(self, now: Instant) -> float:
         """When `look` or the next touch is due, a monotonic time."""
@@ -121,7 +121,7 @@ class SnapshotImport:
         return max(1, response.log_start_offset, known + (goal - known + 1) // 2)
 
     def _search(self) -> None:
-        self._stage = _Stage.SEARCHING
+        self._stage = _Phase.SEARCHING
         self._serial += 1
         least, most = self._bounds
         self._replica.out.imports.append(FindImport(self._serial, least, most, self._replica.term.epoch))
@@ -132,13 +132,13 @@ class SnapshotImport:
         if outcome.serial != self._serial or not self.is_busy:
             return
         match outcome:
-            case ImportFound(snapshot_id=snapshot_id, size=size) if self._stage is _Stage.SEARCHING:
+            case ImportFound(snapshot_id=snapshot_id, size=size) if self._stage is _Phase.SEARCHING:
                 self._size = size
                 self._on_found(snapshot_id, now)
-            case ImportLoaded(size=size) if self._stage is _Stage.LOADING:
+            case ImportLoaded(size=size) if self._stage is _Phase.LOADING:
                 self._on_loaded(size, now)
-            case ImportFailed(is_refused=is_refused) if self._stage is _Stage.LOADING:
-                if is_refused and isinstance(self._replica.role, Follower | Observer):
+            case ImportFailed(is_refused=is_refused) if self._stage is _Phase.LOADING:
+                if is_refused and isinstance(self._replica.role, FollowerState | ObserverState):
                     self._search()
                 else:
                     self._end(now)
@@ -153,7 +153,7 @@ class SnapshotImport:
         elif self._offered is not None and found.end_offset == self._offered.end_offset:
             self._refuse(f"the leader's snapshot that ends there is of epoch {self._offered.epoch}")
         else:
-            self._stage = _Stage.PROVING
+            self._stage = _Phase.PROVING
 
     def _refuse(self, reason: str) -> None:
         """Of another history; there may be an older one that is not."""
@@ -166,13 +166,13 @@ class SnapshotImport:
         return is_within and self._fetch.is_missing(found)
 
     def _load(self) -> None:
-        self._stage = _Stage.LOADING
+        self._stage = _Phase.LOADING
         self._deadline = self._began_at + allowed_ms(self._replica.settings.import_timeout_ms, self._size)
         self._serial += 1
         self._replica.out.imports.append(LoadImport(self._serial, self._candidate))
 
     def _on_loaded(self, size: int, now: Instant) -> None:
-        if isinstance(self._replica.role, Leader) or not self._fetch.is_missing(self._candidate):
+        if isinstance(self._replica.role, LeaderState) or not self._fetch.is_missing(self._candidate):
             self._cancel()
         else:
             self._fetch.finish_import(self._candidate, size)
@@ -182,7 +182,7 @@ class SnapshotImport:
 
     def next_request(self, now: Instant) -> Request | None:
         """The proof, or a sign of life when it is time for one; None if nothing is to be sent now."""
-        if self._stage is _Stage.PROVING:
+        if self._stage is _Phase.PROVING:
             self._asked = self._proof()
         elif now.monotonic_ms >= self._touch_at:
             self._asked = self._touch()
@@ -248,21 +248,21 @@ class SnapshotImport:
         return None, True
 
     def on_touched(
-        self, flight: Flight, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
+        self, flight: InFlightRequest, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
     ) -> bool:
         """Takes the answer to a sign of life; False if the request was another's."""
         if not self.is_own(request):
             return False
         self._asked, replica = None, self._replica
-        is_ours = self._elections.heard(response.leader, now, by_leader=response.error is ErrorCode.NONE)
-        if is_ours and isinstance(replica.role, Follower | Observer) and response.error is ErrorCode.NONE:
-            replica.leader_answered(now)
-            replica.peers.succeeded(flight.to_id)
+        is_ours = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
+        if is_ours and isinstance(replica.role, FollowerState | ObserverState) and response.error is ErrorCode.NONE:
+            replica.on_leader_response(now)
+            replica.requests.succeeded(flight.to_id)
             return True
         if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
             self._offered = None
         self._touch_at = now.monotonic_ms
-        replica.peers.failed(flight.to_id, now)
+        replica.requests.failed(flight.to_id, now)
         return True
 
     # Ending
@@ -272,7 +272,7 @@ class SnapshotImport:
         if not self.is_busy:
             return
         is_late = now.monotonic_ms >= self._deadline
-        if is_late or self._replica.is_shutting_down or isinstance(self._replica.role, Leader):
+        if is_late or self._replica.is_shutting_down or isinstance(self._replica.role, LeaderState):
             self._cancel(is_late=is_late)
             self._end(now)
 
@@ -282,7 +282,7 @@ class SnapshotImport:
         self._quiet_until = now.monotonic_ms + self._replica.settings.import_timeout_ms
 
     def _rest(self) -> None:
-        self._stage, self._asked, self._offered = _Stage.IDLE, None, None
+        self._stage, self._asked, self._offered = _Phase.IDLE, None, None
         self._deadline = inf
 
     def _cancel(self, *, is_late: bool = False) -> None:
@@ -290,7 +290,7 @@ class SnapshotImport:
 
     def _on_leaving(self, _before: Role) -> None:
         self._offered = self._asked = None
-        if self._stage in (_Stage.SEARCHING, _Stage.PROVING):
+        if self._stage in (_Phase.SEARCHING, _Phase.PROVING):
             self._cancel()
             self._rest()
 

@@ -6,17 +6,17 @@ from math import inf
 from broker.quorum.identity import Instant, SnapshotId
 from broker.quorum.messages import UNKNOWN_OFFSET, FetchResponse, FetchSnapshotResponse, Response
 from broker.quorum.ready import Trim
-from broker.quorum.replica import Replica
+from broker.quorum.replica import QuorumReplica
 from broker.quorum.settings import StoredSnapshot
 from broker.quorum.snapshots.rules import LogFacts, TrimRule
-from broker.quorum.state import Leader
+from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
 
 
 class Trimming:
     """The leader looks every now and then, and when there is a new snapshot; others when the leader's start moved."""
 
-    def __init__(self, replica: Replica, now: Instant) -> None:
+    def __init__(self, replica: QuorumReplica, now: Instant) -> None:
         self._replica = replica
         self._rule = TrimRule.of(replica.settings)
         self._look_at = now.monotonic_ms
@@ -54,7 +54,7 @@ class Trimming:
     def _start(self, now: Instant) -> SnapshotId | None:
         replica, log = self._replica, self._replica.log
         facts = LogFacts(log.start, log.end, log.bytes, log.snapshots)
-        if not isinstance(replica.role, Leader):
+        if not isinstance(replica.role, LeaderState):
             return self._rule.on_follower(facts, self._leader_start)
         since_ms = now.monotonic_ms - replica.settings.observer_session_timeout_ms
         ends = [each.end_offset for each in replica.role.progress.live(since_ms)]
@@ -65,7 +65,7 @@ class Trimming:
         replica.log.trim(snapshot_id)
         replica.history.trim(snapshot_id.end_offset)
         self._remove_below(snapshot_id)
-        replica.out.replace_answers(self._without_what_is_gone)
+        replica.out.revise_responses(self._without_what_is_gone)
 
     def _remove_below(self, snapshot_id: SnapshotId) -> None:
         self._replica.out.log.append(Trim(snapshot_id))

@@ -7,7 +7,7 @@ are not about this cluster or this partition at all; everything that the log's s
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
-from broker.quorum.identity import NOBODY, Endpoint, ListenerEndpoint, Listeners, ReplicaKey
+from broker.quorum.identity import NO_NODE, ListenerEndpoint, Listeners, ReplicaKey, SocketAddress
 from broker.quorum.messages import LeaderHint
 from protocol.errors import ErrorCode
 from protocol.messages import Message
@@ -72,10 +72,10 @@ def replica_key(replica_id: int, directory_id: Uuid) -> ReplicaKey | None:
 def leader_of(leader_id: int, epoch: int, addresses: Sequence[NodeAddress], listener: str) -> LeaderHint:
     """The leader that a response names, with its address under the listener by which the response was got."""
     found = tuple(ListenerEndpoint(listener, each.host, each.port) for each in addresses if each.node_id == leader_id)
-    return LeaderHint(leader_id if leader_id >= 0 else NOBODY, epoch, found if leader_id >= 0 else ())
+    return LeaderHint(leader_id if leader_id >= 0 else NO_NODE, epoch, found if leader_id >= 0 else ())
 
 
-def address_of(leader: LeaderHint, listener: str) -> Endpoint | None:
+def address_of(leader: LeaderHint, listener: str) -> SocketAddress | None:
     """Where the leader listens under the name of the listener that the request came in on; None if not known."""
     if leader.leader_id < 0:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from broker.net.peer import ApiVersionRange, PeerTimedOut, PeerUnavailable, Versioned
-from broker.quorum.identity import Endpoint
+from broker.quorum.identity import SocketAddress
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Message
 
@@ -30,7 +30,7 @@ class ControllerLocation(NamedTuple):
     """The leader of the quorum as this node knows it, and where its controller listens; None for what is not known."""
 
     node_id: int | None
-    endpoint: Endpoint | None
+    endpoint: SocketAddress | None
 
 
 class Activity(Protocol):
@@ -45,7 +45,7 @@ class Requests(Protocol):
 
     def request(
         self,
-        endpoint: Endpoint,
+        endpoint: SocketAddress,
         request: Message | Versioned,
         answer: type[M],
         *,
@@ -53,16 +53,16 @@ class Requests(Protocol):
         versions: tuple[int, int] | None = None,
     ) -> "asyncio.Future[M]": ...
 
-    def versions(self, endpoint: Endpoint) -> Mapping[int, ApiVersionRange] | None: ...
+    def versions(self, endpoint: SocketAddress) -> Mapping[int, ApiVersionRange] | None: ...
 
-    def drop(self, endpoint: Endpoint) -> None: ...
+    def drop(self, endpoint: SocketAddress) -> None: ...
 
 
 class RemoteController(NamedTuple):
     """The controller of another node, for one attempt."""
 
     requests: Requests
-    endpoint: Endpoint
+    endpoint: SocketAddress
     timeout_ms: float
 
     def ask(
@@ -90,7 +90,7 @@ class ControllerRouter:
         self._local = local
         self._locate = locate
         self._requests = requests
-        self._last_asked: tuple[int, Endpoint] | None = None
+        self._last_asked: tuple[int, SocketAddress] | None = None
         self._news = asyncio.Event()
 
     def on_leader_change(self) -> None:

@@ -33,7 +33,7 @@ from broker.runtime.loop.collector_pauses import CollectorPauses
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.loop.waiters import Loop
-from broker.runtime.quorum.quorum import BatchTooLarge, CommittedBatch, NotLeader, Quorum, SnapshotReader
+from broker.runtime.quorum.quorum import BatchTooLarge, CommittedBatch, NotLeader, Quorum, RawSnapshotReader
 from broker.runtime.quorum.snapshot_loading import load_in_slices
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE
@@ -274,7 +274,7 @@ class ControllerDriver:
         if leader.leader_id == self._quorum.node_id:
             self._claim(leader.epoch)
 
-    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "asyncio.Future[None]":
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "asyncio.Future[None]":
         """Replace everything by a snapshot, in slices; publishers are then told what differs.
 
         The future fails with UnusableSnapshot, which ends the node.

@@ -20,28 +20,28 @@ LINGER_MS: Final = 300
 LIMIT_MS: Final = 2_000
 
 
-class Departure(Enum):
+class ShutdownDecision(Enum):
     """What a voter may do that wants to leave."""
 
-    GO = auto()
+    LEAVE = auto()
     LINGER = auto()
     """Somebody might need it, and does not say so."""
-    STAY = auto()
+    WAIT = auto()
 
 
-def departure(brokers: ClusterImage, voter_ids: Iterable[int], node_id: int) -> Departure:
+def shutdown_decision(brokers: ClusterImage, voter_ids: Iterable[int], node_id: int) -> ShutdownDecision:
     """For the node `node_id`, whose broker, if it is one, has the controller's consent.
 
     A voter whose broker is fenced counts as gone. Before the own fencing shows, who else went is not known either.
     """
     own = brokers.get(node_id)
     if own is not None and not own.fenced:
-        return Departure.STAY
+        return ShutdownDecision.WAIT
     voters = frozenset(voter_ids)
     others = [broker for broker in brokers.alive() if broker.id != node_id]
     if node_id not in voters or can_elect_without(node_id, brokers, voters) or not others:
-        return Departure.GO
-    return Departure.STAY if any(broker.in_controlled_shutdown for broker in others) else Departure.LINGER
+        return ShutdownDecision.LEAVE
+    return ShutdownDecision.WAIT if any(broker.in_controlled_shutdown for broker in others) else ShutdownDecision.LINGER
 
 
 def can_elect_without(node_id: int, brokers: ClusterImage, voters: frozenset[int]) -> bool:
@@ -55,7 +55,7 @@ def _is_gone(brokers: ClusterImage, node_id: int) -> bool:
     return broker is not None and broker.fenced
 
 
-class Farewell:
+class VoterShutdown:
     """A metadata publisher. `voter_ids` are those of the quorum at the time of the call."""
 
     def __init__(self, node_id: int, voter_ids: Callable[[], Iterable[int]]) -> None:
@@ -79,10 +79,10 @@ class Farewell:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + limit_ms / 1000
         while (left_s := give_up_at - loop.time()) > 0:
-            advice = departure(self._brokers, self._voter_ids(), self._node_id)
-            if advice is Departure.GO:
+            advice = shutdown_decision(self._brokers, self._voter_ids(), self._node_id)
+            if advice is ShutdownDecision.LEAVE:
                 return
-            patience_s = min(left_s, linger_ms / 1000) if advice is Departure.LINGER else left_s
+            patience_s = min(left_s, linger_ms / 1000) if advice is ShutdownDecision.LINGER else left_s
             if not await self._is_there_news(patience_s):
                 return
 

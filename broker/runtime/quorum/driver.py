@@ -23,7 +23,7 @@ from broker.clock import Clock
 from broker.metrics.quorum import QuorumFigures
 from broker.quorum.control_history import Control
 from broker.quorum.core import Appended, NotLeader, QuorumCore, QuorumDescription
-from broker.quorum.identity import NOBODY, Endpoint, Instant, LeaderAndEpoch, SnapshotId
+from broker.quorum.identity import NO_NODE, Instant, LeaderAndEpoch, SnapshotId, SocketAddress
 from broker.quorum.messages import (
     UNKNOWN_OFFSET,
     FetchResponse,
@@ -39,7 +39,7 @@ from broker.quorum.ready import (
     FinishPart,
     LogOperation,
     Ready,
-    Send,
+    SendRequest,
     StartAt,
     Trim,
     TruncateTo,
@@ -50,7 +50,7 @@ from broker.runtime.loop.append_slices import sliced
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.quorum.listener_feeds import ListenerFeeds
-from broker.runtime.quorum.metadata_log import FetchedSnapshot, MetadataLog, SnapshotNotFound, SnapshotWriter
+from broker.runtime.quorum.metadata_log import FetchedSnapshot, RaftMetadataLog, RawSnapshotWriter, SnapshotNotFound
 from broker.runtime.quorum.metrics import QuorumMetrics
 from broker.runtime.quorum.quorum import CommittedBatch, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
@@ -71,7 +71,7 @@ class QuorumTransport(Protocol):
     def send(
         self,
         to_id: int,
-        to: Endpoint,
+        to: SocketAddress,
         request: Request,
         timeout_ms: int,
         done: Callable[[Response | SendFailure], None],
@@ -130,7 +130,7 @@ class QuorumDriver:
     def __init__(
         self,
         core: QuorumCore,
-        log: MetadataLog,
+        log: RaftMetadataLog,
         state_file: StateFile,
         transport: QuorumTransport,
         *,
@@ -210,7 +210,7 @@ class QuorumDriver:
         return self._core
 
     @property
-    def log(self) -> MetadataLog:
+    def log(self) -> RaftMetadataLog:
         """To read, unless `is_log_away`."""
         return self._log
 
@@ -229,7 +229,7 @@ class QuorumDriver:
         leads = described.error is ErrorCode.NONE
         return QuorumFigures(
             self._core.role,
-            NOBODY if self._leader.leader_id is None else self._leader.leader_id,
+            NO_NODE if self._leader.leader_id is None else self._leader.leader_id,
             self._core.epoch,
             election.voted_id,
             UNKNOWN_OFFSET if self._high_watermark is None else self._high_watermark,
@@ -308,7 +308,7 @@ class QuorumDriver:
         """kraft.version and voters that a snapshot which ends there must state."""
         return self._core.control_before(end_offset)
 
-    def begin_snapshot(self, snapshot_id: SnapshotId) -> SnapshotWriter:
+    def begin_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotWriter:
         """Its writer; whoever commits it calls `on_snapshot_generated`. Blocks for the creation of a file."""
         return self._log.begin_snapshot(snapshot_id)
 
@@ -537,7 +537,7 @@ class QuorumDriver:
             self._core.persisted(ready, self._now())
             self._work = None
 
-    def _send(self, send: Send) -> None:
+    def _send(self, send: SendRequest) -> None:
         def done(outcome: Response | SendFailure) -> None:
             if not self._is_closed:
                 self._core.on_response(send.serial, outcome, self._now())

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.waiters import Loop
-from broker.runtime.quorum.quorum import CommittedBatch, QuorumListener, SnapshotReader
+from broker.runtime.quorum.quorum import CommittedBatch, QuorumListener, RawSnapshotReader
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.reader import iter_records
@@ -42,7 +42,7 @@ class CommittedLog(Protocol):
 
     def warm(self, found: LogSlice) -> None: ...
 
-    def open_snapshot(self, snapshot_id: SnapshotId) -> SnapshotReader: ...
+    def open_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotReader: ...
 
 
 class _Feed:

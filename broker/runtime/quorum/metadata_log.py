@@ -42,7 +42,7 @@ class SnapshotNotFound(Exception):
     """The snapshot is not, or no longer, on the disk."""
 
 
-class MetadataLog:
+class RaftMetadataLog:
     """`recovered` is what the disk held when it was opened, without the election state, which is another file's."""
 
     def __init__(self, fs: FileSystem, directory: str, log: Log, recovered: Recovered) -> None:
@@ -53,7 +53,7 @@ class MetadataLog:
         self._garbage: deque[Callable[[], None]] = deque()
 
     @classmethod
-    def open(cls, fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> "MetadataLog":
+    def open(cls, fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> "RaftMetadataLog":
         """Reads and mends what is in `directory`, or begins an empty log. Blocks, for long if the log is.
 
         Raises UnusableMetadataLog with a sentence why the node must not start; LogDirFailure.
@@ -217,9 +217,9 @@ class MetadataLog:
             except FileNotFoundError as error:
                 raise SnapshotNotFound(str(snapshot_id)) from error
 
-    def begin_snapshot(self, snapshot_id: SnapshotId) -> "SnapshotWriter":
+    def begin_snapshot(self, snapshot_id: SnapshotId) -> "RawSnapshotWriter":
         """For a snapshot generated here. Raises OSError, which is no failure of the log."""
-        return SnapshotWriter(snapshot_id, self._files.begin(CheckpointId(*snapshot_id)))
+        return RawSnapshotWriter(snapshot_id, self._files.begin(CheckpointId(*snapshot_id)))
 
     def close(self) -> None:
         """Syncs and closes. Raises LogDirFailure."""
@@ -236,7 +236,7 @@ class MetadataLog:
             raise self.log.fail(error) from error
 
 
-class SnapshotWriter:
+class RawSnapshotWriter:
     """Writes one snapshot aside, for one thread at a time. Everything blocks, and raises OSError: then `abandon`."""
 
     def __init__(self, snapshot_id: SnapshotId, writer: SnapshotFileWriter) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 
 from broker.quorum.control_records import read_control_records
 from broker.quorum.identity import SnapshotId
-from broker.quorum.settings import ControlRecord, EpochStart, Recovered, StoredSnapshot
+from broker.quorum.settings import ControlRecord, EpochEntry, Recovered, StoredSnapshot
 from protocol.primitives import METADATA_TOPIC_ID
 from protocol.records.errors import MalformedRecords
 from storage.config import LogConfig
@@ -145,7 +145,7 @@ class MetadataRecovery:
             election=None,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
-            epochs=tuple(EpochStart(*entry) for entry in log.epochs.entries),
+            epochs=tuple(EpochEntry(*entry) for entry in log.epochs.entries),
             snapshots=tuple(kept),
             control=(*before, *self._logged_control(begin)),
             log_bytes=log.size_bytes,

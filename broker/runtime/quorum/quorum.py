@@ -22,7 +22,7 @@ __all__ = [
     "NotLeader",
     "Quorum",
     "QuorumListener",
-    "SnapshotReader",
+    "RawSnapshotReader",
 ]
 
 METADATA_LOG_NAME: Final = "__cluster_metadata-0"
@@ -39,7 +39,7 @@ class CommittedBatch(NamedTuple):
     frames: Sequence[Buffer]
 
 
-class SnapshotReader(Protocol):
+class RawSnapshotReader(Protocol):
     """A snapshot as a listener loads it, in pieces; whoever was given it closes it."""
 
     @property
@@ -63,7 +63,7 @@ class QuorumListener(Protocol):
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
 
-    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "Future[None] | None":
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "Future[None] | None":
         """Forget everything, and load this instead. Nothing else is told before the future is done; None: it is."""
         ...
 

@@ -35,7 +35,7 @@ from broker.quorum.snapshots.rules import SnapshotReason, SnapshotTrigger
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.loop.waiters import Loop
-from broker.runtime.quorum.metadata_log import SnapshotWriter
+from broker.runtime.quorum.metadata_log import RawSnapshotWriter
 from protocol.records.batch import parse_header
 from protocol.records.compression import Codec
 from protocol.records.quorum_control import ControlState
@@ -61,7 +61,7 @@ class SnapshotQuorum(Protocol):
         """kraft.version and voters as of the record before."""
         ...
 
-    def begin_snapshot(self, snapshot_id: SnapshotId) -> SnapshotWriter:
+    def begin_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotWriter:
         """Its writer; blocks for the creation of a file."""
         ...
 
@@ -220,7 +220,7 @@ class SnapshotGenerator:
             self._io.submit(writer.abandon)
             raise
 
-    def _write(self, writer: SnapshotWriter, image: MetadataImage, control: ControlState) -> SlicedSteps[_Cut]:
+    def _write(self, writer: RawSnapshotWriter, image: MetadataImage, control: ControlState) -> SlicedSteps[_Cut]:
         gathered, record_count = bytearray(), 0
         for batch in image_batches(image, control, codec=self._codec):
             if batch:

@@ -34,7 +34,13 @@ from broker.quorum.snapshots.imports import (
     allowed_ms,
 )
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
-from broker.runtime.quorum.snapshot_store import Cancelled, Found, Offer, SnapshotRefused, SnapshotStore
+from broker.runtime.quorum.snapshot_store import (
+    Cancelled,
+    FoundSnapshot,
+    SnapshotObjectStore,
+    SnapshotRefused,
+    StoredManifest,
+)
 from storage.errors import DamagedSnapshot, StorageError
 from storage.log_snapshots import CheckpointId, SnapshotFiles, checkpoint_name
 from storage.tiered.errors import ObjectStoreError, StoreUnavailable
@@ -65,7 +71,14 @@ class SnapshotImporter:
     """`perform` is called on the event loop; so is what it calls. `uri` is for people, without secrets."""
 
     def __init__(
-        self, store: SnapshotStore, files: SnapshotFiles, *, uri: str, timeout_ms: int, pool: WorkPool, clock: Clock
+        self,
+        store: SnapshotObjectStore,
+        files: SnapshotFiles,
+        *,
+        uri: str,
+        timeout_ms: int,
+        pool: WorkPool,
+        clock: Clock,
     ) -> None:
         """`pool` has one thread, so that steps come one after another."""
         self._store = store
@@ -74,10 +87,10 @@ class SnapshotImporter:
         self._timeout_ms = timeout_ms
         self._pool = pool
         self._clock = clock
-        self._refused: dict[Offer, None] = {}
-        self._told: dict[Offer, None] = {}
+        self._refused: dict[StoredManifest, None] = {}
+        self._told: dict[StoredManifest, None] = {}
         """Of what may be of use later."""
-        self._found: Found | None = None
+        self._found: FoundSnapshot | None = None
         self._step: _Step | None = None
         self._is_closed = False
 
@@ -106,7 +119,7 @@ class SnapshotImporter:
 
     def _find(self, find: FindImport, done: Done) -> None:
         step = self._step = _Step(ImportFound(find.serial, None), done)
-        told: list[tuple[Offer, str]] = []
+        told: list[tuple[StoredManifest, str]] = []
         refused = frozenset(self._refused)
         work = partial(
             self._store.find, find.least, find.most, find.epoch, refused, lambda *refusal: told.append(refusal)
@@ -114,7 +127,11 @@ class SnapshotImporter:
         self._submit(step, work, lambda future: self._on_found(find, step, future, told))
 
     def _on_found(
-        self, find: FindImport, step: _Step, future: "Future[Found | None]", told: list[tuple[Offer, str]]
+        self,
+        find: FindImport,
+        step: _Step,
+        future: "Future[FoundSnapshot | None]",
+        told: list[tuple[StoredManifest, str]],
     ) -> None:
         for offer, reason in told:
             self._refuse(offer, reason, is_for_good=offer.end_offset <= find.most and offer.epoch <= find.epoch)
@@ -137,7 +154,7 @@ class SnapshotImporter:
         work = partial(self._bring, found, id, step.cancelled)
         self._submit(step, work, lambda future: self._on_loaded(found, step, future))
 
-    def _bring(self, found: Found, id: CheckpointId, cancelled: Event) -> None:
+    def _bring(self, found: FoundSnapshot, id: CheckpointId, cancelled: Event) -> None:
         """On the thread. Everything is aside and synced, or nothing is."""
         if not self._files.has_room_for(found.manifest.size):
             raise OSError(ENOSPC, f"{found.manifest.file} does not leave enough room on this node's disk")
@@ -170,7 +187,7 @@ class SnapshotImporter:
         except (DamagedSnapshot, IncompatibleVoters) as error:
             raise SnapshotRefused(str(error)) from error
 
-    def _on_loaded(self, found: Found, step: _Step, future: "Future[None]") -> None:
+    def _on_loaded(self, found: FoundSnapshot, step: _Step, future: "Future[None]") -> None:
         error = future.exception()
         if error is None:
             step.done(ImportLoaded(step.serial, found.manifest.size))
@@ -188,7 +205,7 @@ class SnapshotImporter:
         if found is not None and (found.offer.end_offset, found.offer.epoch) == refusal.snapshot_id:
             self._refuse(found.offer, refusal.reason, is_for_good=True)
 
-    def _refuse(self, offer: Offer, reason: str, *, is_for_good: bool) -> None:
+    def _refuse(self, offer: StoredManifest, reason: str, *, is_for_good: bool) -> None:
         """Tell people once."""
         if offer not in self._refused and offer not in self._told:
             file = checkpoint_name(CheckpointId(offer.end_offset, offer.epoch))

@@ -7,11 +7,11 @@ from broker.metadata.snapshot.load import LoadedSnapshot, SnapshotLoad
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.loop.waiters import Loop
-from broker.runtime.quorum.quorum import SnapshotReader
+from broker.runtime.quorum.quorum import RawSnapshotReader
 
 
 def load_in_slices(
-    load: SnapshotLoad, reader: SnapshotReader, *, loop: Loop, clock: Clock, io: BlockingIo
+    load: SnapshotLoad, reader: RawSnapshotReader, *, loop: Loop, clock: Clock, io: BlockingIo
 ) -> "Future[LoadedSnapshot]":
     """Read the whole snapshot and close its reader. Cancelling the future stops it.
 
@@ -20,7 +20,7 @@ def load_in_slices(
     return SlicedWork(_steps(load, reader, io), loop, clock, rests=False).done
 
 
-def _steps(load: SnapshotLoad, reader: SnapshotReader, io: BlockingIo) -> SlicedSteps[LoadedSnapshot]:
+def _steps(load: SnapshotLoad, reader: RawSnapshotReader, io: BlockingIo) -> SlicedSteps[LoadedSnapshot]:
     try:
         reading = io.submit(reader.next_chunk)
         while True:

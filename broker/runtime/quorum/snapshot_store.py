@@ -38,7 +38,7 @@ class SnapshotRefused(Exception):
     """Something in the store is no snapshot for this node; the message is why, without the name."""
 
 
-class Offer(NamedTuple):
+class StoredManifest(NamedTuple):
     """A manifest in the store, by its name; one that is put again is another offer."""
 
     name: str
@@ -48,8 +48,8 @@ class Offer(NamedTuple):
     epoch: int
 
 
-class Found(NamedTuple):
-    offer: Offer
+class FoundSnapshot(NamedTuple):
+    offer: StoredManifest
     manifest: SnapshotManifest
 
 
@@ -67,7 +67,7 @@ class Sink(Protocol):
     def append(self, data: bytes) -> None: ...
 
 
-class SnapshotStore:
+class SnapshotObjectStore:
     """`open_store` is called when the store is first used; `check_records` makes a check for an epoch."""
 
     def __init__(
@@ -88,9 +88,9 @@ class SnapshotStore:
         least: int,
         most: int,
         epoch: int,
-        refused: Container[Offer],
-        refuse: Callable[[Offer, str], None],
-    ) -> Found | None:
+        refused: Container[StoredManifest],
+        refuse: Callable[[StoredManifest, str], None],
+    ) -> FoundSnapshot | None:
         """The newest whose manifest is sound, of those that end from `least` to `most` in no later epoch than `epoch`.
 
         `refuse` is told of what cannot be used. Raises ObjectStoreError.
@@ -102,12 +102,12 @@ class SnapshotStore:
                 refuse(offer, f"it is ahead of what is committed: the high watermark is {most}, the epoch {epoch}")
                 continue
             try:
-                return Found(offer, self._read_manifest(offer))
+                return FoundSnapshot(offer, self._read_manifest(offer))
             except SnapshotRefused as refusal:
                 refuse(offer, str(refusal))
         return None
 
-    def _offers(self, least: int) -> "deque[Offer]":
+    def _offers(self, least: int) -> "deque[StoredManifest]":
         """Ascending, the newest of those there are. Offsets of 64 bits in 20 digits begin with a 0, and nothing else
         that a job keeps in the same place needs to be listed.
         """
@@ -115,13 +115,13 @@ class SnapshotStore:
         listed = at.store.list(at.key("0"), at.key(f"{least:020d}"))
         return deque(self._parsed(at, islice(listed, MAX_LISTED)), MAX_CANDIDATES)
 
-    def _parsed(self, at: StoreAt, listed: Iterator[ObjectInfo]) -> Iterator[Offer]:
+    def _parsed(self, at: StoreAt, listed: Iterator[ObjectInfo]) -> Iterator[StoredManifest]:
         for info in listed:
             parsed = parse_manifest_name(at.name(info.key))
             if parsed is not None:
-                yield Offer(at.name(info.key), info.size, info.modified_ms, *parsed)
+                yield StoredManifest(at.name(info.key), info.size, info.modified_ms, *parsed)
 
-    def _read_manifest(self, offer: Offer) -> SnapshotManifest:
+    def _read_manifest(self, offer: StoredManifest) -> SnapshotManifest:
         at = self._opened()
         try:
             content = b"".join(at.store.get(at.key(offer.name), 0, MAX_MANIFEST_BYTES))

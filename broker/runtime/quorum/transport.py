@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from broker.logs import EventLog
 from broker.net.peer import Done, Outcome, PeerError, PeerRefused, Versioned, VersionMismatch
 from broker.net.peer_connection import versions_of
-from broker.quorum.identity import Endpoint
+from broker.quorum.identity import SocketAddress
 from broker.quorum.messages import FetchRequest, FetchSnapshotRequest, Request, Response, SendFailure
 from broker.quorum.wire.outgoing import Outgoing, outgoing
 from broker.quorum.wire.shape import MalformedResponse
@@ -36,7 +36,7 @@ class Connections(Protocol):
     """What this needs of `broker.net.peer.NetworkClient`."""
 
     def send(
-        self, endpoint: Endpoint, request: Versioned, done: Done, *, timeout_ms: float, versions: tuple[int, int]
+        self, endpoint: SocketAddress, request: Versioned, done: Done, *, timeout_ms: float, versions: tuple[int, int]
     ) -> None: ...
 
     def close(self) -> None: ...
@@ -49,12 +49,12 @@ class NetworkTransport:
         self._fetches = fetches
         self._others = others
         self._listener = listener
-        self._refused: dict[tuple[Endpoint, ApiKey], ErrorCode] = {}
+        self._refused: dict[tuple[SocketAddress, ApiKey], ErrorCode] = {}
 
     def send(
         self,
         to_id: int,
-        to: Endpoint,
+        to: SocketAddress,
         request: Request,
         timeout_ms: int,
         done: Callable[[Response | SendFailure], None],
@@ -75,12 +75,12 @@ class NetworkTransport:
         self._fetches.close()
         self._others.close()
 
-    def _received(self, to_id: int, to: Endpoint, out: Outgoing, outcome: Outcome) -> Response | SendFailure:
+    def _received(self, to_id: int, to: SocketAddress, out: Outgoing, outcome: Outcome) -> Response | SendFailure:
         response = self._read(to_id, out, outcome)
         self._tell(to_id, to, out.key, response.error)
         return response
 
-    def _tell(self, to_id: int, to: Endpoint, api: ApiKey, error: ErrorCode) -> None:
+    def _tell(self, to_id: int, to: SocketAddress, api: ApiKey, error: ErrorCode) -> None:
         """Once for a row of refusals: without the line a quorum that cannot be looks like one that is just slow."""
         if error not in _NEEDS_AN_OPERATOR:
             self._refused.pop((to, api), None)

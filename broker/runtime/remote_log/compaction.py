@@ -123,8 +123,8 @@ class RemoteCompaction:
     def _is_wanted(self) -> bool:
         return not (self._is_stopped or self._reign.is_over())
 
-    async def take(self) -> float | None:
-        """See Turn: looks, maps a segment, or replaces a run of them."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask: looks, maps a segment, or replaces a run of them."""
         try:
             return await self._step()
         except _TO_BE_REPEATED as error:

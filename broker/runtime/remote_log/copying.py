@@ -124,8 +124,8 @@ class SegmentCopying:
         self._attempt: Attempt | None = None
         self._is_seeded = False
 
-    async def take(self) -> float | None:
-        """See Turn: copies one segment, or goes on with one."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask: copies one segment, or goes on with one."""
         delay_ms = await self._attempt_one()
         if self._reign.is_over():
             self._on_over(self._reign)

@@ -27,8 +27,8 @@ class TierDisabling:
         self._failures = Failures()
         self._rounds = SegmentRounds()
 
-    async def take(self) -> float | None:
-        """See Turn: deletes some segments."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask: deletes some segments."""
         if self._reign.is_over():
             return None
         try:

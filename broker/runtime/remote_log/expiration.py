@@ -70,8 +70,8 @@ class SegmentExpiration:
         self._is_cut = False
         self._decided_ms = 0.0
 
-    async def take(self) -> float | None:
-        """See Turn: decides what goes, or deletes some of it."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask: decides what goes, or deletes some of it."""
         if self._reign.is_over():
             return None
         settings = self._tools.settings()

@@ -27,8 +27,8 @@ class RemoteFollowing:
         self._random = random
         self._failures = Failures()
 
-    async def take(self) -> float | None:
-        """See Turn. Reads memory only."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask. Reads memory only."""
         if self._reign.is_over():
             return None
         settings = self._settings()

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from broker.logs import EventLog
-from broker.runtime.loop.task_rotation import Turns
+from broker.runtime.loop.round_robin import RoundRobinScheduler
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.remote_log.segments import PASSING_ERRORS
@@ -59,7 +59,7 @@ class LeaderStarts:
         self._indexes = indexes
         self._read_log_start = read_log_start
         self._pool = pool
-        self._turns = Turns(loop, lambda: settings().expiration_threads)
+        self._scheduler = RoundRobinScheduler(loop, lambda: settings().expiration_threads)
         self._seeking: dict[Partition, Seeking] = {}
 
     @property
@@ -69,18 +69,18 @@ class LeaderStarts:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._turns.run()
+        await self._scheduler.run()
 
     def seek(self, partition: Partition) -> None:
         """See LogStartSeeker."""
         seeking = self._seeking.get(partition)
         if seeking is None:
             seeking = self._seeking[partition] = Seeking(partition, self)
-        self._turns.call(seeking)
+        self._scheduler.schedule(seeking)
 
     def call(self, seeking: "Seeking") -> None:
         """What it waited for has come."""
-        self._turns.call(seeking)
+        self._scheduler.schedule(seeking)
 
     def end(self, partition: Partition) -> None:
         """It leads, or need not any more."""
@@ -117,8 +117,8 @@ class Seeking:
         self._failures = Failures()
         self._ready: asyncio.Future[None] | None = None
 
-    async def take(self) -> float | None:
-        """See Turn."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask."""
         partition, settings = self._partition, self._starts.settings()
         try:
             if partition.awaits_log_start:

@@ -1,9 +1,9 @@
 """Looks after the remote part of every partition that this node hosts (KIP-405, "RemoteLogManager").
 
-A leader copies and expires, a follower learns how far remote storage has its log. Each of these is turns of one
-partition among those of all others (`turns.py`), so that slow ones do not hold up the rest; what waits for a store does
-so on bounded pools (`thread_pool.py`), and nothing here makes the loop wait. If the store is down, produce and local
-fetch do not notice.
+A leader copies and expires, a follower learns how far remote storage has its log. Each of these is a task of one
+partition among those of all others (`round_robin.py`), so that slow ones do not hold up the rest; what waits for a
+store does so on bounded pools (`thread_pool.py`), and nothing here makes the loop wait. If the store is down, produce
+and local fetch do not notice.
 
 A partition's role comes from the metadata: `on_metadata` after `Partitions` has followed it, `on_hosted` for what came
 later. A role and its leader epoch are a `Reign`; a new one begins with nothing known, what is under way for an old one
@@ -21,7 +21,7 @@ from typing import Protocol
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.remote_storage import RemoteStorageMetrics
-from broker.runtime.loop.task_rotation import Turns
+from broker.runtime.loop.round_robin import RoundRobinScheduler
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
@@ -95,7 +95,8 @@ class RemotePools:
     @classmethod
     def open(cls, settings: RemoteLogSettings) -> "RemotePools":
         """On the running loop. Nobody is refused: whoever submits has a turn, and one thing to do in it. There are as
-        many turns as threads for each of copying, expiration with the removal of deleted topics, and leaders' starts.
+        many tasks at once as threads for each of copying, expiration with the removal of deleted topics, and leaders'
+        starts.
         """
         return cls(
             ThreadPool(settings.copier_threads, None, "remote-copy"),
@@ -115,7 +116,7 @@ class RemotePools:
 
 
 class RemoteLogManager:
-    """A metadata publisher and a PartitionListener. `run` gives the turns, as a task of whoever owns this."""
+    """A metadata publisher and a PartitionListener. `run` runs the schedulers, as a task of whoever owns this."""
 
     def __init__(
         self,
@@ -136,10 +137,10 @@ class RemoteLogManager:
         self._expiration_tools = expiration_tools
         self._compaction_tools = compaction_tools
         settings = copy_tools.settings
-        self._copies = Turns(loop, lambda: settings().copier_threads)
-        self._expirations = Turns(loop, lambda: settings().expiration_threads)
-        self._followings = Turns(loop, lambda: settings().follower_threads)
-        self._compactions = Turns(loop, lambda: 1)
+        self._copies = RoundRobinScheduler(loop, lambda: settings().copier_threads)
+        self._expirations = RoundRobinScheduler(loop, lambda: settings().expiration_threads)
+        self._followings = RoundRobinScheduler(loop, lambda: settings().follower_threads)
+        self._compactions = RoundRobinScheduler(loop, lambda: 1)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._remover = PartitionRemover(
             RemoverTools(
@@ -159,10 +160,10 @@ class RemoteLogManager:
 
     async def run(self) -> None:
         """Look after everything, until cancelled."""
-        self._expirations.call(self._remover)
+        self._expirations.schedule(self._remover)
         async with asyncio.TaskGroup() as group:
-            for turns in (self._copies, self._expirations, self._followings, self._compactions):
-                group.create_task(turns.run())
+            for schedulers in (self._copies, self._expirations, self._followings, self._compactions):
+                group.create_task(schedulers.run())
 
     async def finish(self) -> None:
         """Begin nothing any more, and return when what is under way is done. For a node that is about to give up its
@@ -170,8 +171,8 @@ class RemoteLogManager:
         for tasks in self._tasks.values():
             if tasks.compaction is not None:
                 tasks.compaction.stop()
-        turns = (self._copies, self._expirations, self._followings, self._compactions)
-        await asyncio.gather(*(each.until_idle() for each in turns))
+        schedulers = (self._copies, self._expirations, self._followings, self._compactions)
+        await asyncio.gather(*(each.drain() for each in schedulers))
 
     # ---- roles
 
@@ -221,8 +222,8 @@ class RemoteLogManager:
         role = _role_of(partition) if self._is_in_service(partition) else None
         tasks = self._tasks.get(id)
         if tasks is not None and tasks.reign.is_of(partition, role):
-            if tasks.copying is not None and not self._copies.is_expected(tasks.copying):
-                self._copies.call(tasks.copying)  # copying may have been enabled again
+            if tasks.copying is not None and not self._copies.is_scheduled(tasks.copying):
+                self._copies.schedule(tasks.copying)  # copying may have been enabled again
             return
         if tasks is not None:
             self._end(tasks)
@@ -248,34 +249,34 @@ class RemoteLogManager:
         tasks = self._tasks[reign.id] = _Tasks(reign)
         if reign.role is TierRole.DISABLED:
             tasks.cleaning = TierDisabling(reign, self._expiration_tools, self._on_cleaned)
-            self._expirations.call(tasks.cleaning)
+            self._expirations.schedule(tasks.cleaning)
             return
         tools = self._copy_tools
         tasks.following = RemoteFollowing(reign, self._metadata, tools.settings, tools.random)
-        self._followings.call(tasks.following)
+        self._followings.schedule(tasks.following)
         if reign.role is TierRole.LEADER:
             tasks.copying = SegmentCopying(reign, tools, self._on_copying_over)
             tasks.chain = self._chain_of(reign)
             tasks.cleaning = SegmentExpiration(reign, self._expiration_tools, tasks.chain)
-            self._copies.call(tasks.copying)
-            self._expirations.call(tasks.cleaning)
+            self._copies.schedule(tasks.copying)
+            self._expirations.schedule(tasks.cleaning)
             if self._compaction_tools is not None:
                 tasks.compaction = RemoteCompaction(reign, self._compaction_tools, tasks.chain)
-                self._compactions.call(tasks.compaction)
+                self._compactions.schedule(tasks.compaction)
 
     def _end(self, tasks: _Tasks) -> None:
         del self._tasks[tasks.reign.id]
         tasks.reign.end()
         if tasks.following is not None:
-            self._followings.forget(tasks.following)
+            self._followings.cancel(tasks.following)
         if tasks.cleaning is not None:
-            self._expirations.forget(tasks.cleaning)
+            self._expirations.cancel(tasks.cleaning)
         if tasks.chain is not None:
             tasks.chain.close()
         if tasks.compaction is not None:
-            self._compactions.call(tasks.compaction)
+            self._compactions.schedule(tasks.compaction)
         if tasks.copying is not None:
-            self._copies.call(tasks.copying)
+            self._copies.schedule(tasks.copying)
 
     def _chain_of(self, reign: Reign) -> RemoteChain:
         return RemoteChain(reign, self._metadata, self._expiration_tools.slices)

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.runtime.loop.task_rotation import Turns
+from broker.runtime.loop.round_robin import RoundRobinScheduler
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.remote_log.log_starts import LogStarts, forget_log_start
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, SegmentRounds
@@ -71,11 +71,11 @@ class RemoverTools:
 
 
 class PartitionRemover:
-    """Looks now and then for what is to be removed; each partition then gets turns of its own among `turns`."""
+    """Looks now and then for what is to be removed; each partition then has a task of its own in `scheduler`."""
 
-    def __init__(self, tools: RemoverTools, turns: Turns) -> None:
+    def __init__(self, tools: RemoverTools, scheduler: RoundRobinScheduler) -> None:
         self._tools = tools
-        self._turns = turns
+        self._scheduler = scheduler
         self._removals: dict[TopicIdPartition, Removal] = {}
         self._markings: dict[TopicIdPartition, Marking] = {}
         self._seen_deleted_ms: dict[Uuid, int] = {}
@@ -96,11 +96,11 @@ class PartitionRemover:
         for partition in hosted:
             if not self.is_removing(partition):
                 marking = self._markings[partition] = Marking(partition, self._tools, self._end_marking)
-                self._turns.call(marking)
-        self._turns.call(self)
+                self._scheduler.schedule(marking)
+        self._scheduler.schedule(self)
 
-    async def take(self) -> float | None:
-        """See Turn: begins the removals that are due."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask: begins the removals that are due."""
         now_ms, held = self._tools.clock.now_ms(), dict(self._tools.catalog.held())
         for partition in [partition for partition in self._removals if partition not in held]:
             self._end(partition)  # done, or another broker's now
@@ -149,19 +149,19 @@ class PartitionRemover:
     def _begin(self, partition: TopicIdPartition, state: PartitionDeleteState | None) -> None:
         removal = self._removals[partition] = Removal(partition, state, self._tools, self._end)
         self._tools.segments.metadata.assign((), [partition])
-        self._turns.call(removal)
+        self._scheduler.schedule(removal)
 
     def _end(self, partition: TopicIdPartition) -> None:
         removal = self._removals.pop(partition, None)
         if removal is not None:
             removal.is_over = True
-            self._turns.forget(removal)
+            self._scheduler.cancel(removal)
             self._unassign_unless_needed(partition)
 
     def _end_marking(self, partition: TopicIdPartition) -> None:
         del self._markings[partition]
         self._unassign_unless_needed(partition)
-        self._turns.call(self)  # it may be for this broker to go on
+        self._scheduler.schedule(self)  # it may be for this broker to go on
 
     def _unassign_unless_needed(self, partition: TopicIdPartition) -> None:
         if not self._tools.is_hosted(partition) and not self.is_removing(partition):
@@ -169,7 +169,7 @@ class PartitionRemover:
 
 
 class Marking:
-    """The turns in which one partition is said to be deleted, so that whoever sees to its removal need not have seen
+    """The task in which one partition is said to be deleted, so that whoever sees to its removal need not have seen
     that. Its metadata stays assigned until then."""
 
     def __init__(
@@ -180,8 +180,8 @@ class Marking:
         self._on_end = on_end
         self._failures = Failures()
 
-    async def take(self) -> float | None:
-        """See Turn."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask."""
         tools = self._tools
         event = PartitionDelete(
             self._partition, PartitionDeleteState.MARKED, tools.clock.now_ms(), tools.segments.broker_id
@@ -199,7 +199,7 @@ class Marking:
 
 
 class Removal:
-    """The turns in which one partition goes."""
+    """The task in which one partition goes."""
 
     def __init__(
         self,
@@ -216,8 +216,8 @@ class Removal:
         self._rounds = SegmentRounds()
         self.is_over = False
 
-    async def take(self) -> float | None:
-        """See Turn: deletes some segments; without any left, the partition."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask: deletes some segments; without any left, the partition."""
         if self.is_over:
             return None
         settings = self._tools.settings()

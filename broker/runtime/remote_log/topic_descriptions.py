@@ -14,7 +14,7 @@ from broker.metadata.image.config_image import ResourceType
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
-from broker.runtime.loop.task_rotation import Turns
+from broker.runtime.loop.round_robin import RoundRobinScheduler
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
@@ -43,7 +43,7 @@ class DescribedTopics(Protocol):
 
 
 class TopicDescriptions:
-    """A metadata publisher, to be told after `Partitions`, and a PartitionListener. `run` gives the turns."""
+    """A metadata publisher, to be told after `Partitions`, and a PartitionListener. `run` runs the scheduler."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class TopicDescriptions:
         self._pool = pool
         self._settings = settings
         self._random = random
-        self._turns = Turns(loop, lambda: _AT_ONCE)
+        self._scheduler = RoundRobinScheduler(loop, lambda: _AT_ONCE)
         self._led: dict[Uuid, _Description] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._turns.run()
+        await self._scheduler.run()
 
     def on_metadata(self, delta: MetadataDelta, _image: MetadataImage) -> None:
         """Topics and configs may have changed."""
@@ -94,9 +94,9 @@ class TopicDescriptions:
     def _look(self, topic_id: Uuid) -> None:
         partition = self.led(topic_id)
         if partition is not None:
-            self._turns.call(self._led.setdefault(topic_id, _Description(topic_id, self)))
+            self._scheduler.schedule(self._led.setdefault(topic_id, _Description(topic_id, self)))
         elif (description := self._led.pop(topic_id, None)) is not None:
-            self._turns.forget(description)
+            self._scheduler.cancel(description)
             if description.kept_for is not None:
                 self._kept.stop_leading(description.kept_for)
 
@@ -136,7 +136,7 @@ class TopicDescriptions:
 
 
 class _Description:
-    """The turns of one topic."""
+    """The scheduler of one topic."""
 
     def __init__(self, topic_id: Uuid, descriptions: TopicDescriptions) -> None:
         self._topic_id = topic_id
@@ -144,8 +144,8 @@ class _Description:
         self._failures = Failures()
         self.kept_for: TopicIdPartition | None = None
 
-    async def take(self) -> float | None:
-        """See Turn."""
+    async def run_once(self) -> float | None:
+        """See RecurringTask."""
         partition = self._descriptions.led(self._topic_id)
         if partition is None:
             return None

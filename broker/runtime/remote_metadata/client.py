@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from broker.clock import Clock
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.net.peer import Connect, Endpoint, NetworkClient, Outcome, PeerError, PeerSettings, PeerUnavailable
+from broker.net.peer import Connect, NetworkClient, Outcome, PeerError, PeerSettings, PeerUnavailable, SocketAddress
 from broker.net.peer_connection import PeerLoop
 from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
 from broker.runtime.replication.fetch_transport import (
@@ -190,7 +190,7 @@ class NetworkMetadataClient:
             missing = PeerUnavailable(f"broker {leader} has no listener {self._listener}")
             self._loop.call_soon(lambda: done(missing))
             return
-        endpoint = Endpoint(found.host, found.port)
+        endpoint = SocketAddress(found.host, found.port)
         limit_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
         peers.send(endpoint, request, done, timeout_ms=limit_ms, versions=versions)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from broker.net.peer import Connect, Endpoint, NetworkClient, Outcome, PeerError, PeerSettings, Versioned
+from broker.net.peer import Connect, NetworkClient, Outcome, PeerError, PeerSettings, SocketAddress, Versioned
 from broker.net.peer_connection import PeerLoop
 from protocol.api_keys import ApiKey
 from protocol.messages import Message
@@ -57,7 +57,7 @@ class LeaderConnection(Protocol):
 class FetchTransport(Protocol):
     """Opens connections; what cannot be reached shows with the first request."""
 
-    def connect(self, endpoint: Endpoint, client_id: str) -> LeaderConnection: ...
+    def connect(self, endpoint: SocketAddress, client_id: str) -> LeaderConnection: ...
 
 
 class NetworkFetchTransport:
@@ -75,14 +75,14 @@ class NetworkFetchTransport:
             frame_bytes_max=min(response_max_bytes + FRAME_SLACK_BYTES, 2**31 - 1),
         )
 
-    def connect(self, endpoint: Endpoint, client_id: str) -> LeaderConnection:
+    def connect(self, endpoint: SocketAddress, client_id: str) -> LeaderConnection:
         """A connection of its own, opened with the first request and again when it was lost."""
         peers = NetworkClient(self._loop, self._connect, client_id=client_id, settings=self._settings)
         return _NetworkConnection(peers, endpoint, self._timeout_ms)
 
 
 class _NetworkConnection:
-    def __init__(self, peers: NetworkClient, endpoint: Endpoint, timeout_ms: int) -> None:
+    def __init__(self, peers: NetworkClient, endpoint: SocketAddress, timeout_ms: int) -> None:
         self._peers = peers
         self._endpoint = endpoint
         self._timeout_ms = timeout_ms

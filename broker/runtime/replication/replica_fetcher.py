@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 
 from broker.logs import EventLog
 from broker.metrics.fetchers import FetcherFigures, ReplicaLag
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.replication.fetch_plan import Sender
 from broker.replication.fetch_state import PartitionFetchState, PartitionKey
 from broker.replication.fetcher import AuxStateBuild, FetchActions, FetchedPartition, FetcherCore, LogBound, Truncation
@@ -77,7 +77,7 @@ class ReplicaFetcher:
         self,
         leader_id: int,
         index: int,
-        endpoint: Endpoint,
+        endpoint: SocketAddress,
         core: FetcherCore[FollowerReplica],
         sender: Callable[[], Sender],
         transport: FetchTransport,
@@ -121,7 +121,7 @@ class ReplicaFetcher:
         if self._unflushed.pop(key, None) is not None:
             self.wake()
 
-    def move(self, endpoint: Endpoint) -> None:
+    def move(self, endpoint: SocketAddress) -> None:
         """The leader is reached elsewhere from now on."""
         self._hang_up()
         self.endpoint = endpoint

@@ -14,7 +14,7 @@ from broker.logs import EventLog
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.fetchers import FetcherFigures
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase, PartitionKey
 from broker.replication.fetcher import FetcherCore
@@ -162,15 +162,15 @@ class ReplicaFetcherManager:
 
     # ---- fetchers
 
-    def _endpoint(self, broker_id: int) -> Endpoint | None:
+    def _endpoint(self, broker_id: int) -> SocketAddress | None:
         broker = self._metadata.image.brokers.get(broker_id)
         found = None if broker is None else broker.endpoints.get(self._listener)
         if found is None:
             _log.warning("A leader cannot be reached", leader=broker_id, listener=self._listener)
             return None
-        return Endpoint(found.host, found.port)
+        return SocketAddress(found.host, found.port)
 
-    def _fetcher(self, leader_id: int, index: int, endpoint: Endpoint) -> ReplicaFetcher:
+    def _fetcher(self, leader_id: int, index: int, endpoint: SocketAddress) -> ReplicaFetcher:
         fetcher = self._fetchers.get((leader_id, index))
         if fetcher is None:
             fetcher = self._fetchers[leader_id, index] = ReplicaFetcher(

@@ -10,7 +10,7 @@ from broker.api.serving.forwarded import forwarded
 from broker.api.serving.route import route
 from broker.net.limits import NetLimits
 from broker.net.listening import ListenAddress
-from broker.net.peer import Endpoint, NetworkClient, TcpConnect
+from broker.net.peer import NetworkClient, SocketAddress, TcpConnect
 from broker.net.request import ConnectionInfo, Request
 from broker.net.server import Server
 from broker.runtime.controller.channel import ControllerChannel
@@ -34,7 +34,7 @@ class Broker:
 
     is_active = False
 
-    def __init__(self, *endpoints: Endpoint) -> None:
+    def __init__(self, *endpoints: SocketAddress) -> None:
         loop = asyncio.get_running_loop()
         self._left = list(endpoints)
         self.peers = NetworkClient(loop, TcpConnect(loop), client_id=str(BROKER_ID))
@@ -59,7 +59,7 @@ async def serving(*nodes: Node) -> AsyncIterator[Broker]:
         server.open()
         server.start()
         servers.append(server)
-    broker = Broker(*(Endpoint(*server.addresses[LISTENER]) for server in servers))
+    broker = Broker(*(SocketAddress(*server.addresses[LISTENER]) for server in servers))
     try:
         yield broker
     finally:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker.net.peer import Endpoint, NetworkClient, Outcome, PeerSettings
+from broker.net.peer import NetworkClient, Outcome, PeerSettings, SocketAddress
 from broker.net.peer_connection import Ending
 from protocol.api_keys import ApiKey, request_class
 from protocol.compiler import decode
@@ -14,8 +14,8 @@ from protocol.messages import Message
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tests.support.manual_loop import ManualLoop
 
-NODE = Endpoint("node", 9093)
-OTHER = Endpoint("other", 9093)
+NODE = SocketAddress("node", 9093)
+OTHER = SocketAddress("other", 9093)
 
 
 class Opened:
@@ -96,7 +96,7 @@ class NetworkClientHarness:
         )
 
     def _connect(
-        self, endpoint: Endpoint, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
+        self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> Opened:
         self.attempts.append(Opened(protocol, on_failure))
         return self.attempts[-1]
@@ -105,7 +105,7 @@ class NetworkClientHarness:
     def last(self) -> Opened:
         return self.attempts[-1]
 
-    def send(self, request: Any, timeout_ms: int = 2_000, to: Endpoint = NODE, **options: Any) -> None:
+    def send(self, request: Any, timeout_ms: int = 2_000, to: SocketAddress = NODE, **options: Any) -> None:
         self.peers.send(to, request, self.outcomes.append, timeout_ms=timeout_ms, **options)
 
     def run(self, ms: float = 0) -> None:

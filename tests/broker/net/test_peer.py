@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from broker.net.limits import NetLimits
 from broker.net.listening import ListenAddress
 from broker.net.peer import (
-    Endpoint,
     NetworkClient,
     PeerRefused,
     PeerTimedOut,
     PeerUnavailable,
+    SocketAddress,
     TcpConnect,
     Versioned,
     VersionMismatch,
@@ -394,7 +394,7 @@ class Node:
         )
         self.server.open()
         self.server.start()
-        self.endpoint = Endpoint(*self.server.addresses["CONTROLLER"])
+        self.endpoint = SocketAddress(*self.server.addresses["CONTROLLER"])
 
     def _dispatch(self, request: Request) -> EncodedResponse:
         key, version, number, _ = request.header
@@ -430,7 +430,7 @@ def test_a_port_where_nobody_listens_and_a_host_that_cannot_be(run: Run) -> None
         loop, node = asyncio.get_running_loop(), Node()
         await node.server.drain(5.0)
         peers = NetworkClient(loop, TcpConnect(loop), client_id="1")
-        for endpoint in (node.endpoint, Endpoint("127.0.0.1", 70_000), Endpoint("a..b", 1)):
+        for endpoint in (node.endpoint, SocketAddress("127.0.0.1", 70_000), SocketAddress("a..b", 1)):
             with pytest.raises(PeerUnavailable, match="cannot be reached"):
                 await peers.request(endpoint, beat(), BrokerHeartbeatResponse, timeout_ms=10_000)
         peers.close()

@@ -5,12 +5,12 @@ import random
 import pytest
 
 from broker.quorum.control_history import Control, ControlHistory, IncompatibleVoters
-from broker.quorum.identity import Endpoint
+from broker.quorum.identity import SocketAddress
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.settings import ControlRecord, StaticVoter
 from tests.broker.quorum.membership.test_voters import voter, voters
 
-STATIC = VoterSet.of_static([StaticVoter(1, Endpoint("a", 1))], "CONTROLLER")
+STATIC = VoterSet.of_static([StaticVoter(1, SocketAddress("a", 1))], "CONTROLLER")
 
 
 def version(offset: int, number: int) -> ControlRecord:

@@ -8,9 +8,9 @@ import pytest
 from broker.quorum.appends import BatchTooLarge, NotLeader
 from broker.quorum.core import QuorumCore
 from broker.quorum.following import MOST_BATCHES
-from broker.quorum.identity import Endpoint, LeaderAndEpoch, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import LeaderAndEpoch, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId, SocketAddress
 from broker.quorum.messages import (
-    NO_HURRY,
+    ANY_HIGH_WATERMARK,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchRequest,
@@ -23,9 +23,9 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.ready import Append, ElectionState, Ready, Send, StartAt, Trim, TruncateTo
-from broker.quorum.settings import ControlRecord, EpochStart, QuorumSettings, Recovered, StoredSnapshot
-from broker.quorum.state import Leader
+from broker.quorum.ready import Append, ElectionState, Ready, SendRequest, StartAt, Trim, TruncateTo
+from broker.quorum.settings import ControlRecord, EpochEntry, QuorumSettings, Recovered, StoredSnapshot
+from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.records.batch import parse_header
@@ -97,7 +97,7 @@ class Driven:
         response = VoteResponse(ErrorCode.NONE, LeaderHint(-1, epoch), granted=True)
         self.core.on_response(sent.serial, response, self.bench.now)
 
-    def fetch_of(self, node_id: int, offset: int, last: int = 1, high_watermark: int = NO_HURRY) -> int:
+    def fetch_of(self, node_id: int, offset: int, last: int = 1, high_watermark: int = ANY_HIGH_WATERMARK) -> int:
         key = ReplicaKey(node_id, directory(node_id))
         request = FetchRequest(CLUSTER, key, self.core.epoch, offset, last, 500, high_watermark=high_watermark)
         return self.ask(request)
@@ -174,7 +174,7 @@ def test_a_vote_is_for_one_disk_of_a_candidate() -> None:
 
 def test_hopeless_candidates_keep_nobody_from_standing() -> None:
     """Each of them raises the epoch; the timer of who waits runs on."""
-    driven = Driven(Recovered(None, 0, 5, (EpochStart(1, 0),), (), ()))
+    driven = Driven(Recovered(None, 0, 5, (EpochEntry(1, 0),), (), ()))
     for moment in (300, 600, 900):
         assert not granted(driven.at(moment), epoch=moment)
     driven.at(1000).tick()
@@ -286,7 +286,7 @@ def test_a_leader_is_told_to_its_own_node_when_its_epoch_counts() -> None:
 
 def test_only_records_of_the_own_epoch_commit() -> None:
     """A record of an older epoch on a majority may still be lost to a longer log (the Raft paper's figure 8)."""
-    driven = Driven(Recovered(ElectionState(4), 0, 7, (EpochStart(4, 0),), (), ())).lead()
+    driven = Driven(Recovered(ElectionState(4), 0, 7, (EpochEntry(4, 0),), (), ())).lead()
     driven.fetch_of(2, 7, last=4)
     assert driven.core.high_watermark is None
     driven.fetch_of(2, 8, last=5)
@@ -395,7 +395,7 @@ def test_a_read_that_has_not_left_is_withdrawn_with_the_leadership() -> None:
 
 def test_pages_of_snapshots() -> None:
     stored = StoredSnapshot(SnapshotId(5, 4), 250, 0)
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), (stored,), ())
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (stored,), ())
     driven = Driven(recovered).lead()
     key = ReplicaKey(2, directory(2))
 
@@ -428,7 +428,7 @@ def page_error(driven: Driven, cluster: str | None, epoch: int, sender: int = 2)
 
 
 def test_pages_are_the_leaders_of_the_epoch() -> None:
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
     follower = Driven(recovered).follow(epoch=5)
     assert page_error(follower, CLUSTER, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     leader = Driven(recovered).lead()
@@ -443,12 +443,12 @@ def test_pages_are_the_leaders_of_the_epoch() -> None:
 def snapshots_at(*ends: int) -> Recovered:
     """A log to 30, of epoch 4, that begins at the first of some snapshots."""
     stored = tuple(StoredSnapshot(SnapshotId(end, 4), 100, 0) for end in ends)
-    return Recovered(ElectionState(4), ends[0], 30, (EpochStart(4, ends[0]),), stored, ())
+    return Recovered(ElectionState(4), ends[0], 30, (EpochEntry(4, ends[0]),), stored, ())
 
 
 def test_who_fetches_a_snapshot_is_in_contact() -> None:
     """A voter that takes long to fetch one does not cost the leader its majority."""
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
     leader = Driven(recovered).lead()
     for second in range(2, 9):
         leader.at(second * 1000).tick()
@@ -459,7 +459,7 @@ def test_who_fetches_a_snapshot_is_in_contact() -> None:
 def test_who_fetches_a_snapshot_is_waited_for() -> None:
     """Or it would go while it is fetched: the start of the log stays where it is for an observer that just came."""
     stored = (StoredSnapshot(SnapshotId(5, 4), 250, 0),)
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochStart(4, 5),), stored, (), 1000)
+    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), stored, (), 1000)
 
     def trims(observer: int | None, silent_ms: int = 0) -> bool:
         leader = Driven(
@@ -486,7 +486,7 @@ def test_who_fetches_a_snapshot_is_waited_for() -> None:
 def test_what_goes_with_a_trim_is_promised_to_nobody() -> None:
     """Answers that have not left leave after the trim, and what they would be read from is gone then."""
     old = StoredSnapshot(SnapshotId(4, 4), 250, 0)
-    recovered = Recovered(ElectionState(4), 4, 9, (EpochStart(4, 4),), (old,), (), 1000)
+    recovered = Recovered(ElectionState(4), 4, 9, (EpochEntry(4, 4),), (old,), (), 1000)
     leader = Driven(recovered, lambda each: replace(each, retention_bytes=0, start_offset_lag_time_max_ms=0)).lead()
     leader.fetch_of(2, 10, last=5)
     leader.settle()
@@ -508,7 +508,7 @@ def test_what_goes_with_a_trim_is_promised_to_nobody() -> None:
 
 def test_a_follower_trims_as_soon_as_the_leader_has() -> None:
     stored = StoredSnapshot(SnapshotId(4, 1), 250, 0)
-    recovered = Recovered(ElectionState(1), 0, 9, (EpochStart(1, 0),), (stored,), (), 1000)
+    recovered = Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), (), 1000)
     follower = Driven(recovered).follow()
     follower.answered_fetch(replace(from_leader(b""), log_start_offset=3))
     assert not follower.do().log
@@ -551,7 +551,7 @@ def test_a_page_that_was_not_asked_for_is_asked_for_again() -> None:
         page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), of, size, position, 3, content)
         driven.core.on_response(sent.serial, page, driven.bench.now)
         driven.at(driven.bench.now.monotonic_ms + 200).tick()
-    assert (asked, driven.core.oddities) == ([0, 0, 3, 3, 3], 4)
+    assert (asked, driven.core.protocol_violations) == ([0, 0, 3, 3, 3], 4)
     assert isinstance(next(send.request for send in driven.do().sends if send.to_id == 2), FetchRequest)
 
 
@@ -626,7 +626,7 @@ def test_silent_observers_are_forgotten_although_nobody_asks_for_them() -> None:
     for moment in range(2000, 5000, 500):
         driven.at(moment).fetch_of(2, 1)
     role = driven.core._replica.role
-    assert isinstance(role, Leader)
+    assert isinstance(role, LeaderState)
     assert not list(role.progress.observers())
 
 
@@ -681,7 +681,7 @@ def test_bad_batches_are_not_appended(records: bytes) -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(records))
     assert driven.core.log_end_offset == 0
-    assert driven.core.oddities == 1
+    assert driven.core.protocol_violations == 1
     assert driven.core.role == "follower"
 
 
@@ -701,7 +701,7 @@ def test_of_very_many_batches_only_some_are_taken_at_once() -> None:
     assert isinstance(append, Append)
     assert append.end_offset == ready.high_watermark == driven.core.log_end_offset == MOST_BATCHES
     (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
-    assert (fetch.fetch_offset, driven.core.oddities) == (MOST_BATCHES, 0)
+    assert (fetch.fetch_offset, driven.core.protocol_violations) == (MOST_BATCHES, 0)
 
 
 def test_epochs_are_written_one_by_one() -> None:
@@ -727,16 +727,16 @@ def test_what_is_committed_is_not_cut() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
     driven.answered_fetch(diverging(1, 1))
-    assert (driven.core.log_end_offset, driven.core.oddities) == (2, 1)
+    assert (driven.core.log_end_offset, driven.core.protocol_violations) == (2, 1)
     assert not driven.do().log
 
 
 def test_what_an_own_snapshot_stands_for_is_not_cut() -> None:
     """It was committed, although nobody has told this node a high watermark since its start."""
     stored = StoredSnapshot(SnapshotId(7, 1), 250, 0)
-    driven = Driven(Recovered(ElectionState(1), 0, 9, (EpochStart(1, 0),), (stored,), ())).follow(2)
+    driven = Driven(Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), ())).follow(2)
     driven.answered_fetch(replace(from_leader(b"", epoch=2), diverging=LogPosition(1, 6)))
-    assert (driven.core.log_end_offset, driven.core.oddities) == (9, 1)
+    assert (driven.core.log_end_offset, driven.core.protocol_violations) == (9, 1)
 
 
 def test_what_diverges_is_cut() -> None:
@@ -752,7 +752,7 @@ def test_a_snapshot_that_is_nothing_newer_is_refused(snapshot_id: SnapshotId) ->
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
-    assert driven.core.oddities == 1
+    assert driven.core.protocol_violations == 1
 
 
 def test_a_fetched_snapshot_replaces_the_log() -> None:
@@ -770,7 +770,7 @@ def test_a_fetched_snapshot_replaces_the_log() -> None:
     assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (10, 1)
 
 
-def fetching(driven: Driven, snapshot_id: SnapshotId) -> Send:
+def fetching(driven: Driven, snapshot_id: SnapshotId) -> SendRequest:
     """The leader named a snapshot; the first page is asked for."""
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     return next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
@@ -821,7 +821,7 @@ def test_a_leader_never_starts_at_a_fetched_snapshot() -> None:
 
 def test_a_snapshot_of_an_earlier_epoch_replaces_records_that_never_counted() -> None:
     """Apache Kafka's leader names it at once; ours has the records cut first."""
-    recovered = Recovered(ElectionState(2), 0, 5, (EpochStart(1, 0), EpochStart(2, 4)), (), ())
+    recovered = Recovered(ElectionState(2), 0, 5, (EpochEntry(1, 0), EpochEntry(2, 4)), (), ())
     driven = Driven(recovered).follow(3)
     snapshot_id = SnapshotId(7, 1)
     driven.answered_fetch(replace(from_leader(b"", epoch=3), snapshot_id=snapshot_id))
@@ -858,7 +858,7 @@ def test_a_fetched_snapshot_that_is_no_good_is_not_used(is_parsed: bool) -> None
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=2), VotersRecordVoter(voter_id=2)])
     driven.core.on_snapshot_fetched(snapshot_id, stored, (ControlRecord(9, None, twice),), driven.bench.now)
     assert driven.core.take_ready() is None
-    assert (driven.core.log_end_offset, driven.core.oddities) == (0, 1)
+    assert (driven.core.log_end_offset, driven.core.protocol_violations) == (0, 1)
     resume_at = driven.core.next_deadline_ms
     assert resume_at == driven.settings.fetch_timeout_ms / 4
     driven.at(resume_at).tick()
@@ -868,7 +868,7 @@ def test_a_fetched_snapshot_that_is_no_good_is_not_used(is_parsed: bool) -> None
 ELSEWHERE = (ListenerEndpoint("CONTROLLER", "elsewhere", 1),)
 
 
-def fetch_target(driven: Driven) -> tuple[int, Send]:
+def fetch_target(driven: Driven) -> tuple[int, SendRequest]:
     sent = next(send for send in driven.do().sends if isinstance(send.request, FetchRequest))
     return sent.to.port, sent
 
@@ -932,7 +932,7 @@ def test_an_observer_goes_on_asking_a_leader_that_was_silent_for_long() -> None:
     """It knows no voters, and who answers it does not lead."""
 
     def observer(settings: QuorumSettings) -> QuorumSettings:
-        return replace(settings, can_vote=False, static_voters=(), bootstrap=(Endpoint("host3", 9003),))
+        return replace(settings, can_vote=False, static_voters=(), bootstrap=(SocketAddress("host3", 9003),))
 
     driven = Driven(change=observer)
     hint = LeaderHint(2, 1, listeners(2))
@@ -952,7 +952,7 @@ def test_an_observer_goes_on_asking_a_leader_that_was_silent_for_long() -> None:
 
 def test_a_leader_that_nobody_can_find_keeps_no_voter_from_standing() -> None:
     """It removed itself and lost its disk: its id is all that is known, and all that the others can say."""
-    driven = Driven(Recovered(ElectionState(4, leader_id=9), 0, 2, (EpochStart(4, 0),), (), ()))
+    driven = Driven(Recovered(ElectionState(4, leader_id=9), 0, 2, (EpochEntry(4, 0),), (), ()))
     answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(9, 4))
     deadline = driven.core.next_deadline_ms
     assert deadline is not None

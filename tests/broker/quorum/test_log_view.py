@@ -4,7 +4,7 @@ import pytest
 
 from broker.quorum.identity import LogPosition, SnapshotId
 from broker.quorum.log_view import VALID, Diverging, LogView, NeedsSnapshot, Validation
-from broker.quorum.settings import EpochStart, Recovered, StoredSnapshot
+from broker.quorum.settings import EpochEntry, Recovered, StoredSnapshot
 
 
 def log(
@@ -12,7 +12,7 @@ def log(
 ) -> LogView:
     """`epochs`: epoch to start offset; `snapshots`: (end offset, epoch)."""
     stored = tuple(StoredSnapshot(SnapshotId(*each), 100, 0) for each in snapshots)
-    starts = tuple(EpochStart(epoch, offset) for epoch, offset in epochs.items())
+    starts = tuple(EpochEntry(epoch, offset) for epoch, offset in epochs.items())
     return LogView(Recovered(None, start, end, starts, stored, (), size))
 
 

@@ -1,7 +1,7 @@
 """What a leader knows of others."""
 
 from broker.quorum.identity import Instant, ReplicaKey
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.progress import Progress, ReplicaProgress
 from protocol.primitives import ZERO_UUID, Uuid
 
@@ -17,7 +17,7 @@ def at(ms: int) -> Instant:
 
 
 def voters(*ids: int, directory: Uuid = DISK) -> VoterSet:
-    return VoterSet(Voter(key(each, directory)) for each in ids)
+    return VoterSet(VoterNode(key(each, directory)) for each in ids)
 
 
 def test_the_leader_counts_itself_as_far_as_it_synced() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.quorum.identity import KRaftVersions, ReplicaKey
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, Request
 from broker.quorum.settings import ControlRecord
 from tests.support.quorum_bench import CLUSTER, Limits, Node, QuorumBench, directory, endpoint, listeners
@@ -44,7 +44,9 @@ class Quorum:
 
     def _add_dynamic(self) -> None:
         ids = (1, 2, 3)
-        voters = VoterSet(Voter(ReplicaKey(each, directory(each)), listeners(each), KRaftVersions()) for each in ids)
+        voters = VoterSet(
+            VoterNode(ReplicaKey(each, directory(each)), listeners(each), KRaftVersions()) for each in ids
+        )
         formatted = (ControlRecord(-1, 1, None), ControlRecord(-1, None, voters.to_record()))
         for each in ids:
             self.bench.add(self.bench.settings(each, bootstrap=tuple(map(endpoint, ids))), formatted)

@@ -11,15 +11,15 @@ from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
 from broker.quorum.state import (
     TRANSITIONS,
-    Candidate,
-    Follower,
-    IllegalTransition,
-    Leader,
-    Observer,
-    Prospective,
-    Resigned,
+    CandidateState,
+    FollowerState,
+    IllegalRoleTransition,
+    LeaderState,
+    ObserverState,
+    ProspectiveState,
+    ResignedState,
     Role,
-    Unattached,
+    UnattachedState,
     check_transition,
 )
 
@@ -27,19 +27,19 @@ from broker.quorum.state import (
 def roles() -> list[Role]:
     ballot = Ballot(frozenset({1}))
     return [
-        Unattached(inf),
-        Prospective(ballot, inf),
-        Candidate(ballot, inf),
-        Leader(0, frozenset(), Progress(ReplicaKey(1), VoterSet()), inf),
-        Follower(inf, inf),
-        Observer(inf, inf),
-        Resigned(inf, (), set()),
+        UnattachedState(inf),
+        ProspectiveState(ballot, inf),
+        CandidateState(ballot, inf),
+        LeaderState(0, frozenset(), Progress(ReplicaKey(1), VoterSet()), inf),
+        FollowerState(inf, inf),
+        ObserverState(inf, inf),
+        ResignedState(inf, (), set()),
     ]
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(roles(), roles())), ids=lambda role: type(role).__name__)
 def test_epochs_never_fall(before: Role, after: Role) -> None:
-    with pytest.raises(IllegalTransition):
+    with pytest.raises(IllegalRoleTransition):
         check_transition(before, after, 5, 4)
 
 
@@ -49,7 +49,7 @@ MISSING = [pair for pair in product(roles(), roles()) if (type(pair[0]), type(pa
 @pytest.mark.parametrize(("before", "after"), MISSING, ids=lambda role: type(role).__name__)
 def test_what_is_not_in_the_table_is_refused(before: Role, after: Role) -> None:
     for new_epoch in (5, 6):
-        with pytest.raises(IllegalTransition):
+        with pytest.raises(IllegalRoleTransition):
             check_transition(before, after, 5, new_epoch)
 
 
@@ -60,14 +60,14 @@ def by_name(name: str) -> Role:
 @pytest.mark.parametrize(
     ("before", "after", "epochs"),
     [
-        ("Prospective", "Candidate", (5, 6)),
-        ("Candidate", "Leader", (5, 5)),
-        ("Candidate", "Follower", (5, 5)),
-        ("Leader", "Resigned", (5, 5)),
-        ("Leader", "Follower", (5, 6)),
-        ("Resigned", "Unattached", (5, 6)),
-        ("Follower", "Prospective", (5, 5)),
-        ("Follower", "Observer", (5, 5)),
+        ("ProspectiveState", "CandidateState", (5, 6)),
+        ("CandidateState", "LeaderState", (5, 5)),
+        ("CandidateState", "FollowerState", (5, 5)),
+        ("LeaderState", "ResignedState", (5, 5)),
+        ("LeaderState", "FollowerState", (5, 6)),
+        ("ResignedState", "UnattachedState", (5, 6)),
+        ("FollowerState", "ProspectiveState", (5, 5)),
+        ("FollowerState", "ObserverState", (5, 5)),
     ],
 )
 def test_the_usual_ways_are_open(before: str, after: str, epochs: tuple[int, int]) -> None:
@@ -77,17 +77,17 @@ def test_the_usual_ways_are_open(before: str, after: str, epochs: tuple[int, int
 @pytest.mark.parametrize(
     ("before", "after", "epochs"),
     [
-        ("Unattached", "Candidate", (5, 6)),  # nobody stands without having asked
-        ("Follower", "Candidate", (5, 6)),
-        ("Observer", "Prospective", (5, 5)),  # and an observer never does
-        ("Prospective", "Candidate", (5, 5)),  # a candidacy is an epoch of its own
-        ("Candidate", "Leader", (5, 6)),
-        ("Leader", "Follower", (5, 5)),  # an epoch has one leader
-        ("Resigned", "Follower", (5, 5)),
-        ("Resigned", "Leader", (5, 5)),
-        ("Leader", "Candidate", (5, 6)),
+        ("UnattachedState", "CandidateState", (5, 6)),  # nobody stands without having asked
+        ("FollowerState", "CandidateState", (5, 6)),
+        ("ObserverState", "ProspectiveState", (5, 5)),  # and an observer never does
+        ("ProspectiveState", "CandidateState", (5, 5)),  # a candidacy is an epoch of its own
+        ("CandidateState", "LeaderState", (5, 6)),
+        ("LeaderState", "FollowerState", (5, 5)),  # an epoch has one leader
+        ("ResignedState", "FollowerState", (5, 5)),
+        ("ResignedState", "LeaderState", (5, 5)),
+        ("LeaderState", "CandidateState", (5, 6)),
     ],
 )
 def test_others_are_closed(before: str, after: str, epochs: tuple[int, int]) -> None:
-    with pytest.raises(IllegalTransition):
+    with pytest.raises(IllegalRoleTransition):
         check_transition(by_name(before), by_name(after), *epochs)

@@ -7,7 +7,7 @@ import pytest
 
 from broker.quorum import messages as core
 from broker.quorum.identity import KRaftVersions, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
-from broker.quorum.messages import NO_HURRY, LeaderHint
+from broker.quorum.messages import ANY_HIGH_WATERMARK, LeaderHint
 from broker.quorum.wire import elections, membership, replication
 from broker.quorum.wire.outgoing import outgoing
 from broker.quorum.wire.shape import MalformedResponse, WrongPartition
@@ -221,9 +221,9 @@ def as_old(request: core.Request, version: int) -> core.Request:
         case core.EndQuorumEpochRequest() if version < 1:
             return replace(request, successors=(ReplicaKey(2), ReplicaKey(3)), listeners=())
         case core.FetchRequest() if version < 17:
-            return replace(request, replica=ReplicaKey(1), high_watermark=NO_HURRY)
+            return replace(request, replica=ReplicaKey(1), high_watermark=ANY_HIGH_WATERMARK)
         case core.FetchRequest() if version < 18:
-            return replace(request, high_watermark=NO_HURRY)
+            return replace(request, high_watermark=ANY_HIGH_WATERMARK)
         case core.FetchSnapshotRequest() if version < 1:
             return replace(request, replica=ReplicaKey(1))
     return request

@@ -33,8 +33,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from broker.quorum.appends import NotLeader
-from broker.quorum.identity import Endpoint, KRaftVersions, LogPosition, ReplicaKey, SnapshotId
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.identity import KRaftVersions, LogPosition, ReplicaKey, SnapshotId, SocketAddress
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import (
     AddVoterRequest,
     BeginQuorumEpochRequest,
@@ -111,12 +111,14 @@ class QuorumScenario(Scenario):
 
     def quorum(self, words: Words, _named: Named) -> None:
         ids = [int(word) for word in words]
-        voters = VoterSet(Voter(ReplicaKey(each, directory(each)), listeners(each), KRaftVersions()) for each in ids)
+        voters = VoterSet(
+            VoterNode(ReplicaKey(each, directory(each)), listeners(each), KRaftVersions()) for each in ids
+        )
         formatted = (ControlRecord(-1, 1, None), ControlRecord(-1, None, voters.to_record()))
         for each in ids:
             self.bench.add(self.bench.settings(each, bootstrap=self.servers(ids)), formatted)
 
-    def servers(self, ids: list[int]) -> tuple[Endpoint, ...]:
+    def servers(self, ids: list[int]) -> tuple[SocketAddress, ...]:
         return tuple(endpoint(each) for each in ids)
 
     def node(self, words: Words, named: Named) -> None:

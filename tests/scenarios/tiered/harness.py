@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.replication.epochs import EpochEnd, has_diverged
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetcher import FetcherCore
@@ -105,7 +105,7 @@ class World:
         fetcher = ReplicaFetcher(
             leader.id,
             0,
-            Endpoint(leader.name, 9092),
+            SocketAddress(leader.name, 9092),
             core,
             lambda: sender,
             self,
@@ -156,7 +156,7 @@ class World:
 
     # ---- transport
 
-    def connect(self, endpoint: Endpoint, client_id: str) -> "Wire":
+    def connect(self, endpoint: SocketAddress, client_id: str) -> "Wire":
         return Wire(self, self.brokers[endpoint.host])
 
     # ---- the tier

@@ -22,7 +22,7 @@ from broker.metadata.image.image_difference import difference
 from broker.metadata.image.loader import MetadataLoader, Publication, RecordBatch
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.slices import finish
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.node.data import set_aside_strays, settle_duplicates
 from broker.replication.fetch_plan import FetcherSettings
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
@@ -137,8 +137,8 @@ class Node:
         return self.broker is not None
 
     @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(f"node-{self.id}", 9000 + self.moves)
+    def endpoint(self) -> SocketAddress:
+        return SocketAddress(f"node-{self.id}", 9000 + self.moves)
 
 
 class Broker:
@@ -304,7 +304,7 @@ class Broker:
 
     # ---- asking
 
-    def connect(self, endpoint: Endpoint, client_id: str) -> "LeaderPath":
+    def connect(self, endpoint: SocketAddress, client_id: str) -> "LeaderPath":
         scenario = self.around.scenario
         connection = Connection(self.around.wires, self.process, endpoint, client_id, scenario.socket_timeout_ms)
         return LeaderPath(connection, partial(self.around.note_fetch, self.node))

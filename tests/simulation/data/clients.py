@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -107,7 +107,7 @@ class Cluster(Protocol):
     @property
     def wires(self) -> Wires: ...
 
-    def endpoint_of(self, node_id: int) -> Endpoint: ...
+    def endpoint_of(self, node_id: int) -> SocketAddress: ...
 
     def any_broker(self, random: Random) -> int: ...
 
@@ -125,7 +125,7 @@ class Client:
         self.random = random
         self.process = TaskProcess(cluster.world, node_id, rate=rate, wall_offset_ms=1_700_000_000_000)
         self._timeout_ms = timeout_ms
-        self._connections: dict[Endpoint, Connection] = {}
+        self._connections: dict[SocketAddress, Connection] = {}
         self._is_looking = False
         self.leader: int | None = None
         self.leader_epoch = -1

@@ -16,7 +16,7 @@ from broker.metadata.image.features import ELIGIBLE_LEADER_REPLICAS_VERSION, boo
 from broker.metadata.image.loader import LoaderState, MetadataLoader, RecordBatch
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.records import VersionedRecord, decode_record
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.runtime.controller.driver import Command, ControllerDriver
 from broker.runtime.quorum.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ from tests.simulation.data.process import TaskProcess
 from tests.simulation.data.scenario import CLUSTER_ID, CONTROLLER_ID, Scenario
 from tests.simulation.world import Handle, Process, SimulatedIo, World
 
-CONTROLLER: Final = Endpoint("controller", 1)
+CONTROLLER: Final = SocketAddress("controller", 1)
 R = TypeVar("R")
 _LOOK_AGAIN_MS: Final = 100.0
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.net.request import CloseConnection, ConnectionInfo, Request
 from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.compiler import decode, encode_bytes
@@ -68,8 +68,8 @@ class Wires:
         self.in_bytes = False
         """Whether messages take the form of Kafka's bytes on their way."""
         self.messages = 0
-        self._servers: dict[Endpoint, Server] = {}
-        self._owners: dict[Endpoint, int] = {}
+        self._servers: dict[SocketAddress, Server] = {}
+        self._owners: dict[SocketAddress, int] = {}
         self._blocked: frozenset[tuple[int, int]] = frozenset()
 
     def block(self, links: frozenset[tuple[int, int]]) -> None:
@@ -84,20 +84,20 @@ class Wires:
         self._blocked = frozenset()
         self.weather = replace(self.weather, lost=0.0, twice=0.0, slow=0.0, delay_ms=1.0)
 
-    def listen(self, endpoint: Endpoint, server: Server) -> None:
+    def listen(self, endpoint: SocketAddress, server: Server) -> None:
         self._servers[endpoint] = server
         self._owners[endpoint] = server.process.node_id
 
-    def own(self, endpoint: Endpoint, node_id: int) -> None:
+    def own(self, endpoint: SocketAddress, node_id: int) -> None:
         """Whose endpoint that is, whether anybody listens or not."""
         self._owners[endpoint] = node_id
 
-    def server_at(self, endpoint: Endpoint) -> Server | None:
+    def server_at(self, endpoint: SocketAddress) -> Server | None:
         """Whoever listens there and lives."""
         server = self._servers.get(endpoint)
         return server if server is not None and server.process.is_alive else None
 
-    def owner(self, endpoint: Endpoint) -> int:
+    def owner(self, endpoint: SocketAddress) -> int:
         """The node of an endpoint, running or not; -1 if there never was one."""
         return self._owners.get(endpoint, -1)
 
@@ -197,7 +197,7 @@ class _Fin:
 class _Stream:
     """One connection, from the first request until it breaks or is closed."""
 
-    def __init__(self, wires: Wires, client: Process, client_id: str, endpoint: Endpoint) -> None:
+    def __init__(self, wires: Wires, client: Process, client_id: str, endpoint: SocketAddress) -> None:
         self._wires = wires
         self._client = client
         self._client_id = client_id
@@ -330,7 +330,9 @@ class _Stream:
 class Connection:
     """Requests of a process to one endpoint, on a new connection whenever the last one broke."""
 
-    def __init__(self, wires: Wires, client: Process, endpoint: Endpoint, client_id: str, timeout_ms: float) -> None:
+    def __init__(
+        self, wires: Wires, client: Process, endpoint: SocketAddress, client_id: str, timeout_ms: float
+    ) -> None:
         self._wires = wires
         self._client = client
         self._client_id = client_id

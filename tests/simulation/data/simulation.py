@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from broker.metadata.image.partition import PartitionRegistration
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.runtime.controller.broker_lifecycle import RegistrationTimedOut
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -121,7 +121,7 @@ class Simulation:
 
     # What clients know
 
-    def endpoint_of(self, node_id: int) -> Endpoint:
+    def endpoint_of(self, node_id: int) -> SocketAddress:
         return self.nodes[node_id].endpoint
 
     def any_broker(self, random: Random) -> int:

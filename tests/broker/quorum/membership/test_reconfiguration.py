@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from broker.quorum.identity import Endpoint, KRaftVersions, ListenerEndpoint, ReplicaKey
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint, ReplicaKey, SocketAddress
 from broker.quorum.membership.reconfiguration import Reconfiguration
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import (
     AddVoterRequest,
     ProbeResponse,
@@ -33,11 +33,11 @@ class FakeLeader:
     kraft_version: int = 1
     committed: int = 10
     end: int = 10
-    own: Voter = field(default_factory=lambda: voter(1))
+    own: VoterNode = field(default_factory=lambda: voter(1))
     default_listener: str = "CONTROLLER"
     caught_up: set[ReplicaKey] = field(default_factory=lambda: {key(4), key(5)})
     can_probe: bool = True
-    probed: list[tuple[ReplicaKey, Endpoint]] = field(default_factory=list)
+    probed: list[tuple[ReplicaKey, SocketAddress]] = field(default_factory=list)
     appended: list[VoterSet] = field(default_factory=list)
     answers: list[tuple[int, ErrorCode]] = field(default_factory=list)
     messages: list[str | None] = field(default_factory=list)
@@ -45,7 +45,7 @@ class FakeLeader:
     def is_caught_up(self, replica: ReplicaKey) -> bool:
         return replica in self.caught_up
 
-    def probe(self, replica: ReplicaKey, endpoint: Endpoint) -> bool:
+    def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
         if self.can_probe:
             self.probed.append((replica, endpoint))
         return self.can_probe
@@ -69,7 +69,7 @@ class Stage:
         self.leader = leader or FakeLeader()
         self.changes = Reconfiguration(self.leader, TIMEOUT)
 
-    def add(self, new: Voter | None = None, *, ack_when_committed: bool = True, now: float = 0) -> None:
+    def add(self, new: VoterNode | None = None, *, ack_when_committed: bool = True, now: float = 0) -> None:
         new = new or voter(4)
         request = AddVoterRequest("cluster", new.key, new.listeners, ack_when_committed)
         self.changes.add(TOKEN, request, now)
@@ -77,7 +77,7 @@ class Stage:
     def remove(self, which: ReplicaKey, *, now: float = 0) -> None:
         self.changes.remove(TOKEN, RemoveVoterRequest("cluster", which), now)
 
-    def update(self, which: Voter) -> None:
+    def update(self, which: VoterNode) -> None:
         self.changes.update(TOKEN, UpdateVoterRequest("cluster", 1, which.key, which.listeners, which.versions))
 
     def supports(self, low: int = 0, high: int = 1) -> None:
@@ -97,7 +97,7 @@ class Stage:
 
 
 def static_leader() -> FakeLeader:
-    configured = [StaticVoter(node, Endpoint(f"node{node}", 9093)) for node in (1, 2, 3)]
+    configured = [StaticVoter(node, SocketAddress(f"node{node}", 9093)) for node in (1, 2, 3)]
     return FakeLeader(VoterSet.of_static(configured, "CONTROLLER"), voters_offset=None, kraft_version=0)
 
 
@@ -107,7 +107,7 @@ def static_leader() -> FakeLeader:
 def test_a_voter_is_added_after_its_probe_and_answered_after_the_commit() -> None:
     stage = Stage()
     stage.add()
-    assert stage.leader.probed == [(key(4), Endpoint("node4", 9093))]
+    assert stage.leader.probed == [(key(4), SocketAddress("node4", 9093))]
     assert stage.leader.appended == []
     stage.supports()
     assert stage.leader.voters == voters(1, 2, 3, 4)
@@ -270,7 +270,7 @@ def test_nothing_is_appended_for_an_entry_that_is_right() -> None:
 
 
 @pytest.mark.parametrize("which", [voter(9), voter(2, home=9)])
-def test_only_voters_have_an_entry(which: Voter) -> None:
+def test_only_voters_have_an_entry(which: VoterNode) -> None:
     stage = Stage()
     stage.update(which)
     assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
@@ -362,7 +362,7 @@ def test_voters_become_dynamic_when_all_have_told_of_themselves() -> None:
     assert stage.errors == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
     assert "[3]" in (stage.leader.messages[-1] or "")
     stage.update(voter(3))
-    assert stage.changes.heard == (2, 3)
+    assert stage.changes.updated_voter_ids == (2, 3)
     assert stage.leader.appended == []
     stage.changes.upgrade(TOKEN, 1, 0)
     assert (stage.leader.voters, stage.leader.kraft_version) == (voters(1, 2, 3), 1)

@@ -1,6 +1,6 @@
 """What a replica asks of the leader about itself (KIP-853, KIP-1186, `broker.quorum.membership.requests`)."""
 
-from broker.quorum.identity import Endpoint, KRaftVersions, ListenerEndpoint
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint, SocketAddress
 from broker.quorum.membership.requests import auto_join, update_of_entry
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, UpdateVoterRequest
@@ -8,7 +8,7 @@ from broker.quorum.settings import StaticVoter
 from tests.broker.quorum.membership.test_voters import key, voter, voters
 
 CLUSTER = "cluster"
-STATIC = VoterSet.of_static([StaticVoter(1, Endpoint("node1", 9093))], "CONTROLLER")
+STATIC = VoterSet.of_static([StaticVoter(1, SocketAddress("node1", 9093))], "CONTROLLER")
 
 
 def test_a_voter_corrects_its_entry_while_that_differs() -> None:

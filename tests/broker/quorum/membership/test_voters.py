@@ -4,8 +4,8 @@ from itertools import chain, combinations
 
 import pytest
 
-from broker.quorum.identity import Endpoint, KRaftVersions, ListenerEndpoint, ReplicaKey
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint, ReplicaKey, SocketAddress
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.settings import StaticVoter
 from protocol.compiler import decode, encode_bytes
 from protocol.messages.common_records import VotersRecord
@@ -20,12 +20,12 @@ def key(voter_id: int, home: int | None = None) -> ReplicaKey:
     return ReplicaKey(voter_id, directory(voter_id if home is None else home))
 
 
-def voter(voter_id: int, home: int | None = None) -> Voter:
+def voter(voter_id: int, home: int | None = None) -> VoterNode:
     listeners = (
         ListenerEndpoint("CONTROLLER", f"node{voter_id}", 9093),
         ListenerEndpoint("OTHER", f"node{voter_id}", 9094),
     )
-    return Voter(key(voter_id, home), listeners, KRaftVersions(0, 1))
+    return VoterNode(key(voter_id, home), listeners, KRaftVersions(0, 1))
 
 
 def voters(*ids: int) -> VoterSet:
@@ -59,11 +59,13 @@ def test_a_voter_with_a_directory_is_that_replica_alone() -> None:
 
 
 def test_a_static_voter_is_any_replica_of_its_id() -> None:
-    static = VoterSet.of_static([StaticVoter(1, Endpoint("a", 1)), StaticVoter(2, Endpoint("b", 2))], "CONTROLLER")
+    static = VoterSet.of_static(
+        [StaticVoter(1, SocketAddress("a", 1)), StaticVoter(2, SocketAddress("b", 2))], "CONTROLLER"
+    )
     assert static.has(key(1))
     assert static.has(ReplicaKey(2))
     assert not static.has(key(3))
-    assert static.endpoint(2, "CONTROLLER") == Endpoint("b", 2)
+    assert static.endpoint(2, "CONTROLLER") == SocketAddress("b", 2)
     assert static.endpoint(2, "OTHER") is None
     assert static.endpoint(3, "CONTROLLER") is None
     assert not static.support(1)
@@ -74,7 +76,7 @@ def test_changes_make_new_sets() -> None:
     assert three.with_voter(voter(4)) == voters(1, 2, 3, 4)
     assert three.without(key(2)) == voters(1, 3)
     moved = voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
-    assert three.updated(moved).endpoint(2, "CONTROLLER") == Endpoint("elsewhere", 1)
+    assert three.updated(moved).endpoint(2, "CONTROLLER") == SocketAddress("elsewhere", 1)
     assert three == voters(1, 2, 3), "unchanged itself"
 
 
@@ -88,7 +90,7 @@ def test_changes_that_make_no_sense_are_refused() -> None:
 
 
 def test_a_static_entry_learns_its_directory_by_an_update() -> None:
-    static = VoterSet.of_static([StaticVoter(1, Endpoint("a", 1))], "CONTROLLER")
+    static = VoterSet.of_static([StaticVoter(1, SocketAddress("a", 1))], "CONTROLLER")
     assert static.updated(voter(1)) == voters(1)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.net.peer import ApiVersionRange, Endpoint, PeerError, PeerTimedOut, PeerUnavailable, Versioned
+from broker.net.peer import ApiVersionRange, PeerError, PeerTimedOut, PeerUnavailable, SocketAddress, Versioned
 from broker.runtime.controller.controller_router import ControllerLocation
 from protocol.api_keys import API_BY_KEY, response_class
 from protocol.compiler import decode, encode_bytes
@@ -12,8 +12,8 @@ from protocol.messages import Message
 
 M = TypeVar("M", bound=Message)
 
-OWN, OWN_ID = Endpoint("own", 9093), 1
-SECOND, THIRD = Endpoint("second", 9093), Endpoint("third", 9093)
+OWN, OWN_ID = SocketAddress("own", 9093), 1
+SECOND, THIRD = SocketAddress("second", 9093), SocketAddress("third", 9093)
 NODES = {SECOND: 2, THIRD: 3}
 
 Answer = Callable[[Any], Message | PeerError | None]
@@ -24,12 +24,12 @@ class OtherNodes:
     """Implements `Requests`. `leader` is where the active controller is believed to be."""
 
     def __init__(self) -> None:
-        self.leader: Endpoint | None = SECOND
-        self.answers: dict[Endpoint, Answer] = {}
-        self.asked: list[tuple[Endpoint, Message]] = []
+        self.leader: SocketAddress | None = SECOND
+        self.answers: dict[SocketAddress, Answer] = {}
+        self.asked: list[tuple[SocketAddress, Message]] = []
         self.sent_versions: list[int] = []
-        self.dropped: list[Endpoint] = []
-        self._hanging: dict[Endpoint, list[asyncio.Future[Any]]] = {}
+        self.dropped: list[SocketAddress] = []
+        self._hanging: dict[SocketAddress, list[asyncio.Future[Any]]] = {}
         self.on_request: Callable[[], object] = lambda: None
 
     def locate(self) -> ControllerLocation:
@@ -39,7 +39,7 @@ class OtherNodes:
 
     def request(
         self,
-        endpoint: Endpoint,
+        endpoint: SocketAddress,
         request: Message | Versioned,
         answer: type[M],
         *,
@@ -66,11 +66,11 @@ class OtherNodes:
             future.set_result(decode(answer, encode_bytes(outcome, version), version)[0])
         return future
 
-    def versions(self, endpoint: Endpoint) -> dict[int, ApiVersionRange] | None:
+    def versions(self, endpoint: SocketAddress) -> dict[int, ApiVersionRange] | None:
         """Each node serves one version of CreateTopics, that of its id."""
         return {19: ApiVersionRange(NODES[endpoint], NODES[endpoint])}
 
-    def drop(self, endpoint: Endpoint) -> None:
+    def drop(self, endpoint: SocketAddress) -> None:
         self.dropped.append(endpoint)
         for future in self._hanging.pop(endpoint, ()):
             _fail(future, PeerUnavailable("dropped"))

@@ -31,7 +31,7 @@ from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.quorum.driver import QuorumDriver
-from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode, KafkaError
 from storage.config import LogConfig
@@ -52,7 +52,7 @@ class LoneNode:
         own = voter(1)
         if not checked(fs).exists(DIRECTORY):
             format_voters(fs, own)
-        self.log = MetadataLog.open(checked(fs), DIRECTORY, LogConfig(), clock.now_ms())
+        self.log = RaftMetadataLog.open(checked(fs), DIRECTORY, LogConfig(), clock.now_ms())
         self.failures: list[BaseException] = []
         state_file = QuorumStateFile(checked(fs), DIRECTORY)
         settings = QuorumSettings(key=own.key, cluster_id=CLUSTER_ID, can_vote=True, listeners=own.listeners)

@@ -7,13 +7,13 @@ from random import Random
 
 from broker.metadata.snapshot.codec import voters_checkpoint
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Endpoint, Instant, ListenerEndpoint, ReplicaKey, SnapshotId
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.identity import Instant, ListenerEndpoint, ReplicaKey, SnapshotId, SocketAddress
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import Request
 from broker.quorum.settings import QuorumSettings
 from broker.runtime.quorum.driver import Done, QuorumDriver
-from broker.runtime.quorum.metadata_log import MetadataLog
-from broker.runtime.quorum.quorum import METADATA_LOG_NAME, CommittedBatch, LeaderAndEpoch, SnapshotReader
+from broker.runtime.quorum.metadata_log import RaftMetadataLog
+from broker.runtime.quorum.quorum import METADATA_LOG_NAME, CommittedBatch, LeaderAndEpoch, RawSnapshotReader
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig
@@ -33,7 +33,7 @@ def listeners(port: int = 9093) -> tuple[ListenerEndpoint, ...]:
     return (ListenerEndpoint("CONTROLLER", "127.0.0.1", port),)
 
 
-def format_voters(fs: MemoryFileSystem, *voters: Voter) -> None:
+def format_voters(fs: MemoryFileSystem, *voters: VoterNode) -> None:
     """What formatting with initial controllers leaves."""
     checked(fs).make_directory(DIRECTORY)
     content = voters_checkpoint(ControlState(1, VoterSet(voters).to_record()), 5)
@@ -54,7 +54,7 @@ class RecordingListener:
         self.batches += batches
         self.told += [f"{batch.base_offset}-{batch.last_offset}" for batch in batches]
 
-    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "Future[None] | None":
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "Future[None] | None":
         self.batches.clear()
         self.told.append(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
         reader.close()
@@ -76,7 +76,7 @@ class Unanswered:
         self.sent: list[tuple[int, Request]] = []
         self.answer: list[Done] = []
 
-    def send(self, to_id: int, to: Endpoint, request: Request, timeout_ms: int, done: Done) -> None:
+    def send(self, to_id: int, to: SocketAddress, request: Request, timeout_ms: int, done: Done) -> None:
         self.sent.append((to_id, request))
         self.answer.append(done)
 
@@ -96,14 +96,14 @@ class QuorumNode:
         checked(self.fs).make_directory(parent(DIRECTORY))  # as a node does with its log directories
         checked(self.fs).sync_directory(parent(parent(DIRECTORY)))
         if not checked(self.fs).exists(DIRECTORY):
-            format_voters(self.fs, Voter(ReplicaKey(1, uuid(9)), listeners(port)))
+            format_voters(self.fs, VoterNode(ReplicaKey(1, uuid(9)), listeners(port)))
         self.loop = ManualLoop()
         self.io = InlineIo(self.loop)
         self.clock = ManualClock()
         self.failures: list[BaseException] = []
         self.listener = RecordingListener()
         self.network = Unanswered()
-        self.log = MetadataLog.open(checked(self.fs), DIRECTORY, config or LogConfig(), self.clock.now_ms())
+        self.log = RaftMetadataLog.open(checked(self.fs), DIRECTORY, config or LogConfig(), self.clock.now_ms())
         state_file = QuorumStateFile(checked(self.fs), DIRECTORY)
         settings = QuorumSettings(
             key=ReplicaKey(node_id, uuid(9)), cluster_id=CLUSTER_ID, can_vote=True, listeners=listeners(port)

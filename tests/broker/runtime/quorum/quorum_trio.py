@@ -6,12 +6,12 @@ from random import Random
 
 from broker.metadata.snapshot.codec import snapshot_batches
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Endpoint, Instant, KRaftVersions, ListenerEndpoint, ReplicaKey
-from broker.quorum.membership.voters import Voter
+from broker.quorum.identity import Instant, KRaftVersions, ListenerEndpoint, ReplicaKey, SocketAddress
+from broker.quorum.membership.voters import VoterNode
 from broker.quorum.messages import Request, Response, SendFailure
 from broker.quorum.settings import QuorumSettings
 from broker.runtime.quorum.driver import Done, QuorumDriver
-from broker.runtime.quorum.metadata_log import MetadataLog
+from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from protocol.records.quorum_control import ControlState
@@ -37,8 +37,8 @@ class LoopClock:
         return self._loop.time() * 1000
 
 
-def voter(node_id: int) -> Voter:
-    return Voter(
+def voter(node_id: int) -> VoterNode:
+    return VoterNode(
         ReplicaKey(node_id, uuid(node_id)), (ListenerEndpoint("CONTROLLER", f"n{node_id}", 9093),), KRaftVersions()
     )
 
@@ -54,7 +54,7 @@ class TrioNode:
         self.listener = RecordingListener()
         self.sent: list[tuple[int, Request]] = []
         self._trio = trio
-        self.log = MetadataLog.open(checked(fs), DIRECTORY, LogConfig(), trio.clock.now_ms())
+        self.log = RaftMetadataLog.open(checked(fs), DIRECTORY, LogConfig(), trio.clock.now_ms())
         state_file = QuorumStateFile(checked(fs), DIRECTORY)
         own = voter(node_id)
         settings = QuorumSettings(key=own.key, cluster_id=CLUSTER_ID, can_vote=True, listeners=own.listeners)
@@ -73,7 +73,7 @@ class TrioNode:
         )
         self.driver.add_listener(self.listener)
 
-    def send(self, to_id: int, to: Endpoint, request: Request, timeout_ms: int, done: Done) -> None:
+    def send(self, to_id: int, to: SocketAddress, request: Request, timeout_ms: int, done: Done) -> None:
         self.sent.append((to_id, request))
         self._trio.carry(self, to, request, timeout_ms, done)
 
@@ -137,7 +137,7 @@ class Trio:
     def others(self, leader: TrioNode) -> list[TrioNode]:
         return [node for node in self.alive if node is not leader]
 
-    def carry(self, sender: TrioNode, to: Endpoint, request: Request, timeout_ms: int, done: Done) -> None:
+    def carry(self, sender: TrioNode, to: SocketAddress, request: Request, timeout_ms: int, done: Done) -> None:
         """A millisecond each way; what is lost on either fails when its time is over."""
         target = self.nodes.get(int(to.host.removeprefix("n")))
         lost = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)

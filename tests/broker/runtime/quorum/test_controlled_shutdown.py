@@ -8,10 +8,10 @@ from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.runtime.quorum.controlled_shutdown import (
     LIMIT_MS,
     LINGER_MS,
-    Departure,
-    Farewell,
+    ShutdownDecision,
+    VoterShutdown,
     can_elect_without,
-    departure,
+    shutdown_decision,
 )
 from protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from tests.broker.metadata.images import image_of, image_with
@@ -29,81 +29,81 @@ def leaving(image: MetadataImage, broker: int) -> MetadataImage:
     return image_of([record], image)
 
 
-def advice(*, fenced: tuple[int, ...], node_id: int = 1, voters: tuple[int, ...] = ALL) -> Departure:
-    return departure(image_with(brokers=ALL, fenced=fenced).brokers, voters, node_id)
+def advice(*, fenced: tuple[int, ...], node_id: int = 1, voters: tuple[int, ...] = ALL) -> ShutdownDecision:
+    return shutdown_decision(image_with(brokers=ALL, fenced=fenced).brokers, voters, node_id)
 
 
-class TestDeparture:
+class TestShutdownDecision:
     def test_the_first_of_three_may_go(self) -> None:
-        assert advice(fenced=(1,)) is Departure.GO
+        assert advice(fenced=(1,)) is ShutdownDecision.LEAVE
 
     def test_until_its_own_fencing_shows_who_else_went_is_not_known(self) -> None:
-        assert advice(fenced=()) is Departure.STAY
+        assert advice(fenced=()) is ShutdownDecision.WAIT
 
     def test_the_second_is_perhaps_needed_by_the_third(self) -> None:
-        assert advice(fenced=(1, 2)) is Departure.LINGER
+        assert advice(fenced=(1, 2)) is ShutdownDecision.LINGER
 
     def test_the_second_is_needed_by_a_third_that_is_leaving(self) -> None:
         image = leaving(image_with(brokers=ALL, fenced=(1, 2)), 3)
-        assert departure(image.brokers, ALL, 1) is Departure.STAY
+        assert shutdown_decision(image.brokers, ALL, 1) is ShutdownDecision.WAIT
 
     def test_the_last_is_needed_by_nobody(self) -> None:
-        assert advice(fenced=ALL) is Departure.GO
+        assert advice(fenced=ALL) is ShutdownDecision.LEAVE
 
     def test_who_is_no_voter_is_not_needed(self) -> None:
-        assert advice(fenced=(1,), voters=(2, 3)) is Departure.GO
+        assert advice(fenced=(1,), voters=(2, 3)) is ShutdownDecision.LEAVE
 
     def test_a_lone_voter_is_needed_by_other_brokers(self) -> None:
-        assert advice(fenced=(1,), voters=(1,)) is Departure.LINGER
+        assert advice(fenced=(1,), voters=(1,)) is ShutdownDecision.LINGER
 
     def test_voters_that_are_no_brokers_count_as_there(self) -> None:
-        assert advice(fenced=(1,), voters=(1, 11, 12)) is Departure.GO
-        assert advice(fenced=(), voters=(11, 12, 13), node_id=11) is Departure.GO
+        assert advice(fenced=(1,), voters=(1, 11, 12)) is ShutdownDecision.LEAVE
+        assert advice(fenced=(), voters=(11, 12, 13), node_id=11) is ShutdownDecision.LEAVE
 
 
-def waited_ms(scene: Callable[[Farewell], None]) -> int:
+def waited_ms(scene: Callable[[VoterShutdown], None]) -> int:
     """How long node 1 waits, if `scene` publishes what happens."""
 
     async def main() -> float:
         loop = asyncio.get_running_loop()
-        farewell = Farewell(1, lambda: ALL)
-        scene(farewell)
+        shutdown = VoterShutdown(1, lambda: ALL)
+        scene(shutdown)
         begun = loop.time()
-        await farewell.wait()
+        await shutdown.wait()
         return loop.time() - begun
 
     return round(run_fast(main()) * 1000)
 
 
-def publish(farewell: Farewell, image: MetadataImage) -> None:
-    farewell.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
+def publish(shutdown: VoterShutdown, image: MetadataImage) -> None:
+    shutdown.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
 
 
-def later(ms: int, farewell: Farewell, image: MetadataImage) -> None:
-    asyncio.get_running_loop().call_later(ms / 1000, publish, farewell, image)
+def later(ms: int, shutdown: VoterShutdown, image: MetadataImage) -> None:
+    asyncio.get_running_loop().call_later(ms / 1000, publish, shutdown, image)
 
 
 class TestWaiting:
     def test_nobody_waits_for_nothing(self) -> None:
-        assert waited_ms(lambda farewell: publish(farewell, image_with(brokers=ALL, fenced=(1,)))) == 0
+        assert waited_ms(lambda shutdown: publish(shutdown, image_with(brokers=ALL, fenced=(1,)))) == 0
 
     def test_others_that_serve_on_are_waited_for_a_moment(self) -> None:
         second = image_with(brokers=ALL, fenced=(1, 2))
-        assert waited_ms(lambda farewell: publish(farewell, second)) == LINGER_MS
+        assert waited_ms(lambda shutdown: publish(shutdown, second)) == LINGER_MS
 
     def test_who_is_leaving_is_waited_for(self) -> None:
         second = image_with(brokers=ALL, fenced=(1, 2))
 
-        def scene(farewell: Farewell) -> None:
-            publish(farewell, second)
-            later(200, farewell, leaving(second, 3))
-            later(900, farewell, image_with(brokers=ALL, fenced=ALL))
+        def scene(shutdown: VoterShutdown) -> None:
+            publish(shutdown, second)
+            later(200, shutdown, leaving(second, 3))
+            later(900, shutdown, image_with(brokers=ALL, fenced=ALL))
 
         assert waited_ms(scene) == 900
 
     def test_but_not_for_ever(self) -> None:
         second = leaving(image_with(brokers=ALL, fenced=(1, 2)), 3)
-        assert waited_ms(lambda farewell: publish(farewell, second)) == LIMIT_MS
+        assert waited_ms(lambda shutdown: publish(shutdown, second)) == LIMIT_MS
 
 
 def test_two_of_three_can_elect_and_one_cannot() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.quorum.listener_feeds import CHUNK_BYTES, RECENT_BYTES, SLICE_RECORDS, ListenerFeeds
-from broker.runtime.quorum.quorum import CommittedBatch, SnapshotReader
+from broker.runtime.quorum.quorum import CommittedBatch, RawSnapshotReader
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
@@ -78,7 +78,7 @@ class FakeLog:
     def warm(self, found: LogSlice) -> None:
         self.warmed += 1
 
-    def open_snapshot(self, snapshot_id: SnapshotId) -> SnapshotReader:
+    def open_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotReader:
         self.opened.append(snapshot_id)
         return FakeReader()
 
@@ -302,7 +302,7 @@ class LoadingListener(RecordingListener):
         super().__init__()
         self.loading: asyncio.Future[None] = loop.create_future()
 
-    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: SnapshotReader) -> "asyncio.Future[None]":
+    def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "asyncio.Future[None]":
         super().on_load_snapshot(snapshot_id, reader)
         return self.loading
 

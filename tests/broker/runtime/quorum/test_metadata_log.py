@@ -7,8 +7,8 @@ import pytest
 
 from broker.quorum.identity import SnapshotId
 from broker.quorum.ready import Append, DiscardPart, FinishPart, StartAt, Trim, TruncateTo, WritePart
-from broker.quorum.settings import ControlRecord, EpochStart, Recovered, StoredSnapshot
-from broker.runtime.quorum.metadata_log import MetadataLog, SnapshotNotFound
+from broker.quorum.settings import ControlRecord, EpochEntry, Recovered, StoredSnapshot
+from broker.runtime.quorum.metadata_log import RaftMetadataLog, SnapshotNotFound
 from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
 from protocol.compiler import encode_bytes
 from protocol.messages.common_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord, VotersRecordVoter
@@ -27,10 +27,10 @@ DIRECTORY = "meta/__cluster_metadata-0"
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
-def opened(fs: MemoryFileSystem) -> MetadataLog:
+def opened(fs: MemoryFileSystem) -> RaftMetadataLog:
     fs.make_directory("meta")
     fs.sync_directory(".")
-    return MetadataLog.open(fs, DIRECTORY, SMALL, NOW)
+    return RaftMetadataLog.open(fs, DIRECTORY, SMALL, NOW)
 
 
 def batch(base: int, epoch: int, count: int = 1) -> bytes:
@@ -51,13 +51,13 @@ def control(base: int, epoch: int, *ids: int) -> bytes:
     return control_batch(records, NOW, base_offset=base, leader_epoch=epoch)
 
 
-def append(log: MetadataLog, *batches: bytes) -> None:
+def append(log: RaftMetadataLog, *batches: bytes) -> None:
     data = b"".join(batches)
     headers = [header for _, header in iter_headers(data)]
     log.perform(Append(data, headers[-1].next_offset, headers[-1].leader_epoch), NOW)
 
 
-def fill(log: MetadataLog, end: int, epoch: int) -> None:
+def fill(log: RaftMetadataLog, end: int, epoch: int) -> None:
     for base in range(log.log_end_offset, end):
         append(log, batch(base, epoch))
     log.sync()
@@ -77,13 +77,13 @@ def snapshot_bytes(id: SnapshotId, *voter_ids: int, body: int = 1) -> bytes:
     return control_batch(opening, NOW, leader_epoch=id.epoch) + data + footer
 
 
-def generate(log: MetadataLog, id: SnapshotId, *voter_ids: int) -> StoredSnapshot:
+def generate(log: RaftMetadataLog, id: SnapshotId, *voter_ids: int) -> StoredSnapshot:
     writer = log.begin_snapshot(id)
     writer.append(snapshot_bytes(id, *voter_ids))
     return writer.commit(NOW + id.end_offset)
 
 
-def install(log: MetadataLog, id: SnapshotId, *voter_ids: int) -> None:
+def install(log: RaftMetadataLog, id: SnapshotId, *voter_ids: int) -> None:
     """As a follower does that fetched all pages."""
     content = snapshot_bytes(id, *voter_ids)
     for position in range(0, len(content), 100):
@@ -110,7 +110,7 @@ def damage(fs: MemoryFileSystem, id: SnapshotId) -> None:
     place(fs, id, read_file(fs, path(id))[:-1])
 
 
-def content(log: MetadataLog) -> bytes:
+def content(log: RaftMetadataLog) -> bytes:
     """All batches."""
     data, offset = b"", log.log_start_offset
     while offset < log.log_end_offset:
@@ -119,7 +119,7 @@ def content(log: MetadataLog) -> bytes:
     return data
 
 
-def snapshots(log: MetadataLog) -> list[SnapshotId]:
+def snapshots(log: RaftMetadataLog) -> list[SnapshotId]:
     return [snapshot.id for snapshot in log.recovered.snapshots]
 
 
@@ -151,7 +151,7 @@ def test_what_was_synced_is_there_after_a_crash() -> None:
     log = opened(fs)
     assert content(log) == before
     assert log.recovered.log_end_offset == 5
-    assert log.recovered.epochs == (EpochStart(1, 0), EpochStart(2, 4))
+    assert log.recovered.epochs == (EpochEntry(1, 0), EpochEntry(2, 4))
     assert log.recovered.log_bytes == len(before) == log.size_bytes
 
 
@@ -175,7 +175,7 @@ def test_truncation_takes_records_and_epochs() -> None:
     fs.crash(Random(1))
     recovered = opened(fs).recovered
     assert recovered.log_end_offset == 11
-    assert recovered.epochs == (EpochStart(1, 0),)
+    assert recovered.epochs == (EpochEntry(1, 0),)
 
 
 def test_a_trim_moves_the_start_and_removes_what_lies_below_at_the_next_sync() -> None:
@@ -204,7 +204,7 @@ def test_each_trim_frees_what_the_one_before_could_not() -> None:
     """The segment that is written is rolled, so that the log does not grow for ever below its segment size."""
     fs = MemoryFileSystem()
     fs.make_directory("meta")
-    log = MetadataLog.open(fs, DIRECTORY, LogConfig(), NOW)
+    log = RaftMetadataLog.open(fs, DIRECTORY, LogConfig(), NOW)
     for end in (10, 20, 30, 40):
         fill(log, end, 1)
         generate(log, SnapshotId(end, 1))
@@ -229,7 +229,7 @@ def test_a_snapshot_replaces_the_log() -> None:
         None,
         log_start_offset=500,
         log_end_offset=505,
-        epochs=(EpochStart(4, 500),),
+        epochs=(EpochEntry(4, 500),),
         snapshots=(stored(SnapshotId(500, 4), 1, 2),),
         control=(ControlRecord(499, 1, None), ControlRecord(499, None, voters(1, 2))),
         log_bytes=len(content(log)),
@@ -531,7 +531,7 @@ def test_the_epochs_begin_at_the_start_of_the_log() -> None:
     id = generate(log, SnapshotId(25, 3)).id
     log.perform(Trim(id), NOW)
     log.sync()
-    assert opened(fs).recovered.epochs == (EpochStart(3, 25),)
+    assert opened(fs).recovered.epochs == (EpochEntry(3, 25),)
 
 
 # -- power fails -------------------------------------------------------------------------------------------------------
@@ -681,7 +681,7 @@ def test_whenever_power_fails_the_log_is_found_in_order(seed: int) -> None:
         story.step()
 
 
-def everything(log: MetadataLog) -> None:
+def everything(log: RaftMetadataLog) -> None:
     fill(log, 30, 2)
     generate(log, SnapshotId(20, 2), 1)
     generate(log, SnapshotId(28, 2), 1)

@@ -7,7 +7,7 @@ import pytest
 
 from broker.quorum.core import BatchTooLarge, NotLeader
 from broker.quorum.identity import KRaftVersions, LeaderAndEpoch, ReplicaKey
-from broker.quorum.membership.voters import Voter, VoterSet
+from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.ready import ElectionState
 from broker.quorum.settings import MAX_BATCH_BYTES
 from broker.runtime.quorum.quorum import CommittedBatch
@@ -78,9 +78,9 @@ class TestFirstElection:
 
     def test_a_formatted_voter_set_is_taken_into_the_log(self) -> None:
         fs = MemoryFileSystem()
-        format_voters(fs, Voter(ReplicaKey(1, uuid(9)), listeners(port=1)))
+        format_voters(fs, VoterNode(ReplicaKey(1, uuid(9)), listeners(port=1)))
         node = QuorumNode(fs).start()
-        assert node.quorum.core.voters == VoterSet([Voter(ReplicaKey(1, uuid(9)), listeners(), KRaftVersions())])
+        assert node.quorum.core.voters == VoterSet([VoterNode(ReplicaKey(1, uuid(9)), listeners(), KRaftVersions())])
 
 
 class TestAppend:
@@ -219,7 +219,7 @@ class TestRestart:
         fs = MemoryFileSystem()
         checked(fs).make_directory(DIRECTORY)
         replace_file(checked(fs), join(DIRECTORY, "quorum-state"), content)
-        format_voters(fs, Voter(ReplicaKey(1, uuid(9)), listeners()))
+        format_voters(fs, VoterNode(ReplicaKey(1, uuid(9)), listeners()))
         assert QuorumNode(fs).start().quorum.leader.epoch > 7
 
     def test_the_voted_directory_survives(self) -> None:

@@ -23,7 +23,7 @@ from broker.quorum.snapshots.imports import (
     RefuseImport,
 )
 from broker.runtime.quorum.snapshot_import import SnapshotImporter
-from broker.runtime.quorum.snapshot_store import MAX_CANDIDATES, SnapshotStore
+from broker.runtime.quorum.snapshot_store import MAX_CANDIDATES, SnapshotObjectStore
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.records.quorum_control import ControlState
 from storage.log_snapshots import CheckpointId, SnapshotFiles
@@ -69,7 +69,7 @@ class Stage:
         self.io = InlineIo(self.loop)
         self.error: ObjectStoreError | None = None
         self.told: list[ImportOutcome] = []
-        store = SnapshotStore(self.open, CLUSTER_ID, max_bytes, SnapshotCheck)
+        store = SnapshotObjectStore(self.open, CLUSTER_ID, max_bytes, SnapshotCheck)
         self.clock = ManualClock()
         self.importer = SnapshotImporter(
             store, self.files, uri="s3://b/some/where", timeout_ms=1_000, pool=self.io, clock=self.clock

@@ -4,7 +4,7 @@ import pytest
 
 from broker.net.peer import Done, PeerError, PeerTimedOut, PeerUnavailable, Versioned, VersionMismatch
 from broker.quorum import messages as core
-from broker.quorum.identity import Endpoint, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId, SocketAddress
 from broker.quorum.messages import LeaderHint, Response, SendFailure
 from broker.quorum.wire import elections, replication
 from broker.runtime.quorum.transport import NetworkTransport
@@ -12,7 +12,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import vote as vote_messages
 
-NODE = Endpoint("other", 9093)
+NODE = SocketAddress("other", 9093)
 VOTE = core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99))
 FETCH = core.FetchRequest("cluster", ReplicaKey(1), 5, 99, 4)
 PAGE = core.FetchSnapshotRequest("cluster", ReplicaKey(1), 5, SnapshotId(10, 4), 0)
@@ -22,12 +22,12 @@ class Wires:
     """Connections that keep what is sent."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Endpoint, Versioned, float, tuple[int, int]]] = []
+        self.sent: list[tuple[SocketAddress, Versioned, float, tuple[int, int]]] = []
         self.done: list[Done] = []
         self.is_closed = False
 
     def send(
-        self, endpoint: Endpoint, request: Versioned, done: Done, *, timeout_ms: float, versions: tuple[int, int]
+        self, endpoint: SocketAddress, request: Versioned, done: Done, *, timeout_ms: float, versions: tuple[int, int]
     ) -> None:
         self.sent.append((endpoint, request, timeout_ms, versions))
         self.done.append(done)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TypeVar
 
-from broker.net.peer import Endpoint, TcpConnect
+from broker.net.peer import SocketAddress, TcpConnect
 from broker.replication.fetch_plan import FetcherSettings, Sender, fetch_request
 from broker.runtime.replication.fetch_transport import NetworkFetchTransport, Unanswered
 from protocol.api_keys import ApiKey
@@ -29,7 +29,7 @@ def answer(_request: object) -> FetchResponse:
 async def fetch(broker: FakeBroker) -> FetchResponse | Unanswered:
     loop = asyncio.get_running_loop()
     transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
-    connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+    connection = transport.connect(SocketAddress("127.0.0.1", broker.port), "broker-9-fetcher-0")
     outcome: asyncio.Future[FetchResponse | Unanswered] = loop.create_future()
     connection.fetch(request(), outcome.set_result)
     result = await outcome
@@ -79,7 +79,7 @@ async def test_offsets_are_asked_for_on_the_same_connection() -> None:
     with FakeBroker() as broker:
         broker.answer(ApiKey.LIST_OFFSETS, lambda _: ListOffsetsResponse())
         transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
-        connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+        connection = transport.connect(SocketAddress("127.0.0.1", broker.port), "broker-9-fetcher-0")
         outcome: asyncio.Future[ListOffsetsResponse | Unanswered] = loop.create_future()
         connection.list_offsets(ListOffsetsRequest(replica_id=9), outcome.set_result)
         assert isinstance(await outcome, ListOffsetsResponse)
@@ -91,7 +91,7 @@ async def test_so_is_where_epochs_end_with_the_name_of_who_asks() -> None:
     with FakeBroker() as broker:
         broker.answer(ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda _: OffsetForLeaderEpochResponse())
         transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
-        connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+        connection = transport.connect(SocketAddress("127.0.0.1", broker.port), "broker-9-fetcher-0")
         outcome: asyncio.Future[OffsetForLeaderEpochResponse | Unanswered] = loop.create_future()
         connection.epoch_ends(OffsetForLeaderEpochRequest(replica_id=9), outcome.set_result)
         assert isinstance(await outcome, OffsetForLeaderEpochResponse)
@@ -105,7 +105,7 @@ async def test_what_is_on_its_way_when_the_connection_is_closed_has_no_answer() 
     with FakeBroker() as broker:
         broker.answer(ApiKey.FETCH, lambda _: None)
         transport = NetworkFetchTransport(loop, TcpConnect(loop), timeout_ms=5_000, response_max_bytes=1_000_000)
-        connection = transport.connect(Endpoint("127.0.0.1", broker.port), "broker-9-fetcher-0")
+        connection = transport.connect(SocketAddress("127.0.0.1", broker.port), "broker-9-fetcher-0")
         outcome: asyncio.Future[FetchResponse | Unanswered] = loop.create_future()
         connection.fetch(request(), outcome.set_result)
         connection.close()

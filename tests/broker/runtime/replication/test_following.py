@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.api.fetch import FetchHandler
 from broker.api.list_offsets import ListOffsetsHandler
-from broker.net.peer import Endpoint
+from broker.net.peer import SocketAddress
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone
@@ -75,7 +75,7 @@ class Pair:
         plane.register_broker(FOLLOWER)
         return plane.create_topic(replicas=(BROKER_ID, FOLLOWER), leader=BROKER_ID if leads else FOLLOWER)
 
-    def connect(self, endpoint: Endpoint, client_id: str) -> DirectConnection:
+    def connect(self, endpoint: SocketAddress, client_id: str) -> DirectConnection:
         return DirectConnection(self)
 
     def reign(self, *, leads: bool = True) -> None:

@@ -6,38 +6,38 @@ Destinations are node ids, and negative numbers for bootstrap servers. What is a
 from math import inf
 from typing import Final, NamedTuple
 
-from broker.quorum.identity import Endpoint, Instant
+from broker.quorum.identity import Instant, SocketAddress
 from broker.quorum.messages import Request
-from broker.quorum.ready import Send
+from broker.quorum.ready import SendRequest
 
 _MOST_DOUBLINGS: Final = 3
 
 
-class Flight(NamedTuple):
+class InFlightRequest(NamedTuple):
     """A request that is under way, or was until now."""
 
     to_id: int
-    to: Endpoint
+    to: SocketAddress
     request: Request
 
 
-class Peers:
+class RequestManager:
     """A destination that fails again and again is left alone for up to eight times the back-off."""
 
     def __init__(self, request_timeout_ms: int, retry_backoff_ms: int) -> None:
         self._timeout_ms = request_timeout_ms
         self._backoff_ms = retry_backoff_ms
         self._serial = 0
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, InFlightRequest] = {}
         self._busy: dict[int, int] = {}
         self._retry_at: dict[int, float] = {}
         self._failures: dict[int, int] = {}
 
     def is_ready(self, to_id: int, now: Instant) -> bool:
         """Whether something may be sent there."""
-        return to_id not in self._busy and not self.is_resting(to_id, now)
+        return to_id not in self._busy and not self.is_backing_off(to_id, now)
 
-    def is_resting(self, to_id: int, now: Instant) -> bool:
+    def is_backing_off(self, to_id: int, now: Instant) -> bool:
         """Whether the last request there failed, just now."""
         return now.monotonic_ms < self._retry_at.get(to_id, now.monotonic_ms)
 
@@ -45,18 +45,18 @@ class Peers:
         """Whether a request there failed, and none succeeded since."""
         return to_id in self._failures
 
-    def free_at(self, to_id: int) -> float:
+    def ready_at(self, to_id: int) -> float:
         """From when on something may be sent there; infinite while a request is under way."""
         return inf if to_id in self._busy else self._retry_at.get(to_id, 0.0)
 
-    def send(self, to_id: int, to: Endpoint, request: Request) -> Send:
+    def send(self, to_id: int, to: SocketAddress, request: Request) -> SendRequest:
         """Takes the destination for a request until its outcome comes."""
         self._serial += 1
-        self._flights[self._serial] = Flight(to_id, to, request)
+        self._flights[self._serial] = InFlightRequest(to_id, to, request)
         self._busy[to_id] = self._serial
-        return Send(self._serial, to_id, to, request, self._timeout_ms)
+        return SendRequest(self._serial, to_id, to, request, self._timeout_ms)
 
-    def land(self, serial: int) -> Flight | None:
+    def complete(self, serial: int) -> InFlightRequest | None:
         """The request whose outcome came; None if nobody waits for it any more."""
         flight = self._flights.pop(serial, None)
         if flight is not None:

@@ -1,10 +1,10 @@
 """One request at a time to each destination."""
 
-from broker.quorum.identity import Endpoint, Instant
+from broker.quorum.identity import Instant, SocketAddress
 from broker.quorum.messages import ProbeRequest
-from broker.quorum.peers import Peers
+from broker.quorum.request_manager import RequestManager
 
-HOST = Endpoint("host", 1)
+HOST = SocketAddress("host", 1)
 
 
 def at(ms: float) -> Instant:
@@ -12,26 +12,26 @@ def at(ms: float) -> Instant:
 
 
 def test_a_destination_is_taken_until_the_outcome_comes() -> None:
-    peers = Peers(2000, 20)
+    peers = RequestManager(2000, 20)
     sent = peers.send(2, HOST, ProbeRequest())
     assert (sent.to_id, sent.timeout_ms) == (2, 2000)
     assert not peers.is_ready(2, at(0))
     assert peers.is_ready(3, at(0))
-    flight = peers.land(sent.serial)
+    flight = peers.complete(sent.serial)
     assert flight is not None
     assert flight.to_id == 2
     assert peers.is_ready(2, at(0))
 
 
 def test_an_outcome_counts_once() -> None:
-    peers = Peers(2000, 20)
+    peers = RequestManager(2000, 20)
     sent = peers.send(2, HOST, ProbeRequest())
-    peers.land(sent.serial)
-    assert peers.land(sent.serial) is None
+    peers.complete(sent.serial)
+    assert peers.complete(sent.serial) is None
 
 
 def test_after_failures_a_destination_rests_longer_and_longer() -> None:
-    peers = Peers(2000, 20)
+    peers = RequestManager(2000, 20)
     for pause in (20, 40, 80, 160, 160):
         peers.failed(2, at(0))
         assert not peers.is_ready(2, at(pause - 1))
@@ -43,21 +43,21 @@ def test_after_failures_a_destination_rests_longer_and_longer() -> None:
 
 
 def test_who_forgets_may_ask_everybody_at_once() -> None:
-    peers = Peers(2000, 20)
+    peers = RequestManager(2000, 20)
     sent = peers.send(2, HOST, ProbeRequest())
     peers.failed(3, at(0))
     peers.forget()
     assert peers.is_ready(2, at(0))
     assert peers.is_ready(3, at(0))
-    assert peers.land(sent.serial) is None
+    assert peers.complete(sent.serial) is None
     assert peers.next_retry(at(0)) is None
 
 
 def test_who_moved_may_be_asked_while_a_request_to_where_it_was_is_under_way() -> None:
-    peers = Peers(2000, 20)
+    peers = RequestManager(2000, 20)
     peers.failed(2, at(0))
     sent = peers.send(2, HOST, ProbeRequest())
     peers.moved(2)
     assert peers.is_failing(2)
     assert peers.is_ready(2, at(20))
-    assert peers.land(sent.serial) is None
+    assert peers.complete(sent.serial) is None

@@ -1,11 +1,11 @@
-"""Turns for many by few hands (`broker.runtime.loop.task_rotation`)."""
+"""Turns for many by few hands (`broker.runtime.loop.round_robin`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.runtime.loop.task_rotation import Turns
+from broker.runtime.loop.round_robin import RoundRobinScheduler
 from tests.support.fast_forward_loop import run_fast
 
 
@@ -18,7 +18,7 @@ class Worker:
         self.delays = delays
         self.work_s = work_s
 
-    async def take(self) -> float | None:
+    async def run_once(self) -> float | None:
         loop = asyncio.get_running_loop()
         self.log.append((self.name, round(loop.time() - 1000, 3)))
         await asyncio.sleep(self.work_s)
@@ -26,15 +26,15 @@ class Worker:
 
 
 def over(
-    seconds: float, width: int, begin: Callable[[Turns, list[tuple[str, float]]], Awaitable[None] | None]
+    seconds: float, width: int, begin: Callable[[RoundRobinScheduler, list[tuple[str, float]]], Awaitable[None] | None]
 ) -> list[tuple[str, float]]:
     log: list[tuple[str, float]] = []
 
     async def main() -> None:
-        turns = Turns(asyncio.get_running_loop(), lambda: width)
-        running = asyncio.ensure_future(turns.run())
+        scheduler = RoundRobinScheduler(asyncio.get_running_loop(), lambda: width)
+        running = asyncio.ensure_future(scheduler.run())
         await asyncio.sleep(0)
-        waited = begin(turns, log)
+        waited = begin(scheduler, log)
         if waited is not None:
             await waited
         await asyncio.sleep(seconds)
@@ -46,66 +46,66 @@ def over(
 
 
 def test_one_that_wants_more_queues_behind_the_others() -> None:
-    def begin(turns: Turns, log: list[tuple[str, float]]) -> None:
+    def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         for name in "abc":
-            turns.call(Worker(name, log, [0.0, None], work_s=1))
+            scheduler.schedule(Worker(name, log, [0.0, None], work_s=1))
 
     assert over(20, 1, begin) == [("a", 0), ("b", 1), ("c", 2), ("a", 3), ("b", 4), ("c", 5)]
 
 
 def test_no_more_turns_at_once_than_hands() -> None:
-    def begin(turns: Turns, log: list[tuple[str, float]]) -> None:
+    def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         for name in "abc":
-            turns.call(Worker(name, log, [], work_s=2))
+            scheduler.schedule(Worker(name, log, [], work_s=2))
 
     assert over(20, 2, begin) == [("a", 0), ("b", 0), ("c", 2)]
 
 
 def test_delays_are_from_the_end_of_a_turn() -> None:
-    def begin(turns: Turns, log: list[tuple[str, float]]) -> None:
-        turns.call(Worker("a", log, [500.0, 1000.0, None], work_s=1), delay_ms=250)
+    def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
+        scheduler.schedule(Worker("a", log, [500.0, 1000.0, None], work_s=1), delay_ms=250)
 
     assert over(20, 1, begin) == [("a", 0.25), ("a", 1.75), ("a", 3.75)]
 
 
 def test_calling_again_brings_a_turn_forward_and_never_puts_it_off() -> None:
-    def begin(turns: Turns, log: list[tuple[str, float]]) -> None:
+    def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         worker = Worker("a", log, [])
-        turns.call(worker, delay_ms=5000)
-        turns.call(worker, delay_ms=1000)
-        turns.call(worker, delay_ms=9000)
+        scheduler.schedule(worker, delay_ms=5000)
+        scheduler.schedule(worker, delay_ms=1000)
+        scheduler.schedule(worker, delay_ms=9000)
 
     assert over(20, 1, begin) == [("a", 1)]
 
 
 def test_one_that_is_called_during_its_turn_gets_another() -> None:
-    async def begin(turns: Turns, log: list[tuple[str, float]]) -> None:
+    async def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         worker = Worker("a", log, [None, 60_000.0, None], work_s=2)
-        turns.call(worker)
+        scheduler.schedule(worker)
         await asyncio.sleep(1)
-        turns.call(worker)
-        turns.call(worker, delay_ms=1500)
-        assert turns.is_expected(worker)
+        scheduler.schedule(worker)
+        scheduler.schedule(worker, delay_ms=1500)
+        assert scheduler.is_scheduled(worker)
 
     assert over(20, 1, begin) == [("a", 0), ("a", 2)]
 
 
 def test_the_forgotten_get_no_turn() -> None:
-    async def begin(turns: Turns, log: list[tuple[str, float]]) -> None:
+    async def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         worker = Worker("a", log, [])
-        turns.call(worker, delay_ms=1000)
-        turns.forget(worker)
-        assert not turns.is_expected(worker)
+        scheduler.schedule(worker, delay_ms=1000)
+        scheduler.cancel(worker)
+        assert not scheduler.is_scheduled(worker)
 
     assert over(20, 1, begin) == []
 
 
 def test_going_idle_waits_for_what_is_under_way_and_begins_nothing() -> None:
-    async def begin(turns: Turns, log: list[tuple[str, float]]) -> None:
-        turns.call(Worker("a", log, [0.0], work_s=3))
-        turns.call(Worker("b", log, [0.0], work_s=3))
+    async def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
+        scheduler.schedule(Worker("a", log, [0.0], work_s=3))
+        scheduler.schedule(Worker("b", log, [0.0], work_s=3))
         await asyncio.sleep(1)
-        await turns.until_idle()
+        await scheduler.drain()
         assert asyncio.get_running_loop().time() == pytest.approx(1003)
 
     assert over(20, 1, begin) == [("a", 0)]
@@ -113,14 +113,14 @@ def test_going_idle_waits_for_what_is_under_way_and_begins_nothing() -> None:
 
 def test_a_turn_that_raises_ends_everything() -> None:
     class Broken:
-        async def take(self) -> float | None:
+        async def run_once(self) -> float | None:
             raise ZeroDivisionError
 
     async def main() -> None:
-        turns = Turns(asyncio.get_running_loop(), lambda: 2)
-        turns.call(Broken())
-        turns.call(Worker("a", [], [0.0] * 1000, work_s=1))
-        await turns.run()
+        scheduler = RoundRobinScheduler(asyncio.get_running_loop(), lambda: 2)
+        scheduler.schedule(Broken())
+        scheduler.schedule(Worker("a", [], [0.0] * 1000, work_s=1))
+        await scheduler.run()
 
     with pytest.raises(ExceptionGroup) as raised:
         run_fast(main())

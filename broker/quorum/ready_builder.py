@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 from broker.quorum.identity import LeaderAndEpoch
 from broker.quorum.messages import Response
-from broker.quorum.ready import Answer, ElectionState, LogOperation, Ready, Send
+from broker.quorum.ready import Answer, ElectionState, LogOperation, Ready, SendRequest
 from broker.quorum.snapshots.imports import ImportStep
 
 
-class Outbox:
+class ReadyBuilder:
     """States, leaders and high watermarks replace each other; all else is kept in order."""
 
     def __init__(self) -> None:
         self.state: ElectionState | None = None
         self.log: list[LogOperation] = []
         self.must_sync = False
-        self.sends: list[Send] = []
+        self.sends: list[SendRequest] = []
         self.answers: list[Answer] = []
         self.leader: LeaderAndEpoch | None = None
         self.high_watermark: int | None = None
@@ -28,7 +28,7 @@ class Outbox:
     def answer(self, token: int, response: Response) -> None:
         self.answers.append(Answer(token, response))
 
-    def replace_answers(self, replacement: Callable[[Response], Response]) -> None:
+    def revise_responses(self, replacement: Callable[[Response], Response]) -> None:
         """Thinks answers over that have not left yet, because what they promise to read may be gone."""
         self.answers = [Answer(each.token, replacement(each.response)) for each in self.answers]
 
