@@ -284,7 +284,7 @@ def _by_number(entries: Mapping[int, object], shown: Callable[..., str]) -> Dire
 
 def _endpoints(endpoints: Mapping[str, RegisteredEndpoint]) -> str:
     return ", ".join(
-        f"RegisteredEndpoint(listenerName='{name}', securityProtocol={_named(_PROTOCOLS, each[2])}, host='{each[0]}', "
+        f"Endpoint(listenerName='{name}', securityProtocol={_named(_PROTOCOLS, each[2])}, host='{each[0]}', "
         f"port={each[1]})"
         for name, each in sorted(endpoints.items())
     )

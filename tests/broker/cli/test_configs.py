@@ -167,10 +167,10 @@ def test_an_alteration_is_refused_in_the_brokers_words(
 
 
 @pytest.mark.parametrize("kind", ["users", "clients", "ips", "broker-loggers"])
-def test_entities_that_have_not_landed(kind: str, ottla: Ottla) -> None:
+def test_entity_types_that_are_not_implemented_are_refused(kind: str, ottla: Ottla) -> None:
     outcome = ottla("configs", "--describe", "--entity-type", kind)
     assert outcome.code == 1
-    assert "not landed" in outcome.err
+    assert "not implemented" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_text_files_of_a_log_directory_are_shown_as_they_are(
     [
         ("nosuch.log", "cannot read nosuch.log: No such file or directory."),
         ("tx-0", "cannot read tx-0: Is a directory."),
-        ("dumps.json", "dumps.json is not a file of a log directory, as far as its name tells."),
+        ("dumps.json", "dumps.json: the name belongs to no known file type of a log directory."),
     ],
 )
 def test_a_file_that_cannot_be_dumped_is_one_sentence(
@@ -80,13 +80,13 @@ def test_a_file_that_cannot_be_dumped_is_one_sentence(
 def test_files_is_required_and_decoders_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump-log"]) == 2
     assert run(["dump-log", "--files", "x.log", "--offsets-decoder", "--transaction-log-decoder"]) == 2
-    assert "Only one decoder can be given." in capsys.readouterr().err
+    assert "The decoder options exclude each other; give one." in capsys.readouterr().err
 
 
 def test_a_log_whose_name_is_no_offset_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.log").write_bytes(b"")
     assert run(["dump-log", "--files", str(tmp_path / "x.log")]) == 1
-    assert "begins with its first offset" in capsys.readouterr().err
+    assert "must begin with the file's base offset" in capsys.readouterr().err
 
 
 def _copy(tmp_path: Path, name: str) -> Path:

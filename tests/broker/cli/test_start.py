@@ -83,7 +83,7 @@ def test_warnings_are_logged(log_format: str, node: Install, capsys: pytest.Capt
     [
         (["/nosuch"], "The configuration file /nosuch cannot be read: No such file or directory."),
         (["--override", "listeners=foo"], "listeners has the entry 'foo'"),
-        (["--override", "x"], "not of the form KEY=VALUE"),
+        (["--override", "x"], "must be of the form KEY=VALUE"),
     ],
 )
 def test_a_bad_configuration_is_one_sentence(
@@ -135,7 +135,7 @@ def test_an_interrupt_stops_in_order(node: Install) -> None:
 
 def test_nodes_of_a_cluster_with_one_id_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", "--dir", str(tmp_path / "d"), "--override", "node.id=7", "--override", "broker.id=7"]) == 1
-    assert "The nodes of a cluster need different ids" in capsys.readouterr().err
+    assert "the nodes of a cluster need different ids" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
 
 
