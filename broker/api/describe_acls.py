@@ -1,6 +1,6 @@
 """DescribeAcls (key 29), versions 1-3: the access control entries that a filter means, by resource (KIP-140)."""
 
-from broker.api.serving.acl_support import check_authorizer
+from broker.api.pipeline.authorization import Authorizer, require_authorizer
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import MetadataSource
 from broker.metadata.controller.acl_filter import AclFilter
@@ -15,12 +15,12 @@ from protocol.messages.describe_acls import (
 class DescribeAclsHandler:
     """Answers DescribeAcls from the published image."""
 
-    def __init__(self, metadata: MetadataSource, *, has_authorizer: bool) -> None:
+    def __init__(self, metadata: MetadataSource, authorizer: Authorizer | None) -> None:
         self._metadata = metadata
-        self._has_authorizer = has_authorizer
+        self._authorizer = authorizer
 
     def __call__(self, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-        check_authorizer(self._has_authorizer)
+        require_authorizer(self._authorizer)
         wanted = AclFilter.checked(
             request.resource_type_filter,
             request.resource_name_filter,

@@ -6,7 +6,8 @@ where before a group that does not exist was Dead (KIP-1043).
 
 from typing import Final
 
-from broker.api.serving.authorized_operations import AclOperation, operation_bits
+from broker.api.pipeline.permission import AclOperation
+from broker.api.serving.authorized_operations import operation_bits
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator
 from protocol.errors import ErrorCode

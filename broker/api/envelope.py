@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
-from broker.api.serving.forwarded import met_no_controller
+from broker.api.serving.forwarding import reports_not_controller
 from broker.api.serving.route import Route
 from broker.net.request import Request
 from broker.runtime.controller.principals import deserialize_principal
@@ -43,7 +43,7 @@ class EnvelopeHandler:
         # Those behind it are other clients'; the broker has one request of each under way.
         context.effects_applied()
         response = await _answered(row, request, inner)
-        if met_no_controller(row.key, response):
+        if reports_not_controller(row.key, response):
             return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
         header = inner.header
         frame = b"".join(encode_response(row.key, header.api_version, header.correlation_id, response))
@@ -55,7 +55,7 @@ class EnvelopeHandler:
         row = next((row for row in self._forwardable() if row.key == key), None)
         if row is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"API key {key} cannot be forwarded")
-        if not row.min_version <= version <= row.max_version:
+        if version not in row.versions:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         return row
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.api.serving.dispatch import Dispatcher
-from broker.api.serving.routes import Services, broker_routes
+from broker.api.serving.routes import BrokerServices, broker_routes
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.config.listeners import ConfiguredListener
@@ -92,7 +92,7 @@ def build_dispatcher(
     metadata.driver.add_publisher(hosting)
     quorum = metadata.quorum.driver
     created = metadata.topics if config.auto_create_topics_enable else None
-    services = Services(
+    services = BrokerServices(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
         kraft_version=lambda: quorum.core.kraft_version,
@@ -103,8 +103,8 @@ def build_dispatcher(
         io=io,
         metadata=metadata.cache,
         controller=metadata.driver,
-        forwarding=Forwarder(metadata.forwarding_router),
-        hosting=hosting,
+        forwarder=Forwarder(metadata.forwarding_router),
+        created_partitions=hosting,
         active_controller=ForwardingBroker(config.node_id),
         topic_creator=created if remote is None else remote.topic_creator(created),
         create_internal_topic=metadata.topics.ensure_internal_topic,

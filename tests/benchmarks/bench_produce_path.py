@@ -16,6 +16,7 @@ from itertools import count
 from typing import cast
 
 from broker.api.fetch import FetchHandler
+from broker.api.pipeline.permission import READ_TOPIC, WRITE_TOPIC
 from broker.api.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
@@ -56,7 +57,7 @@ class Bench:
         )
         produce = ProduceHandler(node.partitions, node.deadlines, node.loop)
         self._produce = produce
-        table = (route(ApiKey.PRODUCE, produce), route(ApiKey.FETCH, self._fetch))
+        table = (route(ApiKey.PRODUCE, produce, WRITE_TOPIC), route(ApiKey.FETCH, self._fetch, READ_TOPIC))
         self._dispatch = Dispatcher(table, clock, RequestMetrics(clock.monotonic_ms))
         self._connection = ConnectionInfo("bench", "PLAINTEXT", "127.0.0.1", 1)
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.api.serving.forwarded import forwarded
+from broker.api.pipeline.permission import Unrestricted
+from broker.api.serving.forwarding import ForwardingHandler
 from broker.api.serving.route import route
 from broker.metadata.image.features import SUPPORTED_FEATURES
 from broker.net.peer import NetworkClient, SocketAddress, TcpConnect
@@ -109,7 +110,8 @@ class OwnBroker:
         header = RequestHeader(key, api.max_version if version is None else version, 11, "app")
         asked = Request(header, memoryview(b""), CLIENT, 0)
         context: Any = type("Context", (), {"request": asked, "connection": CLIENT})()
-        return await forwarded(route(key, lambda *_: None), self.forwarding).handler(request, context)
+        row = route(key, lambda *_: None, Unrestricted("test"))
+        return await ForwardingHandler(row, self.forwarding)(request, context)
 
 
 @asynccontextmanager

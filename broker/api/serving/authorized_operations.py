@@ -4,26 +4,12 @@ Without an authorizer everybody may do whatever a resource has to offer.
 """
 
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import Final
+
+from broker.api.pipeline.permission import AclOperation
 
 # The client did not ask.
 NOT_ASKED: Final = -(2**31)
-
-
-class AclOperation(IntEnum):
-    """Operations as the Acl APIs number them."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:

@@ -1,50 +1,84 @@
-"""The table of APIs of a controller's listeners: for other controllers, for brokers, and for administrators (KIP-919).
+"""The table of APIs of a controller's listeners, for controllers, brokers and administrators (KIP-919).
 
-Everything is served on every controller, active or not, and always: what only the active one can answer, the others
-answer with NOT_CONTROLLER, by which whoever asks finds out. Fetch here is that of the metadata log's replicas alone.
+`forwarded_routes` has the rows that clients reach through any broker (KIP-590); `controller_routes` has these and all
+others. Every controller serves the whole table, active or not. An inactive controller answers NOT_CONTROLLER where only
+the active one can answer, so that the sender looks for the active controller.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
-from broker.api.allocate_producer_ids import AllocateProducerIdsHandler
-from broker.api.alter_partition import AlterPartitionHandler
+from broker.api.alter_configs import StoreConfigsHandler
 from broker.api.api_versions import ApiVersionsHandler
-from broker.api.assign_replicas_to_dirs import AssignReplicasToDirsHandler
-from broker.api.begin_quorum_epoch import BeginQuorumEpochHandler
-from broker.api.broker_heartbeat import BrokerHeartbeatHandler
-from broker.api.broker_registration import BrokerRegistrationHandler
-from broker.api.controller_registration import ControllerRegistrationHandler
+from broker.api.controller_commands import admin_routes, member_routes
+from broker.api.create_delegation_token import CreateDelegationTokenHandler
 from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler, SnapshotCutter
+from broker.api.create_partitions import CreatePartitionsHandler
+from broker.api.create_topics import CreateTopicsHandler
+from broker.api.delete_topics import DeleteTopicsHandler
 from broker.api.describe_acls import DescribeAclsHandler
 from broker.api.describe_configs import DescribeConfigsHandler
 from broker.api.describe_controllers import DescribeControllersHandler
-from broker.api.end_quorum_epoch import EndQuorumEpochHandler
+from broker.api.describe_quorum import DescribeQuorumHandler
 from broker.api.envelope import EnvelopeHandler
-from broker.api.fetch_snapshot import FetchSnapshotHandler
-from broker.api.raft_fetch import RaftFetchHandler
-from broker.api.serving.acl_support import HAS_AUTHORIZER
+from broker.api.expire_delegation_token import ExpireDelegationTokenHandler
+from broker.api.incremental_alter_configs import LoggerControl, StoreConfigChangesHandler
+from broker.api.pipeline import permission as needs
+from broker.api.pipeline.authorization import Authorizer
+from broker.api.pipeline.permission import Requirement, Unrestricted
+from broker.api.quorum_requests import REPLICA_REQUESTS, VOTER_CHANGES, quorum_routes
+from broker.api.renew_delegation_token import RenewDelegationTokenHandler
+from broker.api.restore_topics import RestoreTopicsHandler
 from broker.api.serving.controller_gateway import ControllerGateway
-from broker.api.serving.forwardable_routes import forwardable_routes
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
-from broker.api.serving.route import Route, route
-from broker.api.update_features import KraftVersionUpgrade
-from broker.api.update_raft_voter import UpdateRaftVoterHandler
-from broker.api.vote import VoteHandler
+from broker.api.serving.route import Forwarding, Handler, Route, route
+from broker.api.update_features import FixedKraftVersion, KraftVersionUpgrade, UpdateFeaturesHandler
 from broker.config.broker_config import BrokerConfig
-from broker.quorum.wire.replication import FETCH_FROM
 from broker.runtime.controller.broker_watch import BrokerWatch
 from broker.runtime.controller.loggers import ProcessLoggers
 from protocol.api_keys import ApiKey
 
 
+class ForwardedServices(Protocol):
+    """Collaborators of the handlers of forwarded rows.
+
+    `controller` is this node's, active or not. Without `quorum` this node has no rows of the quorum. Without
+    `authorizer` everything is allowed.
+    """
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def kraft_version(self) -> Callable[[], int]: ...
+
+    @property
+    def config(self) -> Callable[[], BrokerConfig]: ...
+
+    @property
+    def controller(self) -> ControllerGateway: ...
+
+    @property
+    def loggers(self) -> LoggerControl: ...
+
+    @property
+    def quorum(self) -> QuorumPeer | None: ...
+
+    @property
+    def kraft_upgrade(self) -> KraftVersionUpgrade | None: ...
+
+    @property
+    def authorizer(self) -> Authorizer | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerServices:
-    """What the handlers of a controller's listeners work with.
+    """Collaborators of the handlers of a controller's listeners.
 
     `controller` is this node's, active or not; `quorum` is its replica of the metadata log, and `metadata` has the
-    committed image.
+    committed image. Without `authorizer` everything is allowed.
     """
 
     cluster_id: str
@@ -59,38 +93,74 @@ class ControllerServices:
     snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None
     watch: BrokerWatch | None = None
+    authorizer: Authorizer | None = None
+
+
+def forwarded_routes(services: ForwardedServices) -> tuple[Route, ...]:
+    """Return the rows that brokers forward, with the handlers that run on the active controller."""
+    s = services
+    controller, config = s.controller, s.config()
+    kraft_upgrade = s.kraft_upgrade or FixedKraftVersion(s.kraft_version())
+    store_config_changes = StoreConfigChangesHandler(controller, s.loggers, node_id=s.node_id)
+
+    def forwarded(key: ApiKey, handler: Handler, permission: Requirement | Unrestricted) -> Route:
+        return route(key, handler, permission, forwarding=Forwarding.TO_CONTROLLER)
+
+    return (
+        forwarded(ApiKey.CREATE_TOPICS, CreateTopicsHandler(controller), needs.CREATE_CLUSTER | needs.CREATE_TOPIC),
+        forwarded(
+            ApiKey.DELETE_TOPICS,
+            DeleteTopicsHandler(controller, enabled=config.delete_topic_enable),
+            needs.DELETE_CLUSTER | needs.DELETE_TOPIC,
+        ),
+        forwarded(ApiKey.CREATE_PARTITIONS, CreatePartitionsHandler(controller), needs.ALTER_TOPIC),
+        forwarded(ApiKey.ALTER_CONFIGS, StoreConfigsHandler(controller), needs.ALTER_CONFIGS_OF_ANY),
+        forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, store_config_changes, needs.ALTER_CONFIGS_OF_ANY),
+        forwarded(
+            ApiKey.CREATE_DELEGATION_TOKEN, CreateDelegationTokenHandler(controller), needs.CREATE_TOKENS_OF_USER
+        ),
+        forwarded(ApiKey.RENEW_DELEGATION_TOKEN, RenewDelegationTokenHandler(controller), needs.TOKEN_OWNER),
+        forwarded(ApiKey.EXPIRE_DELEGATION_TOKEN, ExpireDelegationTokenHandler(controller), needs.TOKEN_OWNER),
+        forwarded(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler(controller, kraft_upgrade), needs.ALTER_CLUSTER),
+        forwarded(ApiKey.RESTORE_TOPICS, RestoreTopicsHandler(controller), needs.CREATE_CLUSTER),
+        *admin_routes(controller, s.authorizer),
+        *(() if s.quorum is None else _forwarded_quorum_routes(s.quorum)),
+    )
+
+
+def _forwarded_quorum_routes(quorum: QuorumPeer) -> tuple[Route, ...]:
+    """Return the rows that the quorum's leader answers, which is the active controller."""
+    describe = route(
+        ApiKey.DESCRIBE_QUORUM,
+        DescribeQuorumHandler(quorum),
+        needs.DESCRIBE_CLUSTER,
+        forwarding=Forwarding.TO_CONTROLLER,
+    )
+    return (describe, *quorum_routes(VOTER_CHANGES, quorum))
 
 
 def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
-    """The routes of a controller's listeners."""
+    """Return the rows of a controller's listeners."""
     s = services
-    controller, metadata, quorum = s.controller, s.metadata, s.quorum
-    api_versions = ApiVersionsHandler(lambda: table, metadata, kraft_version=s.kraft_version)
-    forwardable = forwardable_routes(s)
-    describe_configs = DescribeConfigsHandler(metadata, node_id=s.node_id, config=s.config, loggers=s.loggers)
-    describe_controllers = DescribeControllersHandler(metadata, s.active_controller, cluster_id=s.cluster_id)
+    api_versions = ApiVersionsHandler(lambda: table, s.metadata, kraft_version=s.kraft_version)
+    describe_configs = DescribeConfigsHandler(s.metadata, node_id=s.node_id, config=s.config, loggers=s.loggers)
+    describe_controllers = DescribeControllersHandler(s.metadata, s.active_controller, cluster_id=s.cluster_id)
+    forwarded = forwarded_routes(s)
     table = (
-        route(ApiKey.API_VERSIONS, api_versions, unsupported_version=api_versions.unsupported),
-        # Replicas of the metadata log.
-        replace(route(ApiKey.FETCH, RaftFetchHandler(quorum)), min_version=FETCH_FROM),
-        route(ApiKey.FETCH_SNAPSHOT, FetchSnapshotHandler(quorum)),
-        route(ApiKey.VOTE, VoteHandler(quorum)),
-        route(ApiKey.BEGIN_QUORUM_EPOCH, BeginQuorumEpochHandler(quorum)),
-        route(ApiKey.END_QUORUM_EPOCH, EndQuorumEpochHandler(quorum)),
-        route(ApiKey.UPDATE_RAFT_VOTER, UpdateRaftVoterHandler(quorum)),
-        # Members of the cluster.
-        route(ApiKey.BROKER_REGISTRATION, BrokerRegistrationHandler(controller)),
-        route(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatHandler(controller, s.watch)),
-        route(ApiKey.CONTROLLER_REGISTRATION, ControllerRegistrationHandler(controller)),
-        route(ApiKey.ALTER_PARTITION, AlterPartitionHandler(controller)),
-        route(ApiKey.ASSIGN_REPLICAS_TO_DIRS, AssignReplicasToDirsHandler(controller)),
-        route(ApiKey.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsHandler(controller)),
-        route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: forwardable)),
-        # Administrators, directly.
-        route(ApiKey.DESCRIBE_CLUSTER, describe_controllers),
-        route(ApiKey.DESCRIBE_CONFIGS, describe_configs),
-        route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(metadata, has_authorizer=HAS_AUTHORIZER)),
-        route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots)),
-        *forwardable,
+        route(
+            ApiKey.API_VERSIONS,
+            api_versions,
+            needs.BEFORE_AUTHENTICATION,
+            unsupported_version=api_versions.unsupported,
+        ),
+        *quorum_routes(REPLICA_REQUESTS, s.quorum),
+        *member_routes(s.controller, s.watch),
+        route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: forwarded), needs.CLUSTER_ACTION),
+        # Requests of administrators that connect to a controller.
+        route(ApiKey.DESCRIBE_CLUSTER, describe_controllers, needs.FILTERS_OPERATIONS),
+        route(ApiKey.DESCRIBE_CONFIGS, describe_configs, needs.DESCRIBE_CONFIGS_OF_ANY),
+        route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(s.metadata, s.authorizer), needs.DESCRIBE_CLUSTER),
+        route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots), needs.ALTER_CLUSTER),
+        *forwarded,
     )
     return table

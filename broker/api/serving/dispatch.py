@@ -50,7 +50,7 @@ class Dispatcher:
         route = self._routes.get(header.api_key)
         if route is None:
             raise CloseConnection(f"asks for API key {header.api_key}, which is not served here")
-        if not route.min_version <= version <= route.max_version:
+        if version not in route.versions:
             return self._unsupported(route, request)
         message = route.decode(request.body, version)
         context = RequestContext(version, header.client_id or "", request.connection, request)

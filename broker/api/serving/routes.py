@@ -1,12 +1,12 @@
-"""The table of APIs that clients find on a broker: which are served, and who answers them.
+"""The table of APIs of a broker's client listeners.
 
-ApiVersions is computed from the same table, so what is advertised cannot drift from what is handled. An API that is not
-a row here does not exist for clients. Versions are those of the schemas unless a row says otherwise. What only the
-active controller can answer is in `forwardable_routes.py`, and taken in from there.
+ApiVersions is computed from the table, so that advertised and handled versions cannot differ. An API without a row does
+not exist for clients. Versions are those of the schemas unless a row says otherwise. Rows that only the active
+controller can answer come from `controller_routes.forwarded_routes`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from broker.api.alter_configs import AlterConfigsHandler
 from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
@@ -40,14 +40,15 @@ from broker.api.offset_commit import OffsetCommitHandler
 from broker.api.offset_delete import OffsetDeleteHandler
 from broker.api.offset_fetch import OffsetFetchHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from broker.api.pipeline import permission as needs
+from broker.api.pipeline.authorization import Authorizer
 from broker.api.produce import ProduceHandler
-from broker.api.serving.acl_support import HAS_AUTHORIZER
 from broker.api.serving.config_changes import OwnConfigCheck
 from broker.api.serving.controller_gateway import ControllerGateway
+from broker.api.serving.controller_routes import forwarded_routes
+from broker.api.serving.creation_wait import CreatedPartitionsWait, CreationWaitHandler
 from broker.api.serving.fetch_remote import RemoteReading
-from broker.api.serving.forwardable_routes import forwardable_routes
-from broker.api.serving.forwarded import Forwarding, forwarded
-from broker.api.serving.hosted import CreatedPartitionsWait, hosted
+from broker.api.serving.forwarding import BrokerStep, RequestForwarder, broker_rows
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
@@ -71,12 +72,13 @@ from storage.files import FileSystem
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """What handlers work with.
+class BrokerServices:
+    """Collaborators of a broker's handlers.
 
-    `config` gives the configuration with its dynamic layers as they are now. `controller` is this node's, active or
-    not; `forwarding` finds the active one. `metadata_topic` is None where clients may not read `__cluster_metadata`.
-    Without `kraft_upgrade` kraft.version is fixed, without the last two there is no remote storage.
+    `config` returns the configuration with its current dynamic layers. `controller` is this node's, active or not;
+    `forwarder` finds the active one. `metadata_topic` is None where clients may not read `__cluster_metadata`. Without
+    `kraft_upgrade` kraft.version is fixed, without `authorizer` everything is allowed, and without `remote_reads` and
+    `remote_offsets` there is no remote storage.
     """
 
     cluster_id: str
@@ -89,8 +91,8 @@ class Services:
     io: BlockingIo
     metadata: MetadataSource
     controller: ControllerGateway
-    forwarding: Forwarding
-    hosting: CreatedPartitionsWait
+    forwarder: RequestForwarder
+    created_partitions: CreatedPartitionsWait
     active_controller: ControllerSource
     topic_creator: AutoTopicCreator | None
     create_internal_topic: Callable[[str], None]
@@ -108,24 +110,41 @@ class Services:
     quorum: QuorumPeer | None = None
     remote_reads: RemoteReading | None = None
     remote_offsets: RemoteLookups | None = None
+    authorizer: Authorizer | None = None
+
+    def image(self) -> MetadataImage:
+        """Return the latest published image."""
+        return self.metadata.image
 
 
-def broker_routes(services: Services) -> tuple[Route, ...]:
-    """The routes of a client listener."""
+def broker_routes(services: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows of a client listener."""
     s = services
-    config = s.config()
-    partitions, groups, metadata = s.partitions, s.groups, s.metadata
-    internal = {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}
     api_versions = ApiVersionsHandler(
         lambda: table,
-        metadata,
+        s.metadata,
         kraft_version=s.kraft_version,
-        controller_versions=s.forwarding.controller_versions,
+        controller_versions=s.forwarder.controller_versions,
     )
+    table: tuple[Route, ...] = (
+        route(
+            ApiKey.API_VERSIONS,
+            api_versions,
+            needs.BEFORE_AUTHENTICATION,
+            unsupported_version=api_versions.unsupported,
+        ),
+        *_record_routes(s),
+        *_metadata_routes(s),
+        *_group_routes(s),
+        *_admin_routes(s),
+        *broker_rows(forwarded_routes(s), s.forwarder, _broker_steps(s)),
+    )
+    return table
 
-    def image() -> MetadataImage:
-        return metadata.image
 
+def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows about the records of partitions."""
+    config, partitions = s.config(), s.partitions
     fetch = FetchHandler(
         partitions,
         s.fetch_sessions,
@@ -135,10 +154,86 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         s.clock,
         max_bytes=config.fetch_max_bytes,
         metadata_topic=s.metadata_topic,
-        nearby=NearbyReads(image, s.clock) if config.replica_selector_class == RACK_AWARE_SELECTOR else None,
+        nearby=NearbyReads(s.image, s.clock) if config.replica_selector_class == RACK_AWARE_SELECTOR else None,
         quota=s.throttles.leader,
         remote=s.remote_reads,
     )
+    fetch_snapshot = FetchPublicSnapshotHandler(s.metadata, s.metadata_topic, s.io, cluster_id=s.cluster_id)
+    init_producer_id = needs.WRITE_TRANSACTIONAL_ID | needs.IDEMPOTENT_WRITE | needs.WRITE_TOPIC
+    return (
+        route(
+            ApiKey.PRODUCE,
+            ProduceHandler(partitions, s.deadlines, s.loop),
+            needs.WRITE_TOPIC,
+            # Old librdkafka derives a broker's codecs from the presence of version 0, so Kafka advertises it too.
+            advertised_min_version=0,
+        ),
+        route(ApiKey.FETCH, fetch, needs.READ_TOPIC | needs.CLUSTER_ACTION),
+        route(
+            ApiKey.LIST_OFFSETS,
+            ListOffsetsHandler(partitions, s.metadata_topic, s.remote_offsets),
+            needs.DESCRIBE_TOPIC,
+        ),
+        route(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            OffsetForLeaderEpochHandler(partitions, s.metadata_topic),
+            needs.CLUSTER_ACTION | needs.DESCRIBE_TOPIC,
+        ),
+        route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.deadlines, s.loop), needs.DELETE_TOPIC),
+        route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions), needs.READ_TOPIC),
+        route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids), init_producer_id),
+        route(ApiKey.FETCH_SNAPSHOT, fetch_snapshot, needs.READ_TOPIC),
+    )
+
+
+def _metadata_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows that read cluster metadata."""
+    metadata = MetadataHandler(
+        s.metadata,
+        s.active_controller,
+        cluster_id=s.cluster_id,
+        creator=s.topic_creator,
+        metadata_topic=s.metadata_topic,
+    )
+    describe_topic_partitions = DescribeTopicPartitionsHandler(
+        s.metadata, partition_limit=s.config().max_request_partition_size_limit, metadata_topic=s.metadata_topic
+    )
+    describe_cluster = DescribeClusterHandler(s.metadata, s.active_controller, cluster_id=s.cluster_id)
+    return (
+        route(ApiKey.METADATA, metadata, needs.DESCRIBE_TOPIC),
+        route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions, needs.DESCRIBE_TOPIC),
+        route(ApiKey.DESCRIBE_CLUSTER, describe_cluster, needs.FILTERS_OPERATIONS),
+    )
+
+
+def _group_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows of the group coordinator."""
+    groups = s.groups
+    find_coordinator = FindCoordinatorHandler(
+        s.image, {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}, s.create_internal_topic
+    )
+    offset_commit = OffsetCommitHandler(groups, s.image, s.metadata_topic)
+    offset_fetch = OffsetFetchHandler(groups, s.image, s.metadata_topic)
+    offset_delete = OffsetDeleteHandler(groups, s.image, s.metadata_topic)
+    any_coordinator = needs.DESCRIBE_GROUP | needs.DESCRIBE_TRANSACTIONAL_ID | needs.CLUSTER_ACTION
+    return (
+        route(ApiKey.FIND_COORDINATOR, find_coordinator, any_coordinator),
+        route(ApiKey.JOIN_GROUP, JoinGroupHandler(groups), needs.READ_GROUP),
+        route(ApiKey.SYNC_GROUP, SyncGroupHandler(groups), needs.READ_GROUP),
+        route(ApiKey.HEARTBEAT, HeartbeatHandler(groups), needs.READ_GROUP),
+        route(ApiKey.LEAVE_GROUP, LeaveGroupHandler(groups), needs.READ_GROUP),
+        route(ApiKey.OFFSET_COMMIT, offset_commit, needs.READ_GROUP & needs.READ_TOPIC),
+        route(ApiKey.OFFSET_FETCH, offset_fetch, needs.DESCRIBE_GROUP & needs.DESCRIBE_TOPIC),
+        route(ApiKey.OFFSET_DELETE, offset_delete, needs.DELETE_GROUP & needs.READ_TOPIC),
+        route(ApiKey.DESCRIBE_GROUPS, DescribeGroupsHandler(groups), needs.DESCRIBE_GROUP),
+        route(ApiKey.LIST_GROUPS, ListGroupsHandler(groups), needs.DESCRIBE_CLUSTER | needs.DESCRIBE_GROUP),
+        route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups), needs.DELETE_GROUP),
+    )
+
+
+def _admin_routes(s: BrokerServices) -> tuple[Route, ...]:
+    """Return the rows of administrators that this broker answers itself."""
+    config, metadata = s.config(), s.metadata
     describe_configs = DescribeConfigsHandler(
         metadata,
         node_id=s.node_id,
@@ -146,71 +241,32 @@ def broker_routes(services: Services) -> tuple[Route, ...]:
         loggers=s.loggers,
         metadata_is_readable=s.metadata_topic is not None,
     )
-    topic_partitions = DescribeTopicPartitionsHandler(
-        metadata, partition_limit=config.max_request_partition_size_limit, metadata_topic=s.metadata_topic
-    )
-    metadata_handler = MetadataHandler(
-        metadata,
-        s.active_controller,
-        cluster_id=s.cluster_id,
-        creator=s.topic_creator,
-        metadata_topic=s.metadata_topic,
-    )
-    table = (
-        # Old librdkafka decides by the mere presence of version 0 which codecs a broker knows; Kafka says so too.
-        route(ApiKey.PRODUCE, ProduceHandler(partitions, s.deadlines, s.loop), advertised_min_version=0),
-        route(ApiKey.FETCH, fetch),
-        route(ApiKey.LIST_OFFSETS, ListOffsetsHandler(partitions, s.metadata_topic, s.remote_offsets)),
-        route(ApiKey.METADATA, metadata_handler),
-        route(ApiKey.OFFSET_COMMIT, OffsetCommitHandler(groups, image, s.metadata_topic)),
-        route(ApiKey.OFFSET_FETCH, OffsetFetchHandler(groups, image, s.metadata_topic)),
-        route(ApiKey.FIND_COORDINATOR, FindCoordinatorHandler(image, internal, s.create_internal_topic)),
-        route(ApiKey.JOIN_GROUP, JoinGroupHandler(groups)),
-        route(ApiKey.HEARTBEAT, HeartbeatHandler(groups)),
-        route(ApiKey.LEAVE_GROUP, LeaveGroupHandler(groups)),
-        route(ApiKey.SYNC_GROUP, SyncGroupHandler(groups)),
-        route(ApiKey.DESCRIBE_GROUPS, DescribeGroupsHandler(groups)),
-        route(ApiKey.LIST_GROUPS, ListGroupsHandler(groups)),
-        route(ApiKey.API_VERSIONS, api_versions, unsupported_version=api_versions.unsupported),
-        route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.deadlines, s.loop)),
-        route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids)),
-        route(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochHandler(partitions, s.metadata_topic)),
-        route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(metadata, has_authorizer=HAS_AUTHORIZER)),
-        route(ApiKey.DESCRIBE_CONFIGS, describe_configs),
-        route(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsHandler(partitions, s.log_dirs)),
-        route(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)),
+    describe_tokens = DescribeDelegationTokenHandler(metadata, secret=config.delegation_token_secret_key)
+    log_dirs = DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)
+    alter_log_dirs = AlterReplicaLogDirsHandler(s.partitions, s.log_dirs)
+    return (
+        route(ApiKey.DESCRIBE_CONFIGS, describe_configs, needs.DESCRIBE_CONFIGS_OF_ANY),
+        route(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesHandler(metadata), needs.DESCRIBE_CONFIGS_OF_CLUSTER),
+        route(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasHandler(metadata), needs.DESCRIBE_CONFIGS_OF_CLUSTER),
+        route(ApiKey.DESCRIBE_ACLS, DescribeAclsHandler(metadata, s.authorizer), needs.DESCRIBE_CLUSTER),
         route(
-            ApiKey.DESCRIBE_DELEGATION_TOKEN,
-            DescribeDelegationTokenHandler(metadata, secret=config.delegation_token_secret_key),
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            DescribeUserScramCredentialsHandler(metadata),
+            needs.DESCRIBE_CLUSTER,
         ),
-        route(ApiKey.DELETE_GROUPS, DeleteGroupsHandler(groups)),
-        route(ApiKey.OFFSET_DELETE, OffsetDeleteHandler(groups, image, s.metadata_topic)),
-        route(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasHandler(metadata)),
-        route(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsHandler(metadata)),
-        route(ApiKey.DESCRIBE_CLUSTER, DescribeClusterHandler(metadata, s.active_controller, cluster_id=s.cluster_id)),
-        route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions)),
-        route(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesHandler(metadata)),
-        route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topic_partitions),
-        route(
-            ApiKey.FETCH_SNAPSHOT, FetchPublicSnapshotHandler(metadata, s.metadata_topic, s.io, cluster_id=s.cluster_id)
-        ),
-        route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots)),
-        *(_front(row, s) for row in forwardable_routes(s)),
+        route(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_tokens, needs.DESCRIBE_TOKEN | needs.DESCRIBE_TOKENS_OF_USER),
+        route(ApiKey.DESCRIBE_LOG_DIRS, log_dirs, needs.DESCRIBE_CLUSTER),
+        route(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs, needs.ALTER_CLUSTER),
+        route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(s.snapshots), needs.ALTER_CLUSTER),
     )
-    return table
 
 
-def _front(row: Route, services: Services) -> Route:
-    """A row of the active controller as this broker's clients find it: forwarded, with what the broker does itself."""
-    s = services
-    row = forwarded(row, s.forwarding)
+def _broker_steps(s: BrokerServices) -> Mapping[ApiKey, BrokerStep]:
+    """Return the parts of forwarded APIs that the receiving broker does itself, by key."""
     own = OwnConfigCheck(s.node_id, s.config)
-    match row.key:
-        case ApiKey.CREATE_TOPICS | ApiKey.CREATE_PARTITIONS:
-            return hosted(row, s.hosting)
-        case ApiKey.ALTER_CONFIGS:
-            return replace(row, handler=AlterConfigsHandler(row.handler, s.metadata, own))
-        case ApiKey.INCREMENTAL_ALTER_CONFIGS:
-            return replace(row, handler=IncrementalAlterConfigsHandler(row.handler, s.metadata, own, s.loggers))
-        case _:
-            return row
+    return {
+        ApiKey.CREATE_TOPICS: lambda rest: CreationWaitHandler(rest, s.created_partitions),
+        ApiKey.CREATE_PARTITIONS: lambda rest: CreationWaitHandler(rest, s.created_partitions),
+        ApiKey.ALTER_CONFIGS: lambda rest: AlterConfigsHandler(rest, s.metadata, own),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda rest: IncrementalAlterConfigsHandler(rest, s.metadata, own, s.loggers),
+    }

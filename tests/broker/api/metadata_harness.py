@@ -3,11 +3,14 @@
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from broker.api.pipeline.permission import Unrestricted
 from broker.api.serving.context import RequestContext
+from broker.api.serving.route import Forwarding, Handler, Route, route
 from broker.metadata.image.config_image import ConfigsImage
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.request import ConnectionInfo, Request
 from broker.runtime.controller.driver import Command
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import RequestHeader
 from tests.broker.metadata.images import LISTENER, Cluster
@@ -40,6 +43,11 @@ class LiveCluster(Cluster):
     @property
     def configs(self) -> ConfigsImage:
         return self.image.configs
+
+
+def unrestricted_route(key: ApiKey, handler: Handler, forwarding: Forwarding = Forwarding.LOCAL) -> Route:
+    """Return a row that needs no permission."""
+    return route(key, handler, Unrestricted("test"), forwarding=forwarding)
 
 
 def context(api_version: int, *, listener: str = LISTENER, api_key: int = 0) -> RequestContext:

@@ -1,22 +1,24 @@
 """ApiVersions: the table of routes as clients see it, features, software names (KIP-511, KIP-584)."""
 
-from dataclasses import replace
-
 import pytest
 
 from broker.api.api_versions import ApiVersionsHandler
-from broker.api.serving.route import route
+from broker.api.serving.route import Forwarding
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tests.broker.api.metadata_harness import FixedMetadata, context
+from tests.broker.api.metadata_harness import FixedMetadata, context, unrestricted_route
 from tests.broker.metadata.images import image_with
 
 IMAGE = image_with()
 
 
+def _no_response(_request: object, _context: object) -> None:
+    return None
+
+
 def handler() -> ApiVersionsHandler:
-    rows = [route(key, lambda _request, _context: None) for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.FETCH)]
+    rows = [unrestricted_route(key, _no_response) for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.FETCH)]
     return ApiVersionsHandler(lambda: rows, FixedMetadata(IMAGE), kraft_version=lambda: 1)
 
 
@@ -34,7 +36,8 @@ def test_lists_the_routes_in_key_order(version: int) -> None:
 def test_promises_of_forwarded_apis_what_the_controller_serves_too() -> None:
     keys = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.ELECT_LEADERS)
     rows = [
-        replace(route(key, lambda _request, _context: None), is_forwarded=key is not ApiKey.METADATA) for key in keys
+        unrestricted_route(key, _no_response, Forwarding.LOCAL if key is ApiKey.METADATA else Forwarding.TO_CONTROLLER)
+        for key in keys
     ]
     theirs: dict[int, tuple[int, int]] = {
         ApiKey.CREATE_TOPICS: (0, 5),

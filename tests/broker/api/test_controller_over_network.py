@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from broker.api.serving.dispatch import Dispatcher
-from broker.api.serving.forwarded import forwarded
-from broker.api.serving.route import route
+from broker.api.serving.forwarding import ForwardingHandler
 from broker.net.limits import NetLimits
 from broker.net.listening import ListenAddress
 from broker.net.peer import NetworkClient, SocketAddress, TcpConnect
@@ -22,7 +21,7 @@ from protocol.headers import RequestHeader
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.broker.api.metadata_harness import context
+from tests.broker.api.metadata_harness import context, unrestricted_route
 from tests.broker.api.serving.test_controller_routes import LISTENER, Node, Observer
 from tests.support.clock import ManualClock
 
@@ -98,9 +97,9 @@ async def test_a_clients_request_travels_in_an_envelope() -> None:
         raise AssertionError("this node is not active")
 
     async with serving(standby, active) as broker:
-        row = forwarded(route(ApiKey.CREATE_TOPICS, never), broker.forwarding)
+        handler = ForwardingHandler(unrestricted_route(ApiKey.CREATE_TOPICS, never), broker.forwarding)
         asked = context(7, api_key=ApiKey.CREATE_TOPICS)
-        response = await row.handler(CreateTopicsRequest([CreatableTopic("t", 3, 1)]), asked)
+        response = await handler(CreateTopicsRequest([CreatableTopic("t", 3, 1)]), asked)
         assert [(topic.name, topic.num_partitions, topic.error_code) for topic in response.topics] == [("t", 3, 0)]
     assert active.cluster.image.topics.names() == ["t"]
 
@@ -114,14 +113,14 @@ async def test_the_controller_sees_who_forwarded_and_for_whom() -> None:
         seen.append(arrived.connection)
         return original(request, arrived)
 
-    node.rows = tuple(route(row.key, watch) if row.key is ApiKey.ENVELOPE else row for row in node.rows)
+    node.rows = tuple(unrestricted_route(row.key, watch) if row.key is ApiKey.ENVELOPE else row for row in node.rows)
     async with serving(node) as broker:
         client = ConnectionInfo("c", "PLAINTEXT", "10.1.2.3", 50_000, principal="User:alice")
         header = RequestHeader(ApiKey.CREATE_TOPICS, 7, 1, "app")
-        row = forwarded(route(ApiKey.CREATE_TOPICS, lambda *_: None), broker.forwarding)
+        handler = ForwardingHandler(unrestricted_route(ApiKey.CREATE_TOPICS, lambda *_: None), broker.forwarding)
         arrived = context(7)
         arrived.connection, arrived.request = client, Request(header, memoryview(b""), client, 0)
-        await row.handler(CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True), arrived)
+        await handler(CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True), arrived)
     (forwarder,) = seen
     assert (forwarder.listener, forwarder.peer_host) == (LISTENER, "127.0.0.1")
     assert forwarder.client_software_name == "ottla"

@@ -6,7 +6,6 @@ import pytest
 
 from broker.api.api_versions import ApiVersionsHandler
 from broker.api.create_metadata_snapshot import CreateMetadataSnapshotHandler
-from broker.api.serving.route import route
 from broker.metadata.image.metadata_image import EMPTY_IMAGE
 from broker.quorum.identity import SnapshotId
 from broker.runtime.quorum.snapshot_generator import SnapshotImpossible
@@ -14,7 +13,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
-from tests.broker.api.metadata_harness import FixedMetadata, context
+from tests.broker.api.metadata_harness import FixedMetadata, context, unrestricted_route
 from tests.support.fast_forward_loop import run_fast
 
 
@@ -65,7 +64,9 @@ def test_what_can_go_wrong(cutter: Cutter, code: ErrorCode) -> None:
 
 
 def test_clients_are_not_told_of_it() -> None:
-    rows = [route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(SnapshotId(1, 1))))]
+    rows = [
+        unrestricted_route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(SnapshotId(1, 1))))
+    ]
     handler = ApiVersionsHandler(lambda: rows, FixedMetadata(EMPTY_IMAGE), kraft_version=lambda: 1)
     answer = handler(ApiVersionsRequest("test", "1"), context(4))
     assert answer.api_keys == []

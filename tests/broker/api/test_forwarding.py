@@ -9,12 +9,13 @@ import pytest
 
 from broker.api.envelope import EnvelopeHandler
 from broker.api.incremental_alter_configs import LoggerControl
+from broker.api.pipeline.authorization import Authorizer
 from broker.api.serving.context import RequestContext
-from broker.api.serving.forwardable_routes import forwardable_routes
-from broker.api.serving.forwarded import forwarded
-from broker.api.serving.hosted import hosted
+from broker.api.serving.controller_routes import forwarded_routes
+from broker.api.serving.creation_wait import CreationWaitHandler
+from broker.api.serving.forwarding import ForwardingHandler
 from broker.api.serving.quorum_peer import QuorumPeer
-from broker.api.serving.route import Route, route
+from broker.api.serving.route import Route
 from broker.api.update_features import KraftVersionUpgrade
 from broker.config.broker_config import BrokerConfig
 from broker.config.load import load_config
@@ -42,7 +43,7 @@ from protocol.messages.describe_quorum import (
 )
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from tests.broker.api.metadata_harness import LiveCluster, context
+from tests.broker.api.metadata_harness import LiveCluster, context, unrestricted_route
 from tests.broker.runtime.controller.other_nodes import SECOND, THIRD, OtherNodes
 from tests.support.fast_forward_loop import run_fast
 
@@ -63,11 +64,12 @@ class Controller:
         self.loggers = cast(LoggerControl, None)
         self.kraft_upgrade: KraftVersionUpgrade | None = None
         self.quorum: QuorumPeer | None = None
-        self.rows = list(forwardable_routes(self))
+        self.authorizer: Authorizer | None = None
+        self.rows = list(forwarded_routes(self))
         self.seen: list[RequestContext] = []
 
     def add(self, key: ApiKey, handler: Callable[[Any, RequestContext], Any]) -> None:
-        self.rows.append(route(key, handler))
+        self.rows.append(unrestricted_route(key, handler))
 
     def answer(self, envelope: Any) -> Any:
         """Runs a handler that never really waits."""
@@ -99,15 +101,15 @@ class Broker:
     async def ask(self, row: Route, request: Message, version: int, client: ConnectionInfo = CLIENT) -> Any:
         header = RequestHeader(row.key, version, 77, "app")
         asked = Request(header, memoryview(b""), client, 0)
-        return await forwarded(row, self.forwarding).handler(request, RequestContext(version, "app", client, asked))
+        return await ForwardingHandler(row, self.forwarding)(request, RequestContext(version, "app", client, asked))
 
 
 async def never(_request: Any, _context: RequestContext) -> Any:
     raise AssertionError("the controller of this node is not to be asked")
 
 
-CREATE_TOPICS = route(ApiKey.CREATE_TOPICS, never)
-UNREGISTER = route(ApiKey.UNREGISTER_BROKER, never)
+CREATE_TOPICS = unrestricted_route(ApiKey.CREATE_TOPICS, never)
+UNREGISTER = unrestricted_route(ApiKey.UNREGISTER_BROKER, never)
 
 
 def fast(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -141,7 +143,7 @@ async def test_the_request_runs_as_the_client_and_not_as_the_broker() -> None:
         seen.append(context)
         return UnregisterBrokerResponse(error_message=f"no {request.broker_id}")
 
-    broker.second.rows = [route(ApiKey.UNREGISTER_BROKER, handle)]
+    broker.second.rows = [unrestricted_route(ApiKey.UNREGISTER_BROKER, handle)]
     response = await broker.ask(UNREGISTER, UnregisterBrokerRequest(5), 0)
     assert response.error_message == "no 5"
     (inner,) = seen
@@ -158,7 +160,7 @@ async def test_an_ipv6_client_is_forwarded_with_its_address() -> None:
         hosts.append(context.peer_host)
         return UnregisterBrokerResponse()
 
-    broker.second.rows = [route(ApiKey.UNREGISTER_BROKER, handle)]
+    broker.second.rows = [unrestricted_route(ApiKey.UNREGISTER_BROKER, handle)]
     for host in ("2001:db8::1", "fe80::1%eth0"):
         await broker.ask(UNREGISTER, UnregisterBrokerRequest(5), 0, ConnectionInfo("c", "P", host, 1))
     assert hosts == ["2001:db8::1", "fe80::1"]
@@ -263,7 +265,7 @@ class TestActiveHere:
                 assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
                 return cast(CreateTopicsResponse, response)
 
-            response = await broker.ask(route(ApiKey.CREATE_TOPICS, lose), TOPIC, 7)
+            response = await broker.ask(unrestricted_route(ApiKey.CREATE_TOPICS, lose), TOPIC, 7)
             assert response.topics[0].error_code == ErrorCode.NONE
             assert broker.second.cluster.image.topics.names() == ["t"]
 
@@ -275,7 +277,7 @@ class TestActiveHere:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "that level is not known")
 
             with pytest.raises(KafkaError, match="that level is not known"):
-                await Broker(is_active=True).ask(route(ApiKey.CREATE_TOPICS, refuse), TOPIC, 7)
+                await Broker(is_active=True).ask(unrestricted_route(ApiKey.CREATE_TOPICS, refuse), TOPIC, 7)
 
         run_fast(scenario())
 
@@ -364,7 +366,7 @@ class TestHosted:
 
     async def wait_of(self, row: Route, request: Message, version: int) -> list[Callable[[MetadataImage], bool]]:
         hosting = self.Hosting()
-        await hosted(row, hosting).handler(request, context(version))
+        await CreationWaitHandler(row.handler, hosting)(request, context(version))
         return hosting.waits
 
     def rows(self, controller: Controller) -> dict[ApiKey, Route]:
@@ -383,7 +385,7 @@ class TestHosted:
         controller = Controller()
         response = await self.rows(controller)[ApiKey.CREATE_TOPICS].handler(TOPIC, context(6))
         response.topics[0].topic_id = type(response.topics[0])().topic_id
-        row = route(ApiKey.CREATE_TOPICS, lambda _request, _context: _done(response))
+        row = unrestricted_route(ApiKey.CREATE_TOPICS, lambda _request, _context: _done(response))
         (is_known,) = await self.wait_of(row, TOPIC, 6)
         assert [is_known(Controller().cluster.image), is_known(controller.cluster.image)] == [False, True]
 

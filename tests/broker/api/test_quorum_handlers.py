@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
-from broker.api.add_raft_voter import AddRaftVoterHandler
-from broker.api.begin_quorum_epoch import BeginQuorumEpochHandler
 from broker.api.describe_quorum import DescribeQuorumHandler
-from broker.api.end_quorum_epoch import EndQuorumEpochHandler
-from broker.api.fetch_snapshot import FetchSnapshotHandler
-from broker.api.raft_fetch import RaftFetchHandler
-from broker.api.remove_raft_voter import RemoveRaftVoterHandler
+from broker.api.quorum_requests import (
+    ADD_RAFT_VOTER,
+    BEGIN_QUORUM_EPOCH,
+    END_QUORUM_EPOCH,
+    FETCH_SNAPSHOT,
+    RAFT_FETCH,
+    REMOVE_RAFT_VOTER,
+    UPDATE_RAFT_VOTER,
+    VOTE,
+    QuorumRequestHandler,
+)
 from broker.api.serving.quorum_peer import QuorumPeer
-from broker.api.update_raft_voter import UpdateRaftVoterHandler
-from broker.api.vote import VoteHandler
 from broker.quorum import messages as core
 from broker.quorum.description import QuorumDescription, QuorumNode, ReplicaStatus
 from broker.quorum.identity import KRaftVersions, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
@@ -38,7 +41,7 @@ DIRECTORY = Uuid(b"\x11" * 16)
 LISTENER = "CONTROLLER"
 LISTENERS = (ListenerEndpoint(LISTENER, "h", 9093),)
 LEADER = LeaderHint(3, 6, LISTENERS)
-VOTE = core.VoteRequest("cluster", 5, ReplicaKey(1, DIRECTORY), ReplicaKey(2, DIRECTORY), LogPosition(4, 99))
+VOTE_REQUEST = core.VoteRequest("cluster", 5, ReplicaKey(1, DIRECTORY), ReplicaKey(2, DIRECTORY), LogPosition(4, 99))
 
 
 class ScriptedPeer:
@@ -63,55 +66,55 @@ class ScriptedPeer:
 
 
 CASES: list[tuple[Any, Request, Response]] = [
-    (VoteHandler, VOTE, core.VoteResponse(ErrorCode.NONE, LEADER, granted=True)),
+    (VOTE, VOTE_REQUEST, core.VoteResponse(ErrorCode.NONE, LEADER, granted=True)),
     (
-        BeginQuorumEpochHandler,
+        BEGIN_QUORUM_EPOCH,
         core.BeginQuorumEpochRequest("cluster", 1, 5, ReplicaKey(2, DIRECTORY), LISTENERS),
         core.BeginQuorumEpochResponse(ErrorCode.NONE, LEADER),
     ),
     (
-        EndQuorumEpochHandler,
+        END_QUORUM_EPOCH,
         core.EndQuorumEpochRequest("cluster", 1, 5, (ReplicaKey(2, DIRECTORY),), LISTENERS),
         core.EndQuorumEpochResponse(ErrorCode.NONE, LEADER),
     ),
     (
-        RaftFetchHandler,
+        RAFT_FETCH,
         core.FetchRequest("cluster", ReplicaKey(1, DIRECTORY), 5, 99, 4, 500, 1 << 20, 90),
         core.FetchResponse(ErrorCode.NONE, LEADER, 90, 10, records=b"batches"),
     ),
     (
-        FetchSnapshotHandler,
+        FETCH_SNAPSHOT,
         core.FetchSnapshotRequest("cluster", ReplicaKey(1, DIRECTORY), 5, SnapshotId(1000, 4), 64, 4096),
         core.FetchSnapshotResponse(ErrorCode.NONE, LEADER, SnapshotId(1000, 4), 5_000, 64, data=b"page"),
     ),
     (
-        AddRaftVoterHandler,
+        ADD_RAFT_VOTER,
         core.AddVoterRequest("cluster", ReplicaKey(4, DIRECTORY), LISTENERS, ack_when_committed=False),
         core.ChangeVotersResponse(ErrorCode.DUPLICATE_VOTER, LeaderHint(), "4 votes already"),
     ),
     (
-        RemoveRaftVoterHandler,
+        REMOVE_RAFT_VOTER,
         core.RemoveVoterRequest("cluster", ReplicaKey(4, DIRECTORY)),
         core.ChangeVotersResponse(ErrorCode.VOTER_NOT_FOUND, LeaderHint(), "4 does not vote"),
     ),
     (
-        UpdateRaftVoterHandler,
+        UPDATE_RAFT_VOTER,
         core.UpdateVoterRequest("cluster", 5, ReplicaKey(4, DIRECTORY), LISTENERS, KRaftVersions(0, 1)),
         core.ChangeVotersResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LEADER),
     ),
 ]
 
 
-@pytest.mark.parametrize(("handler", "request_", "response"), CASES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(("api", "request_", "response"), CASES, ids=lambda value: type(value).__name__)
 async def test_what_a_peer_sends_reaches_the_replica_and_its_answer_comes_back(
-    handler: Any, request_: Request, response: Response
+    api: Any, request_: Request, response: Response
 ) -> None:
     out = outgoing(request_, 1_000)
     for version in range(out.lowest_version, API_BY_KEY[out.key].max_version + 1):
         peer = ScriptedPeer(response)
         message: Any = out.build(version)
         arrived, _ = decode(type(message), encode_bytes(message, version), version)
-        answer = await handler(peer)(arrived, context(version, listener=LISTENER))
+        answer = await QuorumRequestHandler(api, peer)(arrived, context(version, listener=LISTENER))
         returned, _ = decode(response_class(out.key), encode_bytes(answer, version), version)
         read: Any = out.read(returned, LISTENER)
         assert type(peer.asked[0]) is type(request_)
@@ -121,16 +124,16 @@ async def test_what_a_peer_sends_reaches_the_replica_and_its_answer_comes_back(
             assert read == response
 
 
-@pytest.mark.parametrize(("handler", "request_", "_response"), CASES[:5], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(("api", "request_", "_response"), CASES[:5], ids=lambda value: type(value).__name__)
 async def test_what_is_about_another_partition_does_not_reach_the_replica(
-    handler: Any, request_: Request, _response: Response
+    api: Any, request_: Request, _response: Response
 ) -> None:
     peer = ScriptedPeer()
     out = outgoing(request_, 1_000)
     version = API_BY_KEY[out.key].max_version
     message: Any = out.build(version)
     message.topics *= 2
-    answer = await handler(peer)(message, context(version, listener=LISTENER))
+    answer: Any = await QuorumRequestHandler(api, peer)(message, context(version, listener=LISTENER))
     assert (answer.error_code, peer.asked) == (ErrorCode.INVALID_REQUEST, [])
 
 
@@ -143,7 +146,7 @@ async def test_a_fetch_that_waits_is_given_up_with_its_connection() -> None:
     peer = Parking()
     message = outgoing(CASES[3][1], 0).build(18)
     assert isinstance(message, fetch_messages.FetchRequest)
-    waiting = asyncio.ensure_future(RaftFetchHandler(peer)(message, context(18)))
+    waiting = asyncio.ensure_future(QuorumRequestHandler(RAFT_FETCH, peer)(message, context(18)))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.api.alter_client_quotas import AlterClientQuotasHandler
-from broker.api.alter_user_scram_credentials import AlterUserScramCredentialsHandler
-from broker.api.create_acls import CreateAclsHandler
+from broker.api.controller_commands import COMMANDS, CommandHandler, authorizer_check
 from broker.api.create_delegation_token import CreateDelegationTokenHandler
-from broker.api.delete_acls import DeleteAclsHandler
 from broker.api.describe_acls import DescribeAclsHandler
 from broker.api.describe_client_quotas import DescribeClientQuotasHandler
 from broker.api.describe_delegation_token import DescribeDelegationTokenHandler
 from broker.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from broker.api.expire_delegation_token import ExpireDelegationTokenHandler
+from broker.api.pipeline.authorization import AllowAll, Authorizer
 from broker.api.renew_delegation_token import RenewDelegationTokenHandler
 from broker.api.serving.errors import error_response
 from broker.metadata.controller.state import ControllerSettings, TokenSettings
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -38,7 +37,14 @@ from tests.broker.api.metadata_harness import LiveCluster, context
 from tests.broker.metadata.images import CLUSTER_ID
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
+ALLOW_ALL = AllowAll()
 ANY, LITERAL, READ, ALLOW, TOPIC = 1, 3, 3, 3, 2
+
+
+def command(key: ApiKey, cluster: LiveCluster, authorizer: Authorizer | None = ALLOW_ALL) -> CommandHandler:
+    """The handler of an API that is a controller command."""
+    api = COMMANDS[key]
+    return CommandHandler(api, cluster, authorizer_check(authorizer) if api.needs_authorizer else None)
 
 
 class TestClientQuotas:
@@ -59,7 +65,7 @@ class TestClientQuotas:
             )
             for entity in self.ENTITIES
         ]
-        await AlterClientQuotasHandler(cluster)(AlterClientQuotasRequest(entries), context(1))
+        await command(ApiKey.ALTER_CLIENT_QUOTAS, cluster)(AlterClientQuotasRequest(entries), context(1))
         request = DescribeClientQuotasRequest(list(components), strict)
         response = DescribeClientQuotasHandler(cluster)(request, context(1))
         if response.error_code:
@@ -111,7 +117,7 @@ class TestScram:
         for user, mechanism in (("u", 2), ("u", 1), ("v", 1)):
             upsertion = ScramCredentialUpsertion(user, mechanism, 4096, b"salt", b"salted")
             request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
-            await AlterUserScramCredentialsHandler(cluster)(request, context(0))
+            await command(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, cluster)(request, context(0))
         asked = DescribeUserScramCredentialsRequest(None if users is None else [UserName(user) for user in users])
         response = DescribeUserScramCredentialsHandler(cluster)(asked, context(0))
         return {
@@ -142,9 +148,9 @@ class TestAcls:
         cluster = LiveCluster()
         creation, deletion = CreateAclsRequest([self.CREATION]), DeleteAclsRequest([self.FILTER])
         for call in (
-            lambda: CreateAclsHandler(cluster, has_authorizer=False)(creation, context(3)),
-            lambda: DeleteAclsHandler(cluster, has_authorizer=False)(deletion, context(3)),
-            lambda: DescribeAclsHandler(cluster, has_authorizer=False)(self.EVERYTHING, context(3)),
+            lambda: command(ApiKey.CREATE_ACLS, cluster, None)(creation, context(3)),
+            lambda: command(ApiKey.DELETE_ACLS, cluster, None)(deletion, context(3)),
+            lambda: DescribeAclsHandler(cluster, None)(self.EVERYTHING, context(3)),
         ):
             with pytest.raises(KafkaError) as caught:
                 call()
@@ -168,12 +174,13 @@ class TestAcls:
         cluster = LiveCluster()
         other = AclCreation(TOPIC, "t", LITERAL, "User:v", "*", READ, ALLOW)
         request = CreateAclsRequest([self.CREATION, other])
-        await CreateAclsHandler(cluster, has_authorizer=True)(request, context(3))
-        described = DescribeAclsHandler(cluster, has_authorizer=True)(self.EVERYTHING, context(3))
+        await command(ApiKey.CREATE_ACLS, cluster)(request, context(3))
+        described = DescribeAclsHandler(cluster, ALLOW_ALL)(self.EVERYTHING, context(3))
         assert [(each.resource_name, [acl.principal for acl in each.acls]) for each in described.resources] == [
             ("t", ["User:u", "User:v"])
         ]
-        deleted = await DeleteAclsHandler(cluster, has_authorizer=True)(DeleteAclsRequest([self.FILTER]), context(3))
+        deleted = await command(ApiKey.DELETE_ACLS, cluster)(DeleteAclsRequest([self.FILTER]), context(3))
+        assert isinstance(deleted, DeleteAclsResponse)
         assert len(deleted.filter_results[0].matching_acls) == 2
         assert not cluster.image.acls.entries
 

@@ -1,0 +1,1 @@
+"""Stages between a request frame and its handler: authentication, authorization, quotas."""

@@ -1,0 +1,68 @@
+"""The authorization of requests: a policy, and the stage that applies it to requirements on the cluster (KIP-11).
+
+No authorizer can be configured yet. Routes state what they need, handlers and stage ask the same `Authorizer`, and
+nodes run with None, which allows everything and refuses the Acl APIs with SECURITY_DISABLED, as Kafka does.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, Permission, Requirement, Unrestricted
+from broker.net.request import Dispatch, EncodedResponse, Request
+from protocol.errors import ErrorCode, KafkaError
+
+Refuse = Callable[[Request, KafkaError], EncodedResponse]
+"""Encodes the response to a request that is refused as a whole."""
+
+
+class Authorizer(Protocol):
+    """Decides what principals may do."""
+
+    def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
+        """Whether `principal`, connected from `host`, has `permission` on the resource of that name."""
+        ...
+
+
+class AllowAll:
+    """The policy of a node without authorizer."""
+
+    def is_allowed(self, principal: str, host: str, permission: Permission, resource_name: str) -> bool:
+        return True
+
+
+def require_authorizer(authorizer: Authorizer | None) -> Authorizer:
+    """Return the authorizer. Raise KafkaError SECURITY_DISABLED without one: no policy would read stored entries."""
+    if authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "no authorizer is configured")
+    return authorizer
+
+
+class AuthorizationStage:
+    """Refuses requests whose principal lacks a permission on the cluster that the route requires."""
+
+    def __init__(
+        self,
+        next_stage: Dispatch,
+        authorizer: Authorizer,
+        requirements: Mapping[int, Requirement | Unrestricted],
+        refuse: Refuse,
+    ) -> None:
+        self._next_stage = next_stage
+        self._authorizer = authorizer
+        self._refuse = refuse
+        self._clauses = {
+            key: requirement.cluster_clauses
+            for key, requirement in requirements.items()
+            if isinstance(requirement, Requirement) and requirement.cluster_clauses
+        }
+
+    def __call__(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
+        """Handle one request; see `broker.net.request.Dispatch`."""
+        for clause in self._clauses.get(request.header.api_key, ()):
+            if not any(self._is_allowed(request, permission) for permission in clause):
+                return self._refuse(request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return self._next_stage(request)
+
+    def _is_allowed(self, request: Request, permission: Permission) -> bool:
+        client = request.connection
+        return self._authorizer.is_allowed(client.principal, client.peer_host, permission, CLUSTER_RESOURCE_NAME)
