@@ -4,14 +4,15 @@ Nearly every frame begins with three bytes (frame version 1, key, version, each 
 the node's own varint reader, one by one.
 """
 
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from broker.metadata.image.records import FRAME_VERSION, MetadataRecord
+from broker.metadata.image.records import FRAME_VERSION, METADATA_RECORDS
 from protocol.errors import DecodeError
 from protocol.primitives import decode_uvarint
 from spark_jobs.metadata.byte_columns import Bools, Ints, Strings
+from spark_jobs.metadata.folded_records import supported_versions
 
 _USUAL_HEAD: Final = 3
 _MAX_NUMBER: Final = 32_767
@@ -23,11 +24,13 @@ class MalformedLog(Exception):
 
 
 class UnknownRecord(Exception):
-    """A record of a key or version that this program does not know: whoever goes on would lose it."""
+    """A record whose type or version the fold does not support. The job stops, because skipping it would lose state."""
 
     def __init__(self, offset: int, key: int, version: int) -> None:
+        name = _NAMES.get(key, "a record of unknown type")
         super().__init__(
-            f"the record at offset {offset} has key {key} and version {version}, which this program does not know"
+            f"the metadata log holds {name} (API key {key}, version {version}) at offset {offset}, which this version "
+            "of Ottla cannot fold; upgrade Ottla and run the job again: it resumes before that record"
         )
         self.offset = offset
         self.key = key
@@ -60,14 +63,14 @@ def frame_heads(frames: Strings, offsets: Ints) -> FrameHeads:
 
 
 def known(keys: Ints, versions: Ints) -> Bools:
-    """Where key and version are those of a record that this program knows."""
+    """Return where key and version are those of a record that the fold supports."""
     at = np.clip(keys, -1, len(_MIN_VERSIONS) - 1)
     found: Bools = (keys == at) & (keys >= 0) & (versions >= _MIN_VERSIONS[at]) & (versions <= _MAX_VERSIONS[at])
     return found
 
 
 def require_known(keys: Ints, versions: Ints, offsets: Ints) -> None:
-    """Raises UnknownRecord for the first that is not known."""
+    """Raise UnknownRecord for the record of lowest offset that the fold does not support."""
     unknown = np.flatnonzero(~known(keys, versions))
     if len(unknown):
         row = unknown[np.argmin(offsets[unknown])]
@@ -89,13 +92,14 @@ def _head(frame: bytes, offset: int) -> tuple[int, int, int]:
 
 
 def _versions() -> tuple[Ints, Ints]:
-    """The least and greatest known version by key; none for a key that is unknown."""
-    types = get_args(MetadataRecord)
-    least = np.ones(max(each.API_KEY for each in types) + 1, np.int64)
+    """Return the lowest and highest supported version by API key; an empty range for an unsupported key."""
+    supported = supported_versions()
+    least = np.ones(max(each.API_KEY for each in supported) + 1, np.int64)
     greatest = np.zeros_like(least)
-    for each in types:
-        least[each.API_KEY], greatest[each.API_KEY] = each.MIN_VERSION, each.MAX_VERSION
+    for each, (lowest, highest) in supported.items():
+        least[each.API_KEY], greatest[each.API_KEY] = lowest, highest
     return least, greatest
 
 
 _MIN_VERSIONS, _MAX_VERSIONS = _versions()
+_NAMES: Final = {each.API_KEY: each.__name__ for each in METADATA_RECORDS}

@@ -6,7 +6,7 @@ would state it (`broker.metadata.image.records`), in the latest version, so that
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,15 @@ from broker.metadata.image.features import feature_record
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metadata.image.metadata_version import LATEST_METADATA_VERSION, MetadataVersion
 from broker.metadata.image.quota_image import quota_entity, quota_record
-from broker.metadata.image.records import InvalidMetadata, MetadataRecord, VersionedRecord, decode_record, encode_record
+from broker.metadata.image.records import (
+    IgnoredRecord,
+    InvalidMetadata,
+    MetadataRecord,
+    TransactionMarkerRecord,
+    VersionedRecord,
+    decode_record,
+    encode_record,
+)
 from broker.metadata.image.security_image import ScramImage
 from broker.metadata.snapshot.codec import read_snapshot, snapshot_batches
 from protocol.errors import DecodeError
@@ -267,7 +275,7 @@ def _current_of_clients(image: MetadataImage, kind: str, key: EntityKey) -> Vers
         case "token", (str(id),):
             token = image.delegation_tokens.tokens.get(id)
             return None if token is None else token.to_record(id)
-    return None
+    raise AssertionError(f"no entity type {kind} with key {key}")
 
 
 def _frame(record: VersionedRecord | None) -> bytes | None:
@@ -300,7 +308,7 @@ def _all_but_topics(image: MetadataImage) -> Iterator[VersionedRecord]:
 
 
 def _touched(record: MetadataRecord, image: MetadataImage) -> Sequence[Entity]:
-    """The entities that a record creates, changes or removes."""
+    """Return the entities of the registry that a record creates, changes or removes."""
     match record:
         case messages.FeatureLevelRecord():
             return [Entity("feature", (record.name,))]
@@ -320,7 +328,28 @@ def _touched(record: MetadataRecord, image: MetadataImage) -> Sequence[Entity]:
             return _touched_by_client(record)
 
 
-def _touched_by_client(record: MetadataRecord) -> Sequence[Entity]:
+_ClientRecord: TypeAlias = (
+    messages.ConfigRecord
+    | messages.ClientQuotaRecord
+    | messages.ProducerIdsRecord
+    | messages.AccessControlEntryRecord
+    | messages.RemoveAccessControlEntryRecord
+    | messages.UserScramCredentialRecord
+    | messages.RemoveUserScramCredentialRecord
+    | messages.DelegationTokenRecord
+    | messages.RemoveDelegationTokenRecord
+)
+_UnaffectingRecord: TypeAlias = (
+    messages.TopicRecord  # this and the next three change the topic sections only
+    | messages.PartitionRecord
+    | messages.PartitionChangeRecord
+    | messages.ClearElrRecord
+    | IgnoredRecord
+    | TransactionMarkerRecord  # consumed by `transactions.py`
+)
+
+
+def _touched_by_client(record: _ClientRecord | _UnaffectingRecord) -> Sequence[Entity]:
     match record:
         case messages.ConfigRecord():
             return [Entity("config", (record.resource_type, record.resource_name, record.name))]
@@ -335,8 +364,20 @@ def _touched_by_client(record: MetadataRecord) -> Sequence[Entity]:
             return [Entity("scram", (record.mechanism, record.name))]
         case messages.DelegationTokenRecord() | messages.RemoveDelegationTokenRecord():
             return [Entity("token", (record.token_id,))]
+        case (
+            messages.TopicRecord()
+            | messages.PartitionRecord()
+            | messages.PartitionChangeRecord()
+            | messages.ClearElrRecord()
+            | messages.NoOpRecord()
+            | messages.ZkMigrationStateRecord()
+            | messages.BeginTransactionRecord()
+            | messages.EndTransactionRecord()
+            | messages.AbortTransactionRecord()
+        ):
+            return ()
         case _:
-            return []
+            assert_never(record)
 
 
 def _configs_of_topic(topic_id: Uuid, image: MetadataImage) -> Sequence[Entity]:

@@ -164,6 +164,11 @@ class SectionFold:
                     topics.remove(record.topic_id, row)
                 case ClearElrRecord():
                     clears.append(_Clear(row, record.topic_name))
+                case _:
+                    offset = self._rows.places.offsets[row]
+                    raise InvalidMetadata(
+                        f"a {type(record).__name__} at offset {offset} belongs to the registry, not to a topic section"
+                    )
         return clears
 
     def _read_partitions(self) -> tuple[PartitionColumns, Events]:

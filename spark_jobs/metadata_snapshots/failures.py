@@ -41,7 +41,6 @@ SHORT: Final = 300
 _FULL: Final = "No space left on device"
 _HINTS: Final = {
     "InvalidCommit": " Without the _state in --out, which is of another version of this program, it is folded anew.",
-    "UnknownRecord": " A newer version of this program may know it; nothing was skipped, and it goes on from there.",
 }
 
 

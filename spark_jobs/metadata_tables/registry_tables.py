@@ -200,7 +200,7 @@ def _others(record: MetadataRecord) -> _Row:
         case messages.DelegationTokenRecord():
             return {"owner": record.owner, "requester": record.requester, "expires_ms": record.expiration_timestamp}
         case _:
-            return {}
+            raise ValueError(f"{type(record).__name__} states no entity of the registry, but changes name it")
 
 
 def _is_secret(key: str) -> bool:

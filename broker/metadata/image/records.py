@@ -15,19 +15,15 @@ from protocol.primitives import Buffer, decode_uvarint, encode_uvarint
 FRAME_VERSION: Final = 1
 _FRAME_VERSION_BYTE: Final = bytes((FRAME_VERSION,))
 
-MetadataRecord: TypeAlias = (
-    messages.AbortTransactionRecord
-    | messages.AccessControlEntryRecord
-    | messages.BeginTransactionRecord
+ImageRecord: TypeAlias = (
+    messages.AccessControlEntryRecord
     | messages.BrokerRegistrationChangeRecord
     | messages.ClearElrRecord
     | messages.ClientQuotaRecord
     | messages.ConfigRecord
     | messages.DelegationTokenRecord
-    | messages.EndTransactionRecord
     | messages.FeatureLevelRecord
     | messages.FenceBrokerRecord
-    | messages.NoOpRecord
     | messages.PartitionChangeRecord
     | messages.PartitionRecord
     | messages.ProducerIdsRecord
@@ -41,11 +37,30 @@ MetadataRecord: TypeAlias = (
     | messages.UnfenceBrokerRecord
     | messages.UnregisterBrokerRecord
     | messages.UserScramCredentialRecord
-    | messages.ZkMigrationStateRecord
 )
+"""Records that change the metadata image."""
+
+TransactionMarkerRecord: TypeAlias = (
+    messages.AbortTransactionRecord | messages.BeginTransactionRecord | messages.EndTransactionRecord
+)
+"""Records that delimit a metadata transaction (KIP-868). The loader consumes them; no delta sees them."""
+
+IgnoredRecord: TypeAlias = messages.NoOpRecord | messages.ZkMigrationStateRecord
+"""Records without effect on the image, ignored on purpose.
+
+An idle controller writes NoOpRecord to advance the log end offset (KIP-835). ZkMigrationStateRecord is a remnant of the
+migration from ZooKeeper in logs that older Kafka releases began; no release that Ottla interoperates with reads it.
+"""
+
+MetadataRecord: TypeAlias = ImageRecord | TransactionMarkerRecord | IgnoredRecord
+"""Every record type of `schemas/metadata`. A new type belongs to one of the three unions; mypy and the tests over
+`tests/broker/metadata/record_samples.py` then name each place that must handle it.
+"""
+
+METADATA_RECORDS: Final[tuple[type[MetadataRecord], ...]] = get_args(MetadataRecord)
 
 _BY_KEY: Final[Mapping[int, type[MetadataRecord]]] = {
-    record_type.API_KEY: record_type for record_type in get_args(MetadataRecord)
+    record_type.API_KEY: record_type for record_type in METADATA_RECORDS
 }
 
 

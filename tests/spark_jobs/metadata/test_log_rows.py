@@ -159,12 +159,12 @@ def test_a_long_head_is_read_like_a_short_one() -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), [(29, 0), (300, 1), (3, 3), (5, 3), (20, 1), (6, 0)])
-def test_what_is_not_known_is_a_row_that_nobody_passes_over(key: int, version: int) -> None:
+def test_unknown_record_is_a_row_that_the_summary_refuses(key: int, version: int) -> None:
     frame = b"\x01" + encode_uvarint(key) + encode_uvarint(version) + bytes(40)
     data = batch(NoOpRecord()) + raw_batch(frame, base=1)
     table = rows_of(data, start=0, end=FOREVER)
     assert table.to_pylist()[1]["section"] == -1
-    with pytest.raises(UnknownRecord, match=f"offset 1 has key {key} and version {version}") as caught:
+    with pytest.raises(UnknownRecord, match=rf"\(API key {key}, version {version}\) at offset 1,") as caught:
         summarize(table)
     assert (caught.value.offset, caught.value.key, caught.value.version) == (1, key, version)
 

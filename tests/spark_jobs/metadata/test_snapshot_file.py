@@ -153,7 +153,7 @@ def test_records_from_the_future_are_found(pieces: list[bytes]) -> None:
     opening, *_, footer = [b"".join(pieces)[at : at + header.size] for at, header in iter_headers(b"".join(pieces))]
     unknown = build_value_batch([b"\x01\x05\x09\x00"], 5, base_offset=1, leader_epoch=1)
     footer = (2).to_bytes(8, "big") + footer[8:]
-    with pytest.raises(InvalidSnapshot, match="key 5 and version 9"):
+    with pytest.raises(InvalidSnapshot, match="API key 5, version 9"):
         read_back([opening, unknown, footer])
 
 

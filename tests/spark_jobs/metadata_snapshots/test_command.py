@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.metadata.frame_heads import UnknownRecord
 from spark_jobs.metadata_snapshots.__main__ import run
 from spark_jobs.metadata_snapshots.commits import Commit, Since
 from spark_jobs.metadata_snapshots.failures import failure_of
@@ -68,10 +69,13 @@ def test_what_went_wrong_is_found_in_the_texts_of_tracebacks(
     assert failure_of(RuntimeError(TRACE.format(line=line))) == (kind, sentence, is_retriable)
 
 
-def test_an_unknown_record_comes_with_advice() -> None:
-    failure = failure_of(RuntimeError(TRACE.format(line="x.UnknownRecord: offset 5 has key 99")))
+def test_unknown_record_is_reported_with_the_way_out() -> None:
+    line = f"x.UnknownRecord: {UnknownRecord(5, 99, 0)}"
+    failure = failure_of(RuntimeError(TRACE.format(line=line)))
     assert failure is not None
-    assert failure.sentence.startswith("offset 5 has key 99. A newer version of this program")
+    assert failure.sentence == f"{UnknownRecord(5, 99, 0)}."
+    assert "upgrade Ottla" in failure.sentence
+    assert not failure.is_retriable
 
 
 def test_a_disk_that_is_full_for_spark_is_told_and_waited_for() -> None:
