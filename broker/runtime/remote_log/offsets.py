@@ -6,10 +6,12 @@ remote storage to look is remembered as a chain of pieces per partition, built o
 """
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
+
+from cachetools import LRUCache
 
 from broker.logs import EventLog
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
@@ -81,7 +83,7 @@ class RemoteOffsets:
         self._deadlines = deadlines
         self._timeout_ms = timeout_ms
         self._outage = RemoteOutage()
-        self._chains: OrderedDict[ChainKey, TimestampIndex] = OrderedDict()  # least recently used first
+        self._chains: LRUCache[ChainKey, TimestampIndex] = LRUCache(CHAINS_MAX)
 
     def covers(self, partition: Partition) -> bool:
         """Whether a partition has, or may come to have, a part in remote storage."""
@@ -253,9 +255,6 @@ class RemoteOffsets:
         """The pieces of a partition up to `below`. Raises SegmentMissing, RemoteMetadataNotReady."""
         key = _key(partition)
         chain = self._chains.setdefault(key, TimestampIndex())
-        self._chains.move_to_end(key)
-        if len(self._chains) > CHAINS_MAX:
-            self._chains.popitem(last=False)
         added = 0
         while (offset := max(chain.next_offset, partition.log.log_start_offset)) < below:
             segment, last_offset = self._locations.locate(partition, offset)

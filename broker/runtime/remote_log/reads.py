@@ -31,6 +31,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from cachetools import LRUCache
+
 from broker.clock import Clock
 from broker.logs import EventLog
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
@@ -45,7 +47,6 @@ from broker.runtime.remote_log.results import KeptResults
 from protocol.errors import ErrorCode
 from protocol.primitives import Uuid
 from storage.index.transaction import AbortedTxn
-from storage.tiered.cache.weighted_lru import WeightedLru
 from storage.tiered.errors import (
     CorruptRemoteData,
     RemoteMetadataNotReady,
@@ -225,8 +226,8 @@ class RemoteReads:
         self._settings = settings
         self._open: dict[ReadKey, RemoteRead] = {}
         self._kept: KeptResults[ReadKey, RemoteRead] = KeptResults(deadlines)
-        self._followed: WeightedLru[ReadKey, Place] = WeightedLru(FOLLOWED_MAX, None, clock.monotonic_ms)
-        self._prepared: WeightedLru[Uuid, bool] = WeightedLru(FOLLOWED_MAX, None, clock.monotonic_ms)
+        self._followed: LRUCache[ReadKey, Place] = LRUCache(FOLLOWED_MAX)
+        self._prepared: LRUCache[Uuid, bool] = LRUCache(FOLLOWED_MAX)
         self._outage = RemoteOutage()
         self._is_closed = False
 
@@ -261,7 +262,7 @@ class RemoteReads:
         if self._is_closed or len(self._open) >= self._settings().reads_max:
             self.figures.refused += 1
             return None
-        return self._begin(RemoteRead(self, key, partition, target.max_bytes), self._followed.pop(key))
+        return self._begin(RemoteRead(self, key, partition, target.max_bytes), self._followed.pop(key, None))
 
     def on_delivered(self, read: RemoteRead) -> None:
         """What follows is read ahead for who reads in order, or remembered, to know it by.
@@ -277,7 +278,7 @@ class RemoteReads:
         if is_here or key in self._kept or key in self._open:
             return
         if read.place is None or not self._has_room_ahead():
-            self._followed.put(key, place, 1)
+            self._followed[key] = place
             return
         ahead = RemoteRead(self, key, read.partition, read.max_bytes)
         ahead.is_ahead = True
@@ -436,7 +437,7 @@ class RemoteReads:
         is_near = segment.size_bytes - block.next_position <= SOON_BYTES
         if not is_near or offset >= read.partition.log.local_log_start_offset or self._prepared.get(segment.id.id):
             return
-        self._prepared.put(segment.id.id, True, 1)
+        self._prepared[segment.id.id] = True
         with_aborted = read.key.isolation is FetchIsolation.LAST_STABLE
         try:
             following = self._locations.locate(read.partition, offset).segment

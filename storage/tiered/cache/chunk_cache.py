@@ -21,7 +21,7 @@ from typing import Protocol
 from protocol.primitives import Buffer
 from storage.tiered.cache.chunk_storage import ChunkKey, ChunkStorage
 from storage.tiered.cache.download_pool import Downloads
-from storage.tiered.cache.weighted_lru import WeightedLru
+from storage.tiered.cache.idle_cache import IdleCache
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.format.chunk_index import Chunk, ChunkIndex, chunks_of
 
@@ -150,7 +150,7 @@ class ChunkCache:
         self._max_request_bytes = max_request_bytes
         self._lock = threading.Lock()
         self._on_the_way: dict[ChunkKey, _Download] = {}
-        self._read_last: WeightedLru[str, int] = WeightedLru(_MAX_FOLLOWED, _FOLLOWED_MS, now_ms)
+        self._read_last: IdleCache[str, int] = IdleCache(_MAX_FOLLOWED, _FOLLOWED_MS, now_ms)
 
     def read(self, source: ChunkSource, first: int, last: int, *, is_open_ended: bool) -> Iterator[memoryview]:
         numbers = chunks_of(source.index, first, last)
@@ -165,13 +165,13 @@ class ChunkCache:
         number = first // index.chunk_size
         with self._lock:
             if source.object_key not in self._read_last:
-                self._read_last.put(source.object_key, number, 1)
+                self._read_last.put(source.object_key, number)
             end = index.chunk(number).position + self._room_ahead(index.chunk_size)
             self._fetch_ahead(source, range(number, min(-(-end // index.chunk_size), index.count)))
 
     def forget(self, object_key: str) -> None:
         with self._lock:
-            self._read_last.pop(object_key)
+            self._read_last.pop(object_key, None)
             for key in [key for key in self._on_the_way if key.object_key == object_key]:
                 del self._on_the_way[key]
         self._storage.forget(object_key)
@@ -220,10 +220,10 @@ class ChunkCache:
         index = source.index
         end = index.chunk(number).position + index.chunk(number).size
         with self._lock:
-            before = self._read_last.pop(source.object_key)
+            before = self._read_last.pop(source.object_key, None)
             if end >= index.file_size:
                 return
-            self._read_last.put(source.object_key, number, 1)
+            self._read_last.put(source.object_key, number)
             if number and before not in (number - 1, number):
                 return
             last = min(end + self._room_ahead(index.chunk(number).size), index.file_size) - 1

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from protocol.primitives import Buffer
 from storage.files import ASIDE_SUFFIX, FileSystem, base_name, join, write_file
-from storage.tiered.cache.weighted_lru import WeightedLru
+from storage.tiered.cache.idle_cache import IdleCache
 from storage.tiered.settings import CacheSettings
 
 _DIRECTORY = "cache"
@@ -40,15 +40,15 @@ class ChunkStorage(Protocol):
 class MemoryChunkStorage:
     def __init__(self, settings: CacheSettings, now_ms: Callable[[], float]) -> None:
         self._lock = threading.Lock()
-        self._chunks: WeightedLru[ChunkKey, Buffer] = WeightedLru(settings.size, settings.idle_ms, now_ms)
+        self._chunks: IdleCache[ChunkKey, Buffer] = IdleCache(settings.size, settings.idle_ms, now_ms, size_of=len)
 
     @property
     def size_bytes(self) -> int:
-        return self._chunks.weight
+        return int(self._chunks.currsize)
 
     def get(self, key: ChunkKey, start: int, end: int) -> Buffer | None:
         with self._lock:
-            chunk = self._chunks.get(key)
+            chunk = self._chunks.use(key)
         return None if chunk is None else memoryview(chunk)[start:end]
 
     def __contains__(self, key: ChunkKey) -> bool:
@@ -57,7 +57,7 @@ class MemoryChunkStorage:
 
     def put(self, key: ChunkKey, chunk: Buffer) -> None:
         with self._lock:
-            self._chunks.put(key, chunk, len(chunk))
+            self._chunks.put(key, chunk)
 
     def forget(self, object_key: str) -> None:
         with self._lock:
@@ -80,17 +80,19 @@ class DiskChunkStorage:
         fs.make_directory(self._directory)
         self._lock = threading.Lock()
         self._evicted: list[ChunkKey] = []
-        self._sizes: WeightedLru[ChunkKey, int] = WeightedLru(settings.size, settings.idle_ms, now_ms, self._evict)
+        self._sizes: IdleCache[ChunkKey, int] = IdleCache(
+            settings.size, settings.idle_ms, now_ms, size_of=lambda size: size, on_evicted=self._evict
+        )
         self.failures = 0
         """Of the local disk."""
 
     @property
     def size_bytes(self) -> int:
-        return self._sizes.weight
+        return int(self._sizes.currsize)
 
     def get(self, key: ChunkKey, start: int, end: int) -> Buffer | None:
         with self._lock:
-            size = self._sizes.get(key)
+            size = self._sizes.use(key)
             evicted = self._take_evicted()
         self._remove(evicted)
         if size is None:
@@ -98,7 +100,7 @@ class DiskChunkStorage:
         data = self._read(key, start, end)
         if data is None:
             with self._lock:
-                self._sizes.pop(key)
+                self._sizes.pop(key, None)
         return data
 
     def __contains__(self, key: ChunkKey) -> bool:
@@ -116,9 +118,10 @@ class DiskChunkStorage:
                 self._fs.remove(path + ASIDE_SUFFIX)
             return
         with self._lock:
-            self._sizes.put(key, len(chunk), len(chunk))
-            evicted = self._take_evicted()
-        self._remove(evicted)
+            self._sizes.put(key, len(chunk))
+            is_kept = key in self._sizes
+            evicted = [each for each in self._take_evicted() if each != key]  # its file is the new one
+        self._remove(evicted if is_kept else [*evicted, key])
 
     def forget(self, object_key: str) -> None:
         with self._lock:
@@ -146,7 +149,7 @@ class DiskChunkStorage:
     def _path(self, key: ChunkKey) -> str:
         return join(self._directory, f"{base_name(key.object_key)}-{key.number}")
 
-    def _evict(self, key: ChunkKey, size: int) -> None:
+    def _evict(self, key: ChunkKey) -> None:
         """Called under the lock: the file goes once that is released."""
         self._evicted.append(key)
 
@@ -162,8 +165,8 @@ class DiskChunkStorage:
                 self.failures += 1
 
 
-def _forget(chunks: WeightedLru[ChunkKey, Buffer] | WeightedLru[ChunkKey, int], object_key: str) -> list[ChunkKey]:
+def _forget(chunks: IdleCache[ChunkKey, Buffer] | IdleCache[ChunkKey, int], object_key: str) -> list[ChunkKey]:
     keys = [key for key in chunks if key.object_key == object_key]
     for key in keys:
-        chunks.pop(key)
+        chunks.pop(key, None)
     return keys

@@ -20,17 +20,19 @@ Everything blocks and may be called from several threads at once.
 """
 
 import contextlib
+import math
 import re
 import struct
 import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import le
 from sys import byteorder
 from typing import Final
+
+from cachetools import LRUCache
 
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from protocol.records.compiled import crc32c
@@ -118,13 +120,17 @@ class IndexCache:
         self._storage = storage
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Uuid, _Entry] = OrderedDict()  # least recently used first
+        self._entries: LRUCache[Uuid, _Entry] = LRUCache(math.inf, getsizeof=lambda entry: entry.size_bytes)
         self._fetching: dict[Uuid, Future[None]] = {}
         self._is_loaded = False
-        self.size_bytes = 0
         self.hits = 0
         self.misses = 0
         self.evictions = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the cached indexes."""
+        return int(self._entries.currsize)
 
     def __len__(self) -> int:
         """How many segments have their indexes here."""
@@ -177,7 +183,6 @@ class IndexCache:
             entry = self._entries.get(segment.id.id)
             if entry is None:
                 return None
-            self._entries.move_to_end(segment.id.id)
             try:
                 files = self._open_files(entry, KINDS if entry.checksums is None else kinds)
             except FileNotFoundError:  # somebody cleaned up by hand
@@ -260,8 +265,7 @@ class IndexCache:
                 return []
             self.misses += 1
             self._entries[id] = entry
-            self.size_bytes += entry.size_bytes
-            return self._evict(but=id)
+            return self._evict(keep=1)
 
     def _fetch(self, segment: RemoteSegment) -> _Entry:
         contents = [self._content(segment, kind) for kind in KINDS]
@@ -288,28 +292,27 @@ class IndexCache:
 
     # ---- room
 
-    def _evict(self, but: Uuid | None = None) -> list[_Entry]:
-        """Take out what is used least until the rest fits; `but` may stay alone, however large it is."""
+    def _evict(self, keep: int = 0) -> list[_Entry]:
+        """Take out the least recently used entries until the rest fits, but leave `keep`, however large they are."""
         evicted: list[_Entry] = []
-        while self.size_bytes > self._max_bytes and self._entries:
-            oldest = next(iter(self._entries))
-            if oldest == but:
-                break
-            entry = self._take_out(oldest)
-            if entry is not None:
-                evicted.append(entry)
+        while self.size_bytes > self._max_bytes and len(self._entries) > keep:
+            _, entry = self._entries.popitem()
+            self._mark_deleted(entry)
+            evicted.append(entry)
         self.evictions += len(evicted)
         return evicted
 
     def _take_out(self, id: Uuid) -> _Entry | None:
-        """Under the lock: the names are free for the same segment at once. The files are removed after it."""
         entry = self._entries.pop(id, None)
         if entry is not None:
-            self.size_bytes -= entry.size_bytes
-            for path in entry.paths():
-                with contextlib.suppress(FileNotFoundError):
-                    self._fs.rename(path, path + _DELETED_SUFFIX)
+            self._mark_deleted(entry)
         return entry
+
+    def _mark_deleted(self, entry: _Entry) -> None:
+        """Rename the files under the lock, so that the same segment can be cached again at once; `_remove` follows."""
+        for path in entry.paths():
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.rename(path, path + _DELETED_SUFFIX)
 
     def _remove(self, entries: Iterable[_Entry]) -> None:
         for entry in entries:
@@ -341,7 +344,6 @@ class IndexCache:
         whole = [self._left(stem) for stem, suffixes in found.items() if self._is_whole(stem, suffixes)]
         for _, id, entry in sorted(whole, key=lambda left: left[0]):
             self._entries[id] = entry
-            self.size_bytes += entry.size_bytes
 
     def _is_whole(self, stem: str, suffixes: set[str]) -> bool:
         if len(suffixes) == len(KINDS):

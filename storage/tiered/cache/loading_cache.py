@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from storage.tiered.cache.weighted_lru import WeightedLru
+from storage.tiered.cache.idle_cache import IdleCache
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.settings import CacheSettings
 
@@ -14,19 +14,18 @@ V = TypeVar("V")
 
 
 class LoadingCache(Generic[K, V]):
-    """`weigh` gives what a value counts of `settings.size`."""
+    """`size_of` returns the share of a value in `settings.size`."""
 
-    def __init__(self, settings: CacheSettings, now_ms: Callable[[], float], weigh: Callable[[V], int]) -> None:
-        self._weigh = weigh
+    def __init__(self, settings: CacheSettings, now_ms: Callable[[], float], size_of: Callable[[V], int]) -> None:
         self._wait_ms = settings.wait_ms
         self._lock = threading.Lock()
-        self._values: WeightedLru[K, V] = WeightedLru(settings.size, settings.idle_ms, now_ms)
+        self._values: IdleCache[K, V] = IdleCache(settings.size, settings.idle_ms, now_ms, size_of=size_of)
         self._loading: dict[K, Future[V]] = {}
 
     def get(self, key: K, load: Callable[[], V]) -> V:
         """What is cached, or what `load` gives or raises; RetriableRemoteStorageError if another takes too long."""
         with self._lock:
-            value = self._values.get(key)
+            value = self._values.use(key)
             if value is not None:
                 return value
             loading = self._loading.get(key)
@@ -44,7 +43,7 @@ class LoadingCache(Generic[K, V]):
             raise
         with self._lock:
             if self._end(key, mine):
-                self._values.put(key, value, self._weigh(value))
+                self._values.put(key, value)
         mine.set_result(value)
         return value
 
@@ -67,4 +66,4 @@ class LoadingCache(Generic[K, V]):
         """Also what is being loaded: who waits for it gets it, and nobody after."""
         with self._lock:
             self._loading.pop(key, None)
-            self._values.pop(key)
+            self._values.pop(key, None)
