@@ -23,8 +23,8 @@ def retold() -> list[bytes]:
     for event in (SEGMENT, UPDATE, DELETE, UPDATE._replace(state=SegmentState.DELETE_STARTED)):
         metadata.apply(event)
     (partition,) = metadata.partitions()
-    subjects = metadata.subjects(partition)
-    return [encode_event(event) for subject in subjects for event in metadata.events_of(subject)]
+    events, _ = metadata.retold(partition, 0, 10)
+    return [encode_event(event) for event in events]
 
 
 def test_kafkas_dump_tool_prints_what_ours_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

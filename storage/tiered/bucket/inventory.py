@@ -76,11 +76,6 @@ class PartitionInventory:
     faults: tuple[str, ...]
 
     @property
-    def superfluous(self) -> tuple[RemoteSegment, ...]:
-        needed = {segment.id for segment in self.needed}
-        return tuple(segment for segment in self.segments if segment.id not in needed)
-
-    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.needed)
 

@@ -49,11 +49,6 @@ class DownloadPool:
         self._idle_count = 0
         self._is_closed = False
 
-    @property
-    def thread_count(self) -> int:
-        with self._changed:
-            return self._thread_count
-
     def submit(self, download: Download, *, is_ahead: bool) -> bool:
         queue = self._ahead if is_ahead else self._wanted
         with self._changed:

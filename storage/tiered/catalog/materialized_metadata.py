@@ -12,7 +12,6 @@ from storage.tiered.catalog.metadata_records import MetadataEvent, partition_of
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     RemoteSegment,
-    RemoteSegmentId,
     SegmentState,
     SegmentUpdate,
     TopicIdPartition,
@@ -69,22 +68,6 @@ class MaterializedMetadata:
     def partitions(self) -> list[TopicIdPartition]:
         """All there is something to say of."""
         return list(self._caches)
-
-    def subjects(self, partition: TopicIdPartition) -> list[RemoteSegmentId | TopicIdPartition]:
-        """What there is to say of a partition: that it is being removed, and its segments."""
-        return [partition, *self.cache(partition).ids()]
-
-    def events_of(self, subject: RemoteSegmentId | TopicIdPartition) -> list[MetadataEvent]:
-        """What there is to say of it: events that lead a reader who knows nothing, of ours or of Kafka's, to what is
-        known here, and mean nothing to one who knows it. None if it is gone.
-
-        Kafka wants a segment to begin in COPY_STARTED, and takes custom metadata from the last event alone.
-        """
-        if isinstance(subject, TopicIdPartition):
-            deletion = self.cache(subject).deletion
-            return [] if deletion is None else [deletion]
-        segment = self.cache(subject.partition).get(subject.id)
-        return [] if segment is None else list(_retold(segment))
 
     def retold(self, partition: TopicIdPartition, first_row: int, count: int) -> tuple[list[MetadataEvent], int | None]:
         """The same of `count` rows of segments, the first with the partition's removal; and the row to go on from."""

@@ -20,7 +20,6 @@ from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
     RemoteSegment,
-    RemoteSegmentId,
     SegmentState,
     SegmentUpdate,
     TopicIdPartition,
@@ -184,10 +183,6 @@ class RemoteLogMetadataCache:
         return [intervals for intervals in found if intervals is not None]
 
     # ---- questions
-
-    def ids(self) -> list[RemoteSegmentId]:
-        """Of all segments, in no order that means anything."""
-        return [RemoteSegmentId(self.partition, self._table.id_of(row)) for row in self._table.rows()]
 
     def get(self, segment_id: Uuid) -> RemoteSegment | None:
         """A segment in whatever state."""

@@ -97,10 +97,6 @@ class ExpirationResult:
     size_bytes: int
     is_cut: bool = False
 
-    @property
-    def deletion_bytes(self) -> int:
-        return sum(deletion.segment.size_bytes for deletion in self.deletions)
-
 
 class _Over(NamedTuple):
     """A span at the beginning of the layout that is not to be kept."""

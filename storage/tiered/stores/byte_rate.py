@@ -9,9 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-UNLIMITED = 2**63 - 1
-"""The default of `remote.log.manager.copy.max.bytes.per.second` and of its twin for fetches."""
-
 
 class WaitCancelled(Exception):
     """Whoever waited for its turn does not want it any more."""
@@ -65,10 +62,6 @@ class ByteRate:
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
 
-    @property
-    def bytes_per_second(self) -> int:
-        return self._bucket.bytes_per_second
-
     def acquire(self, amount: int, is_cancelled: Callable[[], bool] = lambda: False) -> float:
         """Waits until it is this caller's turn, and takes `amount`; returns how many milliseconds that took.
 
@@ -97,28 +90,7 @@ class ByteRate:
             else:
                 return
 
-    def delay_ms(self) -> float:
-        """How long somebody who came now would have to wait if nobody else did; does not wait."""
-        with self._changed:
-            return self._bucket.delay_ms(self._monotonic_ms())
-
-    def charge(self, amount: int) -> None:
-        """Takes without waiting: for what was done already."""
-        with self._changed:
-            self._bucket.take(amount, self._monotonic_ms())
-
-    def change(self, bytes_per_second: int) -> None:
-        """Who waits, waits by the new rate."""
-        with self._changed:
-            self._bucket.change(bytes_per_second, self._monotonic_ms())
-            self._changed.notify_all()
-
     def wake(self) -> None:
         """Has everybody who waits look again, at the clock and at whether it is cancelled."""
         with self._changed:
             self._changed.notify_all()
-
-    @property
-    def waiting_count(self) -> int:
-        with self._changed:
-            return len(self._waiting)

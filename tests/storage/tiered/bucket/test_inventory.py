@@ -103,7 +103,7 @@ def test_segments_are_what_they_were_when_they_were_copied(bucket: Bucket) -> No
     assert found.segments == found.needed == (first, second)
     assert found.history == (EpochEntry(0, 0), EpochEntry(2, 15))
     assert (found.log_start_offset, found.next_offset, found.highest_epoch) == (0, 20, 2)
-    assert (found.holes, found.faults, found.incomplete, found.superfluous) == ((), (), 0, ())
+    assert (found.holes, found.faults, found.incomplete) == ((), (), 0)
     assert found.size_bytes == 2_000
 
 
@@ -128,7 +128,7 @@ def test_scenario_4_a_segment_out_of_lineage_is_superfluous(bucket: Bucket) -> N
     u2 = bucket.copy(0, 1, [(0, 0), (1, 1)])
     found = bucket.inventory()
     assert found.needed == (u2,)
-    assert found.superfluous == (u1,)
+    assert found.segments == (u2, u1)
     assert found.next_offset == 2
 
 
@@ -138,7 +138,7 @@ def test_scenario_5_the_latest_leader_decides(bucket: Bucket) -> None:
     u3 = bucket.copy(4, 5, [(0, 4), (2, 5)], [(0, 0), (2, 5)])
     found = bucket.inventory()
     assert found.needed == (u1, u3)
-    assert found.superfluous == (u2,)
+    assert set(found.segments) - set(found.needed) == {u2}
     assert found.history == (EpochEntry(0, 0), EpochEntry(2, 5))
     assert (found.next_offset, found.highest_epoch) == (6, 2)
 

@@ -164,7 +164,7 @@ def test_the_simulation_has_segments_out_of_lineage() -> None:
             world.step()
         inventory, _, next_offset = recovered(world)
         lineage = Lineage(inventory.history, next_offset)
-        superfluous += len(inventory.superfluous)
+        superfluous += len(inventory.segments) - len(inventory.needed)
         parting += sum(not lineage.holds(segment) for segment in inventory.needed)
     assert superfluous > 20
     assert parting > 5

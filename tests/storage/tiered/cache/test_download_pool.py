@@ -47,14 +47,14 @@ def test_what_somebody_waits_for_goes_first() -> None:
 def test_there_are_no_more_threads_than_allowed_and_than_needed() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=2, max_waiting=10)
-    assert pool.thread_count == 0
+    assert pool._thread_count == 0
     jobs = [Job(str(number), log) for number in range(3)]
     for job in jobs:
         pool.submit(job, is_ahead=False)
     assert jobs[0].began.wait(10)
     assert jobs[1].began.wait(10)
     assert not jobs[2].began.is_set()
-    assert pool.thread_count == 2
+    assert pool._thread_count == 2
     for job in jobs:
         job.go_on.set()
     assert jobs[2].done.wait(10)
@@ -101,7 +101,7 @@ def test_threads_without_work_end_and_others_begin() -> None:
         pool.submit(job, is_ahead=False)
         assert job.done.wait(10)
         for thread in threading.enumerate():
-            if thread.name == "remote-download" and pool.thread_count:
+            if thread.name == "remote-download" and pool._thread_count:
                 thread.join(10)
-        assert pool.thread_count == 0
+        assert pool._thread_count == 0
     assert log == ["a", "b"]
