@@ -1,8 +1,9 @@
-"""Durable partitions: plain synchronous code over a file system seam. Knows no event loop, network, quorum or error
-code.
+"""Durable partitions: synchronous code over a file system interface, without event loop, network, quorum or error
+codes.
 
-Where to look: `log` (append, read, truncate), `segment` and `index/` (the files of a log), `recovery` (what a crash
-leaves behind and how it is mended), `validation` (which batches are let in), `producer_state` (duplicates,
-transactions), `epochs` (who led when), `log_snapshots` (what stands for a log's beginning), `checkpoints` (the small
-text files), `files` (the only code that touches the operating system).
+Modules: `log` (append, high watermark, truncate), `local_log` (the segments of a log: roll, read, flush), `segment` and
+`index/` (the files of a segment), `recovery` (repair after a crash), `validation` (checks of produced batches),
+`producer_state` (duplicates, transactions), `epochs` (leader epochs), `log_snapshots` (snapshots that replace the
+beginning of a log), `directories/` (log directories and checkpoint files), `files` (the only module that calls the
+operating system).
 """

@@ -1,6 +1,6 @@
 """The configuration of one log: Kafka's topic keys in snake_case, with Kafka's defaults (reference: LogConfig).
 
-Owns types and defaults only; where values come from, how they are described and checked, is the broker's business.
+Types and defaults only. The broker owns sources, descriptions and checks of the values.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from protocol.records.compression import Codec
 
 MAX_LONG = 2**63 - 1
 INHERITED = -2
-"""Of local retention: as long as the total."""
+"""Value of local retention that means the total retention."""
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -27,7 +27,7 @@ class MessageTimestampType(StrEnum):
 
 
 class CompressionType(StrEnum):
-    """`compression.type`: keep what the producer chose, or one codec for the whole log."""
+    """Values of `compression.type`: keep the producer's codec, or use one codec for the whole log."""
 
     PRODUCER = "producer"
     UNCOMPRESSED = "uncompressed"
@@ -51,8 +51,8 @@ _CODEC_OF: Mapping[CompressionType, Codec | None] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Sizes in bytes, `_ms` in milliseconds, -1 for "no limit" where Kafka has it so; replaced whole when it
-    changes.
+    """An immutable configuration, replaced as a whole. Sizes in bytes, `_ms` in milliseconds, -1 for "no limit" as in
+    Kafka.
     """
 
     segment_bytes: int = 1024 * 1024 * 1024
@@ -91,7 +91,7 @@ class LogConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     leader_replication_throttled_replicas: tuple[str, ...] = ()
 
-    # What the append path asks of every batch, worked out once.
+    # Derived values that the append path needs for every batch.
     is_compacted: bool = field(init=False, repr=False, compare=False)
     target_codec: Codec | None = field(init=False, repr=False, compare=False)
     target_level: int | None = field(init=False, repr=False, compare=False)
@@ -119,22 +119,22 @@ class LogConfig:
 
     @property
     def total_retention_ms(self) -> int:
-        """How long records stay anywhere; -1 for ever, as those of a log that is only compacted."""
+        """How long records stay in the log; -1 for ever, as in a log with compaction alone."""
         return self.retention_ms if self.is_deleting else -1
 
     @property
     def total_retention_bytes(self) -> int:
-        """How many bytes stay, here and in remote storage; -1 for all."""
+        """How many bytes stay on the local disk and in remote storage; -1 for all."""
         return self.retention_bytes if self.is_deleting else -1
 
     @property
     def effective_local_retention_ms(self) -> int:
-        """How long records stay on this disk that remote storage has too (KIP-405); -1 for ever."""
+        """How long records with a copy in remote storage stay on the local disk (KIP-405); -1 for ever."""
         return self.total_retention_ms if self.local_retention_ms == INHERITED else self.local_retention_ms
 
     @property
     def effective_local_retention_bytes(self) -> int:
-        """How many bytes stay on this disk that remote storage has too; -1 for all."""
+        """How many bytes with a copy in remote storage stay on the local disk; -1 for all."""
         return self.total_retention_bytes if self.local_retention_bytes == INHERITED else self.local_retention_bytes
 
     def _target_level(self) -> int | None:

@@ -1,8 +1,8 @@
-"""The leader-epoch cache of a log: which leader wrote from which offset on (KIP-101, KIP-279).
+"""The leader epoch cache of a log: the start offset of each leader epoch (KIP-101, KIP-279).
 
-Followers and consumers find with it where their history parts from the leader's. Held in memory; `save` writes the
-checkpoint file, and must have run before the recovery point passes what it describes: everything above the
-recovery point is learnt again from the batches themselves.
+Followers and consumers use it to find the offset where their history diverges from the leader's. The cache is in
+memory; `save` writes the checkpoint file and must run before the recovery point passes the offsets it describes.
+Recovery derives epochs above the recovery point from the batches.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,7 +17,7 @@ UNDEFINED_OFFSET = -1
 
 
 class EpochAndOffset(NamedTuple):
-    """The last offset + 1 of an epoch; (-1, -1) where nothing is known."""
+    """A leader epoch and its end offset (exclusive); (-1, -1) if unknown."""
 
     epoch: int
     end_offset: int
@@ -32,8 +32,9 @@ def _start(entry: EpochEntry) -> int:
 
 
 class LeaderEpochs:
-    """`entries` ascend in both fields; a change puts a new list in the place of the old, so that a thread that saves
-    sees one or the other.
+    """The epochs of one log. `entries` ascend in both fields.
+
+    A change replaces the list, so that a concurrent `save` sees either the old or the new list.
     """
 
     def __init__(self, fs: FileSystem, path: str, entries: list[EpochEntry]) -> None:
@@ -44,17 +45,17 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, fs: FileSystem, path: str) -> "LeaderEpochs":
-        """Raises CorruptCheckpoint."""
+        """Load the checkpoint file. Raises CorruptCheckpoint."""
         return cls(fs, path, read_epochs(fs, path))
 
     @property
     def latest_epoch(self) -> int:
-        """-1 if there is none."""
+        """The latest leader epoch; -1 without an entry."""
         return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that `epoch` begins at `start_offset`; what contradicts it further on is dropped. ValueError if
-        negative.
+        """Start `epoch` at `start_offset` and drop contradicting later entries. Raises ValueError for negative
+        arguments.
         """
         if self.entries and epoch == self.entries[-1].epoch and start_offset >= self.entries[-1].start_offset:
             return
@@ -64,8 +65,9 @@ class LeaderEpochs:
         self.entries = [*self.entries[:kept], EpochEntry(epoch, start_offset)]
 
     def restore_below(self, history: Iterable[EpochEntry]) -> bool:
-        """Notes what was before the first epoch that is known, by the `history` of a copy that agrees with this log
-        there; whether that is anything.
+        """Add the epochs before the first known one from `history`, a copy that agrees with this log there.
+
+        Return whether anything was added.
         """
         if not self.entries:
             return False
@@ -77,7 +79,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochAndOffset:
-        """Where `epoch`, or the greatest epoch below it, ended; undefined for epochs that are not yet known."""
+        """Return the end offset of `epoch`, or of the greatest epoch below it; undefined above the latest epoch."""
         if epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:
             return EpochAndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
         if epoch == self.latest_epoch:
@@ -88,18 +90,18 @@ class LeaderEpochs:
         return EpochAndOffset(self.entries[following - 1].epoch, self.entries[following].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that wrote `offset`; None if it lies before the first known."""
+        """Return the epoch of the record at `offset`; None before the first known epoch."""
         following = bisect_right(self.entries, offset, key=_start)
         return self.entries[following - 1].epoch if following else None
 
     def truncate_from_end(self, offset: int) -> None:
-        """Drops the epochs that begin at or after `offset`."""
+        """Drop the epochs that begin at or after `offset`."""
         kept = bisect_left(self.entries, offset, key=_start)
         if kept < len(self.entries):
             self.entries = self.entries[:kept]
 
     def truncate_from_start(self, offset: int) -> None:
-        """Drops what lies below `offset`; the epoch that spans it begins there from now on."""
+        """Drop the epochs below `offset`; the epoch that spans `offset` then begins there."""
         gone = bisect_right(self.entries, offset, key=_start)
         if gone:
             spanning = EpochEntry(self.entries[gone - 1].epoch, offset)
@@ -109,11 +111,11 @@ class LeaderEpochs:
         self.entries = []
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:
-        """Puts another history, which ascends in both fields, in the place of this one."""
+        """Replace the entries by others that ascend in both fields."""
         self.entries = list(entries)
 
     def save(self) -> None:
-        """Writes the checkpoint durably if anything changed since; may run beside changes in another thread."""
+        """Write the checkpoint durably if the entries changed since the last save; may run beside changes."""
         entries = self.entries
         if entries != self._saved:
             write_epochs(self._fs, self._path, entries)

@@ -1,17 +1,17 @@
-"""Everything storage raises on purpose.
+"""Exceptions of the storage package.
 
     StorageError
     ├── OffsetOutOfRange      a read outside the log
-    │   └── OffsetMovedToTier a read of what the log has, but no longer on this disk
-    ├── UnexpectedOffset      prepared batches that do not follow the log's end
-    ├── CorruptBatch          bytes that fail their checksum or make no sense (client or disk)
-    ├── InvalidRecords        a batch that is refused, with a reason and perhaps record by record
-    ├── InconsistentTopicId   the directory belongs to another topic of that name
+    │   └── OffsetMovedToTier a read of offsets that only remote storage has
+    ├── UnexpectedOffset      replicated batches that do not follow the log end offset
+    ├── CorruptBatch          bytes that fail their checksum or cannot be a batch (from a client or the disk)
+    ├── InvalidRecords        a rejected batch, with a reason and perhaps errors by record
+    ├── InconsistentTopicId   a directory of another topic with the same name
     ├── CorruptCheckpoint     a checkpoint file that does not parse
-    ├── DamagedSnapshot       a snapshot of a log's beginning that is not whole
-    └── LogDirFailure         an IO error: the directory must go offline
+    ├── DamagedSnapshot       an incomplete or altered snapshot
+    └── LogDirFailure         an IO error: the log directory must go offline
 
-Each is translated once, by whoever calls storage for a client.
+Each caller that serves clients translates them once.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from enum import Enum, auto
 
 
 class StorageError(Exception):
-    """Never raised itself."""
+    """Base class, never raised itself."""
 
 
 class OffsetOutOfRange(StorageError):
-    """The offset lies outside [start, end] of the log."""
+    """The offset lies outside [log start offset, log end offset]."""
 
     def __init__(self, offset: int, start: int, end: int) -> None:
         super().__init__(f"offset {offset} is outside of the log's range {start} to {end}")
@@ -33,20 +33,22 @@ class OffsetOutOfRange(StorageError):
 
 
 class OffsetMovedToTier(OffsetOutOfRange):
-    """The offset belongs to the log, but what it stands for is in remote storage alone (KIP-405).
+    """The offset belongs to the log, but its record is in remote storage alone (KIP-405).
 
-    Callers that know no remote storage are told what they are told of any offset that is not here.
+    A caller without remote storage handles it as OffsetOutOfRange.
     """
 
     def __init__(self, offset: int, log_start: int, local_start: int) -> None:
         super().__init__(offset, local_start, local_start)
-        self.args = (f"offset {offset} is in remote storage: the log starts at {log_start}, here at {local_start}",)
+        self.args = (
+            f"offset {offset} is in remote storage: the log starts at {log_start}, the local log at {local_start}",
+        )
         self.log_start = log_start
         self.local_start = local_start
 
 
 class UnexpectedOffset(StorageError):
-    """Batches whose offsets were assigned elsewhere do not follow on the log's end, or go backwards."""
+    """Batches with assigned offsets begin below the log end offset, or their offsets go backwards."""
 
     def __init__(self, expected: int, found: int) -> None:
         super().__init__(f"batches must start at or after offset {expected}, these start at {found}")
@@ -55,11 +57,11 @@ class UnexpectedOffset(StorageError):
 
 
 class CorruptBatch(StorageError):
-    """A batch fails its checksum or has a size or magic that cannot be."""
+    """A batch fails its checksum, or has an impossible size or magic."""
 
 
 class Rejection(Enum):
-    """Why a batch was refused. The names are those of Kafka's error codes, for the caller that answers with one."""
+    """The reason for rejecting a batch, named after the Kafka error code of the response."""
 
     INVALID_RECORD = auto()
     INVALID_TIMESTAMP = auto()
@@ -67,7 +69,7 @@ class Rejection(Enum):
     RECORD_LIST_TOO_LARGE = auto()
     UNSUPPORTED_COMPRESSION_TYPE = auto()
     UNKNOWN_SERVER_ERROR = auto()
-    """What Kafka answers when a decompressor fails or the codec does not exist."""
+    """Kafka's answer to a failed decompression or an unknown codec."""
     OUT_OF_ORDER_SEQUENCE_NUMBER = auto()
     INVALID_PRODUCER_EPOCH = auto()
     INVALID_TXN_STATE = auto()
@@ -75,9 +77,7 @@ class Rejection(Enum):
 
 
 class InvalidRecords(StorageError):
-    """A well-formed batch that this log does not take. `record_errors` lists (index within the batch, what is
-    wrong).
-    """
+    """A well-formed batch that the log rejects. `record_errors` lists (index within the batch, problem)."""
 
     def __init__(self, kind: Rejection, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class InvalidRecords(StorageError):
 
 
 class InconsistentTopicId(StorageError):
-    """partition.metadata names another topic id than the one expected."""
+    """partition.metadata has another topic id than expected."""
 
     def __init__(self, directory: str, expected: str, found: str) -> None:
         super().__init__(f"{directory} belongs to topic id {found}, not {expected}")
@@ -105,7 +105,7 @@ class CorruptCheckpoint(StorageError):
 
 
 class DamagedSnapshot(StorageError):
-    """A snapshot that stands for the beginning of a log is cut short, altered, or was never finished."""
+    """A snapshot is cut short, altered, or was never finished."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -114,8 +114,9 @@ class DamagedSnapshot(StorageError):
 
 
 class LogDirFailure(StorageError):
-    """The operating system failed a read, write or fsync (a full disk too). Nothing below `path` may be trusted or
-    tried again until a restart; the caller takes the log directory offline.
+    """The operating system failed a read, write or fsync, also for a full disk.
+
+    The content of `path` is not trustworthy before a restart; the caller takes the log directory offline.
     """
 
     def __init__(self, path: str, cause: OSError) -> None:
@@ -124,5 +125,5 @@ class LogDirFailure(StorageError):
         self.cause = cause
 
     def again(self) -> "LogDirFailure":
-        """The same failure for another caller: an exception that is raised twice would collect tracebacks."""
+        """Return the same failure for another caller: raising one exception twice would collect tracebacks."""
         return LogDirFailure(self.path, self.cause)

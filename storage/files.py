@@ -1,9 +1,8 @@
-"""The seam to the operating system: files and directories as storage needs them. The only user of os, open, mmap and
-fsync.
+"""The file system interface of storage. The only module that uses os, open, mmap and fsync.
 
-A crash may take everything that was not synced: file content until `File.sync`, and names (created, renamed, removed)
-until `FileSystem.sync_directory`. `replace_file` is the one right way to put a small file in the place of another.
-Errors are OSError, here and in every other implementation; which of them are fatal is for the callers to say.
+A crash may lose everything unsynced: file content until `File.sync`, and directory entries (create, rename, remove)
+until `FileSystem.sync_directory`. `replace_file` is the one right way to replace a small file. Every implementation
+raises OSError; callers decide which errors are fatal.
 """
 
 import contextlib
@@ -18,60 +17,60 @@ from typing import NamedTuple, Protocol
 from protocol.primitives import Buffer
 
 ASIDE_SUFFIX = ".tmp"
-"""Of a file that is written before it takes another's place; left over by a crash it means nothing."""
+"""Suffix of a file that is written before it replaces another; a leftover after a crash is ignored."""
 
 _COPY_CHUNK_BYTES = 1024 * 1024
 _WARM_CHUNK_BYTES = 256 * 1024
 _MAX_VECTOR = 1000
-"""Buffers per pwritev; Linux takes 1024."""
+"""Buffers per pwritev; Linux allows 1024."""
 
 
 class File(Protocol):
-    """One open file. Reads and writes name their position; nothing is buffered here."""
+    """One open file without buffering. Reads and writes name their position."""
 
     def size(self) -> int: ...
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Read up to `size` bytes; fewer only at the end of the file."""
         ...
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """As `read`, but None where the bytes would have to come from the disk."""
+        """Read like `read`, but return None if the bytes are not in the page cache."""
         ...
 
     def view(self, start: int, end: int) -> memoryview:
-        """The bytes [start, end), which must exist, without a copy; they stay valid for as long as the view is held."""
+        """Return the existing bytes [start, end) without a copy; they stay valid as long as the view exists."""
         ...
 
     def is_cached(self, start: int, end: int) -> bool:
-        """Whether [start, end) is likely to be in memory: its ends are."""
+        """Whether [start, end) is probably in the page cache: its first and last byte are."""
         ...
 
     def warm(self, start: int, end: int) -> None:
-        """Brings [start, end) into memory; blocks, and lets other threads run meanwhile."""
+        """Read [start, end) into the page cache. Blocks, and lets other threads run meanwhile."""
         ...
 
     def write(self, position: int, data: Buffer) -> None:
-        """All of `data` at `position`. After an OSError any part of it may have been written."""
+        """Write all of `data` at `position`. After an OSError any part of it may have been written."""
         ...
 
     def write_vector(self, position: int, parts: Sequence[Buffer]) -> None:
-        """As `write`, of several buffers one after another."""
+        """Write several buffers one after another, like `write`."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cuts the file to `size` (or extends it with zeros). Views that are held keep showing what they showed."""
+        """Cut the file to `size`, or extend it with zeros. Existing views keep their content."""
         ...
 
     def sync(self) -> None:
-        """Returns when content and size are on the disk."""
+        """Return when content and size are on the disk."""
         ...
 
     def close(self) -> None: ...
 
 
 class FileLock(Protocol):
-    """An exclusive lock between processes, held until released or until the process ends."""
+    """An exclusive lock between processes, held until release or the end of the process."""
 
     def release(self) -> None: ...
 
@@ -82,14 +81,14 @@ class DiskSpace(NamedTuple):
 
 
 class FileSystem(Protocol):
-    """Paths are absolute or relative strings with `/`."""
+    """Operations on absolute or relative paths with `/`."""
 
     def open(self, path: str) -> File:
-        """For reading and writing; created empty if absent."""
+        """Open a file for reading and writing; create it empty if absent."""
         ...
 
     def open_existing(self, path: str) -> File:
-        """As `open`, but raises FileNotFoundError if absent."""
+        """Open a file like `open`, but raise FileNotFoundError if absent."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -97,7 +96,7 @@ class FileSystem(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def list(self, directory: str) -> list[str]:
-        """Names in the directory, sorted."""
+        """Return the names in the directory, sorted."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -107,31 +106,31 @@ class FileSystem(Protocol):
     def set_modified_ms(self, path: str, time_ms: int) -> None: ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; no error if it exists."""
+        """Create a directory with its parents; an existing one is no error."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically, over an existing file; both in the same directory."""
+        """Rename atomically within a directory, replacing an existing file."""
         ...
 
     def remove(self, path: str) -> None:
-        """A file; no error if it is gone."""
+        """Remove a file; an absent one is no error."""
         ...
 
     def remove_tree(self, directory: str) -> None:
-        """A directory and all in it; no error if it is gone."""
+        """Remove a directory with its content; an absent one is no error."""
         ...
 
     def remove_empty_directory(self, directory: str) -> bool:
-        """Whether it is gone now: one with something in it stays, whoever put it there a moment ago."""
+        """Remove a directory if it is empty; return whether it is gone."""
         ...
 
     def sync_directory(self, directory: str) -> None:
-        """Returns when the names in it are on the disk."""
+        """Return when the names in the directory are on the disk."""
         ...
 
     def lock(self, path: str) -> FileLock:
-        """Raises BlockingIOError if another holds it."""
+        """Lock a file. Raises BlockingIOError if another process holds the lock."""
         ...
 
     def disk_space(self, path: str) -> DiskSpace: ...
@@ -151,7 +150,7 @@ def base_name(path: str) -> str:
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
-    """The whole file. Raises FileNotFoundError."""
+    """Read a whole file. Raises FileNotFoundError."""
     file = fs.open_existing(path)
     try:
         return file.read(0, file.size())
@@ -160,7 +159,7 @@ def read_file(fs: FileSystem, path: str) -> bytes:
 
 
 def write_file(fs: FileSystem, path: str, data: Buffer, *, sync: bool) -> None:
-    """Writes a file in place, for content that may be torn by a crash because its reader can tell."""
+    """Write a file in place; for content whose reader detects a torn write."""
     file = fs.open(path)
     try:
         file.truncate(0)
@@ -172,9 +171,9 @@ def write_file(fs: FileSystem, path: str, data: Buffer, *, sync: bool) -> None:
 
 
 def replace_file(fs: FileSystem, path: str, data: Buffer) -> None:
-    """Puts `data` in the place of `path`, durably: after a crash there is the old content or the new, never a mixture.
+    """Replace `path` durably: a crash leaves the old or the new content, never a mixture.
 
-    Write aside, fsync, rename, fsync the directory.
+    Write a temporary file, fsync, rename, fsync the directory.
     """
     aside = path + ASIDE_SUFFIX
     write_file(fs, aside, data, sync=True)
@@ -183,7 +182,7 @@ def replace_file(fs: FileSystem, path: str, data: Buffer) -> None:
 
 
 def sync_path(fs: FileSystem, path: str) -> None:
-    """fsync of a file that may not be open here."""
+    """Sync a file that may not be open."""
     file = fs.open_existing(path)
     try:
         file.sync()
@@ -192,7 +191,7 @@ def sync_path(fs: FileSystem, path: str) -> None:
 
 
 class _Mappings:
-    """The mappings there are of each file (device, inode), whoever made them and whether or not it is still open."""
+    """The live mappings of each file (device, inode), also of files that are closed by now."""
 
     def __init__(self) -> None:
         self._of_file: dict[tuple[int, int], list[weakref.ref[mmap.mmap]]] = {}
@@ -209,7 +208,7 @@ class _Mappings:
         self._of_file.setdefault(identity, []).append(weakref.ref(mapping, forget))
 
     def are_shown(self, descriptor: int) -> bool:
-        """Whether views of the file are held."""
+        """Whether views of the file exist."""
         return _identity(descriptor) in self._of_file
 
 
@@ -221,10 +220,10 @@ def _identity(descriptor: int) -> tuple[int, int]:
 class OsFile:
     """A file of the operating system.
 
-    `view` hands out slices of a shared mapping. A mapping ends where the file ended when it was made and is made
-    anew when a view beyond it is asked for; an outgrown one lives until the last view of it is dropped. Cutting a
-    file under a mapping would turn a later access into SIGBUS, so a cut while views exist copies what stays to a
-    new file and leaves the old one to the views.
+    `view` returns slices of a shared mapping. A mapping ends at the file's end when it was made, and a view beyond it
+    makes a new mapping; the old one lives until its last view is dropped. Truncating a mapped file would turn a later
+    access into SIGBUS; therefore a truncation while views exist copies the remaining bytes to a new file and leaves the
+    old one to the views.
     """
 
     def __init__(self, path: str, descriptor: int, mappings: _Mappings) -> None:
@@ -295,7 +294,7 @@ class OsFile:
             self._write_rest(position + written, memoryview(data)[written:])
 
     def _write_rest(self, position: int, rest: memoryview) -> None:
-        """A short write is the kernel's way to say that the next one will fail, or that a signal came."""
+        """Write the rest of a short write, which the kernel reports before an error or after a signal."""
         while rest:
             written = os.pwrite(self._descriptor, rest, position)
             position += written
@@ -335,15 +334,17 @@ class OsFile:
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Views that are held stay valid: a mapping does not need the descriptor."""
+        """Close the descriptor. Views stay valid, because a mapping does not need the descriptor."""
         self._mapped = memoryview(b"")
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def __del__(self) -> None:
-        """Whoever shares a file with another thread drops it instead of closing it: the last user's going closes
-        it, and no call in flight meets a descriptor that meanwhile belongs to another file.
+        """Close when the last user drops the file.
+
+        A file shared between threads is dropped, not closed, so that no call in progress uses a descriptor that was
+        reassigned to another file.
         """
         self.close()
 
@@ -366,7 +367,7 @@ def _sync_directory(directory: str) -> None:
 
 
 class OsFileLock:
-    """flock on an open descriptor; the kernel drops it with the process."""
+    """flock on an open descriptor; the kernel releases it when the process ends."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -383,7 +384,7 @@ class OsFileLock:
 
 
 class OsFileSystem:
-    """The real one."""
+    """The file system of the operating system."""
 
     def __init__(self) -> None:
         self._mappings = _Mappings()

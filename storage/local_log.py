@@ -49,7 +49,7 @@ NEVER_TIERED = frozenset(
         "__cluster_metadata",
     }
 )
-"""Topics that must be here whole, whatever their configuration says."""
+"""Topics whose logs stay whole on the local disk, whatever their configuration says."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,10 +59,10 @@ L = TypeVar("L", bound="LocalLog")
 
 
 class LogSlice(NamedTuple):
-    """Whole batches as they are in the log. `next_offset` follows the last of them (the asked offset if there are
-    none).
+    """Whole batches as stored in the log. `next_offset` follows the last batch; it is the requested offset without a
+    batch.
 
-    `cold`: the bytes are not in memory; let `Log.warm` fetch them on another thread before they are touched.
+    `cold`: the bytes are not in the page cache; read them with `Log.warm` on another thread before use.
     """
 
     data: Buffer
@@ -70,11 +70,6 @@ class LogSlice(NamedTuple):
     cold: bool
     segment_base: int
     position: int
-
-
-def _check_topic_id(directory: str, expected: Uuid | None, found: Uuid | None) -> None:
-    if expected is not None and found is not None and expected != found:
-        raise InconsistentTopicId(directory, uuid_to_text(expected), uuid_to_text(found))
 
 
 def check_topic_id(directory: str, expected: Uuid | None, found: Uuid | None) -> None:
@@ -172,29 +167,31 @@ class LocalLog:
 
     @property
     def is_copied_to_tier(self) -> bool:
-        """Whether closed segments are copied to remote storage; what is there may stay without that (KIP-950)."""
+        """Whether closed segments are copied to remote storage; without it, earlier copies stay there (KIP-950)."""
         return self.is_tiered and not self.config.remote_log_copy_disable
 
     @property
     def local_log_start_offset(self) -> int:
-        """From here on records are on this disk; below, from the log's start on, in remote storage alone (KIP-405)."""
+        """The first offset on the local disk; offsets from the log start offset up to it are in remote storage alone
+        (KIP-405).
+        """
         return max(self.log_start_offset, self.segments.first.base_offset)
 
     @property
     def flush_due(self) -> bool:
-        """Whether flush.messages have been appended since the last flush."""
+        """Whether at least flush.messages messages were appended since the last flush."""
         return self._appended_messages - self._flushed_messages >= self.config.flush_messages
 
     @fails_log
     def set_topic_id(self, topic_id: Uuid) -> None:
-        """Writes partition.metadata, durably, if there is none. Raises InconsistentTopicId if there is another."""
+        """Write partition.metadata durably unless it exists. Raises InconsistentTopicId if it has another topic id."""
         check_topic_id(self.directory, topic_id, self.topic_id)
         if self.topic_id is None:
             write_topic_id(self._fs, self.directory, topic_id)
             self.topic_id = topic_id
 
     def fail(self, error: OSError) -> LogDirFailure:
-        """Marks the log as failed; it raises what is returned from now on."""
+        """Mark the log as failed and return the failure, which every later call raises."""
         if self.failure is None:
             self.failure = LogDirFailure(self.directory, error)
         return self.failure
@@ -204,7 +201,7 @@ class LocalLog:
     def _write_batch(
         self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> None:
-        """Rolls if it is time, writes, and moves the log's end."""
+        """Roll if due, write a batch, and move the log end offset."""
         if self.failure is not None:
             raise self.failure.again()
         try:
@@ -219,12 +216,12 @@ class LocalLog:
 
     @fails_log
     def roll(self, now_ms: int) -> None:
-        """Begins a new segment at the log's end, unless the active one begins there already."""
+        """Begin a new segment at the log end offset, unless the active segment begins there."""
         if self._active.base_offset < self.log_end_offset:
             self._roll(now_ms)
 
     def _roll(self, now_ms: int) -> None:
-        """The new base is the log's end, even where the next batch begins after a gap: no hole between segments."""
+        """Base the new segment on the log end offset, even if the next batch follows a gap: segments leave no hole."""
         finished = self._active
         finished.finish()
         self.snapshots.take(self.producers)
@@ -247,11 +244,11 @@ class LocalLog:
     # -- read ----------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, upper: int, min_one: bool = True) -> LogSlice:
-        """Whole batches from the one that contains `offset` (or the next after a gap), all wholly below offset `upper`.
+        """Return whole batches from the one that contains `offset` (or the next after a gap), all below offset `upper`.
 
-        At most `max_bytes`, but with `min_one` at least the first batch. From one segment at a time. Raises
-        OffsetOutOfRange unless log start <= offset <= log end, OffsetMovedToTier for what remote storage alone has, and
-        LogDirFailure.
+        The batches come from one segment and take at most `max_bytes`; `min_one` allows a larger first batch. Raises
+        OffsetOutOfRange unless log start offset <= offset <= log end offset, OffsetMovedToTier for offsets in remote
+        storage alone, and LogDirFailure.
         """
         if self.failure is not None:
             raise self.failure.again()
@@ -289,9 +286,10 @@ class LocalLog:
         return LogSlice(file.view(start, end), next_offset, cold, segment.base_offset, start)
 
     def warm(self, found: LogSlice) -> None:
-        """Brings a cold slice into memory. Blocks; meant for another thread than the log's.
+        """Read a cold slice into the page cache. Blocks; runs on another thread than the log's.
 
-        A failure is left for whoever touches the bytes: the segment may have been removed and closed meanwhile.
+        An OSError is ignored: the segment may have been removed and closed meanwhile, and a failing disk fails the next
+        read.
         """
         segment = self.segments.floor(found.segment_base)
         if segment is not None and segment.base_offset == found.segment_base:
@@ -299,21 +297,23 @@ class LocalLog:
                 segment.file.warm(found.position, found.position + len(found.data))
 
     def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTxn]:
-        """The aborted transactions with records in [fetch_offset, upper), for a read_committed reader to leave out."""
+        """Return the aborted transactions with records in [fetch_offset, upper); a read_committed consumer skips
+        them.
+        """
         return aborted_between(self.segments, fetch_offset, upper)
 
     @fails_log
     def offset_for_timestamp(self, timestamp: int) -> FoundTimestamp | None:
-        """The first record at or after the log's start with a timestamp of at least `timestamp`; None if there is none.
+        """Return the first record at or above the log start offset whose timestamp is at least `timestamp`, or None.
 
-        Raises CorruptBatch if the batch in question does not open.
+        Raises CorruptBatch if the batch that holds the record does not parse.
         """
         with self._opening():
             return first_at_or_after(self.segments, timestamp, self.log_start_offset)
 
     @fails_log
     def offset_of_max_timestamp(self) -> FoundTimestamp | None:
-        """The first record that carries the greatest timestamp of the log; None in an empty log. Raises
+        """Return the first record with the greatest timestamp of the log, or None for an empty log. Raises
         CorruptBatch.
         """
         with self._opening():
@@ -330,10 +330,10 @@ class LocalLog:
 
     @fails_log
     def flush(self, now_ms: int | None = None) -> int:
-        """Syncs everything below the log's end and moves the recovery point there; returns it. `now_ms` becomes
-        `last_flush_ms`.
+        """Sync everything below the log end offset; move the recovery point there and return it.
 
-        Blocks. May run on another thread while the log is appended to; what comes after the call began may be left out.
+        `now_ms` becomes `last_flush_ms`. Blocks. May run on another thread during appends; batches that are appended
+        after the call began may be left out.
         """
         with self._flushing:
             messages = self._appended_messages
@@ -346,7 +346,9 @@ class LocalLog:
             return self.recovery_point
 
     def _sync_up_to(self, end: int) -> None:
-        """From the segment with the last flushed offset on: it may have been finished, its indexes unsynced, since."""
+        """Start at the segment with the last flushed offset: it may have been finished since, with its indexes
+        unsynced.
+        """
         names_unsynced, self._names_unsynced = self._names_unsynced, False
         for segment in self.segments.from_offset(max(0, self.recovery_point - 1)):
             if segment.base_offset <= end:
@@ -360,13 +362,14 @@ class LocalLog:
 
     @fails_log
     def detach_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
-        """Takes segments out of the log and renames their files `.deleted`; the caller removes them in a while
-        (`LogSegment.remove_files`). Raise the log's start first, unless remote storage has them. The active segment
-        stays: roll before.
+        """Remove segments from the log, rename their files to `.deleted` and return the segments.
+
+        The caller removes the files after file.delete.delay.ms (`LogSegment.remove_files`). Raise the log start offset
+        first, unless remote storage has the segments. The active segment cannot be detached; roll first.
         """
         with self._flushing:
             if self.is_tiered:
-                self.epochs.save()  # they will not be learnt again from batches that are remote alone
+                self.epochs.save()  # batches that are in remote storage alone cannot restore them
             for segment in segments:
                 if segment is self._active:
                     raise AssertionError(f"{self.name}: the active segment cannot be detached")
@@ -378,8 +381,10 @@ class LocalLog:
 
     @fails_log
     def replace_segments(self, cleaned: LogSegment, replaced: Sequence[LogSegment]) -> list[LogSegment]:
-        """Puts a finished `.cleaned` segment in the place of those it was made from, such that a crash at any
-        point leaves either side whole. Returns the replaced ones, renamed `.deleted`, for the caller to remove.
+        """Replace segments by the finished `.cleaned` segment that was made from them; a crash leaves either side
+        whole.
+
+        Return the replaced segments, renamed to `.deleted`, whose files the caller removes.
         """
         with self._flushing:
             replace_segments(self._fs, self.directory, self.segments, self.snapshots, cleaned, replaced)
@@ -387,7 +392,7 @@ class LocalLog:
         return list(replaced)
 
     def _remove_newest(self, segments: Iterable[LogSegment], but: int | None = None) -> None:
-        """The last first, each name gone before the next, so that a crash leaves no gap."""
+        """Remove the segment with the highest base offset first, so that a crash leaves no gap."""
         for segment in sorted(segments, key=lambda segment: segment.base_offset, reverse=True):
             if segment.base_offset != but:
                 self.segments.remove(segment)
@@ -397,7 +402,7 @@ class LocalLog:
     # -- close ---------------------------------------------------------------------------------------------------------
 
     def close(self, clean: bool = True) -> None:
-        """Closes the files. Clean: first everything is synced, with a producer snapshot and whole indexes, so that
+        """Close the files. A clean close first syncs everything, with a producer snapshot and complete indexes, so that
         the next start need not read the log. Raises LogDirFailure.
         """
         try:

@@ -44,10 +44,10 @@ NO_APPEND_TIME = -1
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append. `flush_due`: flush.messages asks for a `flush` before the append counts.
+    """The result of an append. `flush_due`: flush.messages requires a `flush` before the append is acknowledged.
 
-    `log_append_time_ms` is -1 under CreateTime, but for a duplicate always the greatest timestamp of the batch that it
-    repeats, as Kafka has it.
+    `log_append_time_ms` is -1 under CreateTime. For a duplicate it is the greatest timestamp of the repeated batch, as
+    in Kafka.
     """
 
     first_offset: int
@@ -76,7 +76,7 @@ class Log(LocalLog):
         self._before_truncation = before_truncation
         self._verifications = Verifications()
         self.verify_transactions = False
-        """Whether a client's transaction may begin here only with a guard (KIP-890)."""
+        """Whether the first batch of a client's transaction needs a guard from `start_verification` (KIP-890)."""
         self.high_watermark = max(loaded.log_start_offset, loaded.segments.first.base_offset)
         self.highest_remote_offset = NO_REMOTE_OFFSET
         """The last offset of this log's history that remote storage holds durably. Set by the owner; not persisted."""
@@ -96,12 +96,12 @@ class Log(LocalLog):
         jitter: Callable[[int], int] = random.randrange,
         before_truncation: Callable[["Log"], None] | None = None,
     ) -> "Log":
-        """Opens or creates the log in `directory`, mending what a crash left behind.
+        """Open or create the log in `directory`, and repair the effects of a crash.
 
-        `log_start_offset` is what the checkpoint says, if anything; that of a tiered log may lie below its segments.
-        `jitter(n)` draws from [0, n). `before_truncation` is called with the log, its recovery point already
-        lowered, before anything below the old one is cut: it must write the recovery-point checkpoint. Raises
-        InconsistentTopicId if `topic_id` is not the one on disk, CorruptCheckpoint, and LogDirFailure.
+        `log_start_offset` comes from the checkpoint, if it has one; that of a tiered log may lie below the first
+        segment. `jitter(n)` draws from [0, n). `before_truncation` is called with the log after its recovery point was
+        lowered and before a truncation below the old one; it must write the recovery-point checkpoint. Raises
+        InconsistentTopicId if `topic_id` differs from the one on disk, CorruptCheckpoint, and LogDirFailure.
         """
         try:
             if not fs.exists(directory):
@@ -137,11 +137,11 @@ class Log(LocalLog):
         origin: Origin = Origin.CLIENT,
         guard: Guard | None = None,
     ) -> AppendInfo:
-        """Validates, assigns offsets and writes; one batch from a client, any number from a coordinator.
+        """Validate batches, assign offsets and write; one batch from a client, any number from a coordinator.
 
-        `guard` is from `start_verification`. `batches`, if writable, is patched in place. A batch that a producer
-        sent before is not written: its first offsets are returned. Raises CorruptBatch, InvalidRecords and
-        LogDirFailure; nothing is written then.
+        `guard` comes from `start_verification`. `batches`, if writable, is patched in place. A duplicate batch of a
+        producer is not written; its first offsets are returned. Raises CorruptBatch, InvalidRecords and LogDirFailure;
+        then nothing is written.
         """
         admitted = admit(batches, self.config, now_ms, origin)
         if not admitted:
@@ -188,7 +188,7 @@ class Log(LocalLog):
     def _check_producer(
         self, admitted: Admitted, origin: Origin, guard: Guard | None
     ) -> CachedBatch | EndTransactionMarker | None:
-        """The batch that this one repeats, or the marker that it is. Raises InvalidRecords."""
+        """Return the batch that this one repeats, or the batch's transaction marker. Raises InvalidRecords."""
         header = admitted.header
         if header.producer_id < 0:
             return None
@@ -203,14 +203,14 @@ class Log(LocalLog):
         return marker
 
     def _begins_transaction(self, header: BatchHeader) -> bool:
-        """Whether the coordinator must be asked first, as transaction.partition.verification.enable wants."""
+        """Whether the coordinator must verify the transaction first (transaction.partition.verification.enable)."""
         if not self.verify_transactions or not header.is_transactional:
             return False
         return not self.producers.has_open_transaction(header.producer_id)
 
     def start_verification(self, batch: Buffer) -> Guard | None:
-        """Before a client's transactional batch is appended: the guard to append it with once the coordinator has
-        confirmed the transaction; None if there is nothing to ask. Raises CorruptBatch.
+        """Return the guard for the append of a client's transactional batch after the coordinator confirmed the
+        transaction; None if no verification is needed. Raises CorruptBatch.
         """
         try:
             header = parse_header(batch)
@@ -232,11 +232,11 @@ class Log(LocalLog):
                 raise self.fail(error) from error
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int, max_epoch: int | None = None) -> AppendInfo | None:
-        """Appends whole batches as the leader wrote them; None if there are none. Offsets may have gaps.
+        """Append whole batches as the leader wrote them; return None without a whole batch. Offsets may have gaps.
 
-        Nothing is taken from the first batch on that is of a later epoch than `max_epoch`: its leader is one that the
-        follower has yet to hear of. A log without any batch, given one that began below its end, starts again at that
-        batch. Raises CorruptBatch, UnexpectedOffset if the batches begin below the log's end, LogDirFailure.
+        Batches from the first one with an epoch above `max_epoch` on are left out: the follower does not know that
+        leader epoch yet. An empty log restarts at a first batch that begins below its end. Raises CorruptBatch,
+        UnexpectedOffset if the batches begin below the log end offset, LogDirFailure.
         """
         admitted = verify_replicated(batches)
         if max_epoch is not None:
@@ -251,7 +251,7 @@ class Log(LocalLog):
         return self._append_assigned(admitted, now_ms)
 
     def _append_assigned(self, admitted: Sequence[Admitted], now_ms: int) -> AppendInfo:
-        """One write per segment; what a batch means is noted before the next segment is begun."""
+        """Write once per segment; apply the effects of each batch before the next segment begins."""
         marked = [(batch, marker_of(*batch)) for batch in admitted]
         run: list[tuple[Admitted, EndTransactionMarker | None]] = []
         size = 0
@@ -298,14 +298,14 @@ class Log(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is undecided; never above the high watermark."""
+        """The offset below which every transaction is decided; never above the high watermark."""
         unstable = self.producers.first_unstable_offset
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
         return max(unstable, self.log_start_offset)
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raises the high watermark to `offset`, at most to the log's end; says whether it moved."""
+        """Raise the high watermark to `offset`, at most to the log end offset; return whether it moved."""
         offset = min(offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -314,7 +314,7 @@ class Log(LocalLog):
         return True
 
     def follow_high_watermark(self, offset: int) -> bool:
-        """Takes over the high watermark of a leader, within this log's own bounds; it may go back. Says whether it
+        """Set the high watermark to the leader's, within the bounds of this log; it may go back. Return whether it
         moved.
         """
         offset = max(self.local_log_start_offset, min(offset, self.log_end_offset))
@@ -324,7 +324,10 @@ class Log(LocalLog):
         return True
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Raises the log's start; says whether it moved. Files go later. OffsetOutOfRange above the high watermark."""
+        """Raise the log start offset; return whether it moved. Segments are deleted later.
+
+        Raises OffsetOutOfRange above the high watermark.
+        """
         if offset > self.high_watermark:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
         if offset <= self.log_start_offset:
@@ -334,15 +337,15 @@ class Log(LocalLog):
         return True
 
     def end_offset_for_epoch(self, epoch: int) -> EpochAndOffset:
-        """Where a leader epoch ended in this log (OffsetForLeaderEpoch)."""
+        """Return the end offset of a leader epoch in this log (OffsetForLeaderEpoch)."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def assign_epoch(self, epoch: int) -> None:
-        """A new leader's epoch begins at the log's end, before it has written anything."""
+        """Start a new leader's epoch at the log end offset, before the leader has appended a batch."""
         self.epochs.assign(epoch, self.log_end_offset)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets idle producers; says how many."""
+        """Remove idle producers; return how many."""
         expired = self.producers.expire(now_ms, expiration_ms)
         for producer_id in expired:
             self._verifications.end(producer_id)
@@ -352,10 +355,10 @@ class Log(LocalLog):
 
     @fails_log
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Removes everything at and above `offset`; says whether there was anything.
+        """Remove everything at and above `offset`; return whether there was anything.
 
-        A batch that straddles `offset` goes whole, yet the log then ends at `offset`. Where nothing would be left but
-        deleted records, they go too. Durable on return.
+        A batch that spans `offset` is removed whole, yet the log ends at `offset`. A log left with deleted records only
+        becomes empty. Durable on return.
         """
         if offset < 0:
             raise ValueError(f"cannot truncate to offset {offset}")
@@ -367,7 +370,7 @@ class Log(LocalLog):
             self.epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset < self.segments.first.base_offset:
-            # Remote storage has what is below, and is asked for it by epoch.
+            # Offsets below the first segment are in remote storage, where followers look them up by epoch.
             self._start_anew(offset, now_ms, min(self.log_start_offset, offset), self.epochs.entries)
             return True
         with self._flushing:
@@ -380,23 +383,24 @@ class Log(LocalLog):
         return True
 
     def has_only_deleted_below(self, offset: int) -> bool:
-        """Whether a segment reaches below `offset`, with nothing but what lies below the log's start.
+        """Whether the segments reach below `offset`, and all records there lie below the log start offset.
 
-        Whoever cuts the log there cannot know that those records are of the history that comes behind them. The log's
-        start hides them, but after a crash it may be an older one: they would be read again, and recovery would take
-        their epoch for that of later records of a lower one.
+        A truncation to `offset` must remove those records, because they may belong to another history than the records
+        appended next. The log start offset hides them, but a crash may bring an older log start offset back: the
+        records would be read again, and recovery would take their epoch for that of later records with a lower epoch.
         """
         return self.segments.first.base_offset < offset <= self.log_start_offset
 
     @fails_log
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int, log_start_offset: int | None = None) -> None:
-        """Removes everything; the log is then empty at `offset`, its start there too unless given. Durable on
-        return.
+        """Remove everything; the log is then empty at `offset`, which is its log start offset unless given.
+
+        Durable on return.
         """
         self._start_anew(offset, now_ms, offset if log_start_offset is None else log_start_offset, ())
 
     def _start_anew(self, offset: int, now_ms: int, log_start_offset: int, history: Iterable[EpochEntry]) -> None:
-        """`history` are the leader epochs, of which those before `offset` stay."""
+        """Empty the log at `offset`. `history` holds leader epochs, of which those before `offset` stay."""
         with self._flushing:
             self._lower_recovery_point(offset)
             self._remove_newest(list(self.segments), but=offset)
@@ -417,9 +421,9 @@ class Log(LocalLog):
 
     @fails_log
     def start_from_tier(self, start: TierStart, *, now_ms: int, checkpoint: Callable[["Log"], None]) -> None:
-        """Removes everything; the log then goes on where remote storage ends, with what is known of that.
+        """Remove everything and continue the log at the end of remote storage, with its epochs and producers.
 
-        `checkpoint` is called with the new log start, and must write it to the disk before it returns. Durable on
+        `checkpoint` is called with the new log start offset and must write it to disk before it returns. Durable on
         return; for a crash on the way see `storage.tier_start`.
         """
         offset = start.next_offset
@@ -442,7 +446,9 @@ class Log(LocalLog):
             self.highest_remote_offset = NO_REMOTE_OFFSET
 
     def _lower_recovery_point(self, offset: int) -> None:
-        """First in memory and on disk, so that after a crash in the middle all that is unsure is read again."""
+        """Lower the recovery point in memory and on disk first: after a crash midway, recovery reads the uncertain
+        part.
+        """
         if offset < self.recovery_point:
             self.recovery_point = offset
             if self._before_truncation is not None:
@@ -457,7 +463,7 @@ class Log(LocalLog):
         self.highest_remote_offset = min(self.highest_remote_offset, offset - 1)
 
     def _rebuilt_producers(self, end: int) -> ProducerState:
-        """From the newest snapshot that is left, and the batches since."""
+        """Load the newest remaining snapshot and replay the batches after it."""
         self.snapshots.remove_above(end)
         producers = self.snapshots.load_newest(end) or ProducerState()
         start = producers.end_offset

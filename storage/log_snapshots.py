@@ -1,11 +1,11 @@
-"""Snapshots that stand for a log's beginning: files `<end offset>-<epoch>.checkpoint` beside its segments (KIP-630).
+"""Snapshots that replace the beginning of a log: files `<end offset>-<epoch>.checkpoint` beside its segments (KIP-630).
 
-A snapshot is a run of record batches: a control batch with the header first, the footer last, every checksum right,
-offsets from 0 without gaps, all of the epoch that its name says. What the records between mean is not known here.
+A snapshot is a sequence of record batches: first a control batch with the header, last one with the footer, valid
+checksums, offsets from 0 without gaps, and the leader epoch of the file name. The records are opaque here.
 
-Durability. A snapshot is written aside (`.part`), synced, renamed, and its name synced; so a file without a suffix is
-whole, whatever happened, and what bears one means nothing after a crash. Which snapshots may go is for the callers to
-know. Everything here blocks, and raises OSError as it comes.
+Durability. A snapshot is written to a temporary name (`.part`), synced, renamed, and the directory synced; a file
+without a suffix is therefore complete, and one with a suffix is ignored after a crash. Callers decide which snapshots
+to remove. All functions block and raise OSError.
 """
 
 import struct
@@ -24,38 +24,38 @@ CHECKPOINT_SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"
 DELETED_SUFFIX = ".deleted"
 DAMAGED_SUFFIX = ".damaged"
-"""Of a snapshot that failed its check, kept for people to look at."""
+"""Suffix of a snapshot that failed its check, kept for inspection."""
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-"""Twice what any writer makes of a batch; a length beyond is damage, not a reason to claim memory."""
+"""Twice the largest batch of any writer; a greater length is damage, and must not allocate memory."""
 READ_BYTES = 1024 * 1024
 _SYNC_BYTES = 8 * 1024 * 1024
-"""Written before a sync: the last one of a large snapshot must not hold up the log's own."""
+"""Bytes written between syncs: the final sync of a large snapshot must not delay those of the log."""
 _OWN_MARK = "-own"
-"""Tells a snapshot being written from the same one being fetched."""
+"""Part of the temporary name: distinguishes a snapshot being generated from the same one being fetched."""
 _IMPORT_MARK = "-import"
-"""Tells one that comes out of a store from both."""
+"""Part of the temporary name of an imported snapshot."""
 _HEADER_VALUE = struct.Struct(">hq")
-"""SnapshotHeaderRecord: its version, and the append time of the last record that the snapshot stands for."""
+"""SnapshotHeaderRecord: version, and append time of the last record before the snapshot's end offset."""
 
 
 class CheckpointId(NamedTuple):
-    """The end offset (exclusive) of what a snapshot stands for, and the epoch of the last record before it."""
+    """The snapshot's end offset (exclusive), and the leader epoch of the last record before it."""
 
     end_offset: int
     epoch: int
 
     @property
     def order(self) -> tuple[int, int]:
-        """Ids order by epoch, then by offset."""
+        """Sort key: by epoch, then by end offset."""
         return self.epoch, self.end_offset
 
 
 FORMATTED = CheckpointId(0, 0)
-"""What formatting leaves: it stands for no records."""
+"""Id of the snapshot that formatting writes; it replaces no records."""
 
 OnControl = Callable[[memoryview], None]
-"""Is given each control batch of a snapshot, with header and footer among its records; may raise MalformedRecords."""
+"""Receives each control batch of a snapshot, including header and footer; may raise MalformedRecords."""
 
 
 def checkpoint_name(id: CheckpointId) -> str:
@@ -63,7 +63,7 @@ def checkpoint_name(id: CheckpointId) -> str:
 
 
 def parse_checkpoint_name(name: str) -> CheckpointId | None:
-    """The id in a name; None if it is not that of a snapshot in place."""
+    """Return the id in a file name; None if it is not that of a complete snapshot."""
     end_offset, dash, epoch = name.removesuffix(CHECKPOINT_SUFFIX).partition("-")
     if not dash or not (end_offset.isdecimal() and epoch.isdecimal()):
         return None
@@ -72,7 +72,7 @@ def parse_checkpoint_name(name: str) -> CheckpointId | None:
 
 
 class SnapshotFiles:
-    """The snapshots in one directory. Keeps nothing in memory; different ids may be handled in different threads."""
+    """The snapshots in one directory. Stateless; different ids may be handled on different threads."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
@@ -81,7 +81,7 @@ class SnapshotFiles:
     # What is there
 
     def ids(self) -> list[CheckpointId]:
-        """Of the snapshots in place, in their order, the one of formatting among them."""
+        """Return the ids of complete snapshots in order, including the one of formatting."""
         found = (parse_checkpoint_name(name) for name in self._fs.list(self._directory))
         return sorted((id for id in found if id is not None), key=lambda id: id.order)
 
@@ -89,15 +89,15 @@ class SnapshotFiles:
         return self._fs.exists(self._path(id))
 
     def size(self, id: CheckpointId) -> int:
-        """Raises FileNotFoundError."""
+        """Return the size in bytes. Raises FileNotFoundError."""
         return self._fs.size(self._path(id))
 
     def open(self, id: CheckpointId) -> "RawSnapshotReader":
-        """Raises FileNotFoundError. A reader goes on although the snapshot is removed."""
+        """Open a snapshot. Raises FileNotFoundError. The reader continues after the snapshot is removed."""
         return RawSnapshotReader(self._fs.open_existing(self._path(id)), id)
 
     def read(self, id: CheckpointId, position: int, max_bytes: int) -> bytes:
-        """Bytes from `position` on, fewer at the end. Raises FileNotFoundError."""
+        """Return bytes from `position` on, fewer at the end. Raises FileNotFoundError."""
         file = self._fs.open_existing(self._path(id))
         try:
             return file.read(position, max_bytes)
@@ -105,59 +105,58 @@ class SnapshotFiles:
             file.close()
 
     def check(self, id: CheckpointId, on_control: OnControl) -> int:
-        """Reads the whole snapshot; returns its header's timestamp. Raises DamagedSnapshot, FileNotFoundError."""
+        """Check the whole snapshot; return the timestamp in its header. Raises DamagedSnapshot, FileNotFoundError."""
         return self._check(self._path(id), id, on_control)
 
     def read_timestamp(self, id: CheckpointId) -> int:
-        """Reads the header only. Raises DamagedSnapshot, FileNotFoundError."""
+        """Return the timestamp in the header. Raises DamagedSnapshot, FileNotFoundError."""
         file = self._fs.open_existing(self._path(id))
         try:
             for batch in _batches(file, file.size(), id):
                 return _Check(id, _ignore).take_first(batch)
         finally:
             file.close()
-        raise DamagedSnapshot(checkpoint_name(id), "it is empty")
+        raise DamagedSnapshot(checkpoint_name(id), "the file is empty")
 
     # Making one
 
     def begin(self, id: CheckpointId) -> "RawSnapshotWriter":
-        """A snapshot to be written here; nothing is seen of it before its commit."""
+        """Begin to write a snapshot, which becomes visible on commit."""
         return RawSnapshotWriter(self._fs, self._directory, id)
 
     def begin_import(self, id: CheckpointId) -> "RawSnapshotWriter":
-        """A snapshot that comes from elsewhere than another replica, to be written here and left as a part."""
+        """Begin to write a snapshot from another source than a replica; the writer leaves it as a part."""
         return RawSnapshotWriter(self._fs, self._directory, id, _IMPORT_MARK)
 
     def check_import(self, id: CheckpointId, on_control: OnControl) -> None:
-        """Reads what the writer of an import has left. Raises DamagedSnapshot."""
+        """Check the part that an import has left. Raises DamagedSnapshot."""
         self._check(self._part(id, is_imported=True), id, on_control)
 
     def has_room_for(self, size: int) -> bool:
-        """Whether so many bytes more would still leave as many."""
+        """Whether at least `size` bytes stay free after `size` more bytes are used."""
         return self._fs.disk_space(self._directory).usable_bytes >= 2 * size
 
     def write_part(self, id: CheckpointId, position: int, data: Buffer) -> None:
-        """Bytes of a snapshot that is fetched. Position 0 begins anew; any other must be the end of what is there."""
+        """Write bytes of a fetched snapshot. Position 0 starts over; any other must be the end of the part."""
         file = self._fs.open(self._part(id))
         try:
             if position == 0:
                 file.truncate(0)
             if file.size() != position:
-                raise AssertionError(f"{self._part(id)} has {file.size()} bytes, the next are for {position}")
+                raise AssertionError(f"{self._part(id)} has {file.size()} bytes, next position is {position}")
             file.write(position, data)
         finally:
             file.close()
 
     def finish_part(self, id: CheckpointId, size: int, on_control: OnControl, *, is_imported: bool = False) -> int:
-        """Checks a fetched snapshot of `size` bytes, syncs it and puts it in place; returns its header's timestamp.
-        `is_imported`: it was left by the writer of an import.
+        """Check a fetched snapshot of `size` bytes, sync it and rename it; return the timestamp in its header.
 
-        Raises DamagedSnapshot; then the part is left, to be discarded. Crashing anywhere leaves a part, which means
-        nothing, or the whole snapshot in place.
+        `is_imported`: the part comes from an import. Raises DamagedSnapshot; then the part remains until it is
+        discarded. A crash leaves either a part, which is ignored, or the complete snapshot.
         """
         part = self._part(id, is_imported=is_imported)
         if not self._fs.exists(part) or self._fs.size(part) != size:
-            raise DamagedSnapshot(checkpoint_name(id), f"not all of its {size} bytes are there")
+            raise DamagedSnapshot(checkpoint_name(id), f"the file does not have its {size} bytes")
         timestamp_ms = self._check(part, id, on_control)
         _put_in_place(self._fs, self._directory, part, self._path(id))
         return timestamp_ms
@@ -168,15 +167,15 @@ class SnapshotFiles:
     # Losing one
 
     def remove(self, id: CheckpointId) -> None:
-        """Unlinks; after a crash the file may be there again, whole."""
+        """Remove a snapshot; after a crash the complete file may exist again."""
         self._fs.remove(self._path(id))
 
     def set_aside(self, id: CheckpointId) -> None:
-        """A damaged one no longer counts as a snapshot."""
+        """Rename a damaged snapshot, which then no longer counts as one."""
         self._fs.rename(self._path(id), self._path(id) + DAMAGED_SUFFIX)
 
     def remove_leftovers(self) -> None:
-        """Parts of a fetch or of a generation that did not end, and what Kafka did not come to unlink."""
+        """Remove parts of interrupted fetches and generations, and files that Kafka marked as deleted."""
         for name in self._fs.list(self._directory):
             if name.endswith((CHECKPOINT_SUFFIX + PART_SUFFIX, CHECKPOINT_SUFFIX + DELETED_SUFFIX)):
                 self._fs.remove(join(self._directory, name))
@@ -196,7 +195,9 @@ class SnapshotFiles:
 
 
 class RawSnapshotWriter:
-    """Writes a snapshot aside, in memory that is bounded by what `append` is given. For one thread at a time."""
+    """Writes a snapshot to a temporary file, with memory bounded by the arguments of `append`. For one thread at a
+    time.
+    """
 
     def __init__(self, fs: FileSystem, directory: str, id: CheckpointId, mark: str = _OWN_MARK) -> None:
         self._fs = fs
@@ -209,7 +210,7 @@ class RawSnapshotWriter:
         self._synced = 0
 
     def append(self, data: Buffer) -> None:
-        """Whole batches or any part of one; the snapshot is their sequence."""
+        """Append whole batches or any part of one."""
         self._file.write(self.size, data)
         self.size += len(data)
         if self.size - self._synced >= _SYNC_BYTES:
@@ -217,23 +218,23 @@ class RawSnapshotWriter:
             self._synced = self.size
 
     def commit(self) -> None:
-        """Puts the snapshot in place, durably."""
+        """Make the snapshot visible, durably."""
         self._file.close()
         _put_in_place(self._fs, self._directory, self._aside, self._target)
 
     def leave(self) -> None:
-        """Leaves it aside, synced, for `finish_part`. A crash before that leaves a part, which means nothing."""
+        """Sync the part and leave it for `finish_part`. After an earlier crash the part is ignored."""
         self._file.sync()
         self._file.close()
 
     def abandon(self) -> None:
-        """Leaves nothing; no effect after `commit`."""
+        """Remove the temporary file; no effect after `commit`."""
         self._file.close()
         self._fs.remove(self._aside)
 
 
 class RawSnapshotReader:
-    """Hands out a snapshot in pieces of whole batches. `size` in bytes; `close` when done."""
+    """Returns a snapshot in chunks of whole batches. `size` in bytes; call `close` at the end."""
 
     def __init__(self, file: File, id: CheckpointId) -> None:
         self._file = file
@@ -242,7 +243,7 @@ class RawSnapshotReader:
         self.size = file.size()
 
     def next_chunk(self) -> bytes:
-        """About 1 MiB of whole batches, a single one if it is larger; empty at the end. Raises DamagedSnapshot."""
+        """Return about 1 MiB of whole batches, or one larger batch; empty at the end. Raises DamagedSnapshot."""
         chunk = self._file.read(self._position, READ_BYTES)
         try:
             end = _whole_batches(chunk)
@@ -259,9 +260,9 @@ class RawSnapshotReader:
 
 
 def check_snapshot(file: File, id: CheckpointId, on_control: OnControl) -> int:
-    """Reads a snapshot from end to end; returns its header's timestamp. Raises DamagedSnapshot.
+    """Check a snapshot from end to end; return the timestamp in its header. Raises DamagedSnapshot.
 
-    At most one batch is in memory at a time, read in pieces of 1 MiB.
+    At most one batch is in memory at a time, read in chunks of 1 MiB.
     """
     check = _Check(id, on_control)
     for batch in _batches(file, file.size(), id):
@@ -270,12 +271,12 @@ def check_snapshot(file: File, id: CheckpointId, on_control: OnControl) -> int:
 
 
 def _aside(path: str, mark: str) -> str:
-    """Where a snapshot is written before it gets its name."""
+    """Return the temporary path of a snapshot."""
     return path.removesuffix(CHECKPOINT_SUFFIX) + mark + CHECKPOINT_SUFFIX + PART_SUFFIX
 
 
 def _put_in_place(fs: FileSystem, directory: str, aside: str, target: str) -> None:
-    """Synced under the name that means nothing first: once it has the other, all of it is there."""
+    """Sync the temporary file before the rename: a file with the final name is complete."""
     file = fs.open_existing(aside)
     try:
         file.sync()
@@ -286,11 +287,11 @@ def _put_in_place(fs: FileSystem, directory: str, aside: str, target: str) -> No
 
 
 def _ignore(batch: memoryview) -> None:
-    """Control records are not of interest."""
+    """Ignore control records."""
 
 
 class _Check:
-    """Takes the batches of a snapshot in their order."""
+    """The check of a snapshot's batches in their order."""
 
     def __init__(self, id: CheckpointId, on_control: OnControl) -> None:
         self._id = id
@@ -300,7 +301,7 @@ class _Check:
         self._is_finished = False
 
     def take(self, batch: memoryview) -> None:
-        """Raises DamagedSnapshot."""
+        """Check one batch. Raises DamagedSnapshot."""
         if self._timestamp_ms is None:
             self.take_first(batch)
             return
@@ -309,29 +310,29 @@ class _Check:
             self._take_control(batch, self._control_types(batch))
 
     def take_first(self, batch: memoryview) -> int:
-        """The header's timestamp. Raises DamagedSnapshot."""
+        """Check the first batch and return the header's timestamp. Raises DamagedSnapshot."""
         header = self._checked_header(batch)
         types = self._control_types(batch) if header.is_control else []
         if types[:1] != [ControlType.SNAPSHOT_HEADER]:
-            raise self._damaged("it does not begin with its header")
+            raise self._damaged("the snapshot does not begin with its header")
         self._timestamp_ms = self._read_timestamp(batch)
         self._take_control(batch, types[1:])
         if self._is_finished:
-            raise self._damaged("its footer is not alone")
+            raise self._damaged("the footer shares its batch with other records")
         return self._timestamp_ms
 
     def finish(self) -> int:
-        """The header's timestamp. Raises DamagedSnapshot."""
+        """Return the header's timestamp. Raises DamagedSnapshot."""
         if self._timestamp_ms is None or not self._is_finished:
-            raise self._damaged("it does not end with its footer")
+            raise self._damaged("the snapshot does not end with its footer")
         return self._timestamp_ms
 
     def _checked_header(self, batch: memoryview) -> BatchHeader:
         header = parse_header(batch)
         if self._is_finished:
-            raise self._damaged("it goes on after its footer")
+            raise self._damaged("a batch follows the footer")
         if header.leader_epoch != self._id.epoch:
-            raise self._damaged(f"a batch bears epoch {header.leader_epoch}")
+            raise self._damaged(f"a batch has leader epoch {header.leader_epoch}")
         if header.base_offset != self._next_offset or header.record_count != header.last_offset_delta + 1:
             raise self._damaged(f"the batch at offset {header.base_offset} is out of place")
         if not crc_is_valid(batch, 0, header.size):
@@ -341,11 +342,11 @@ class _Check:
 
     def _take_control(self, batch: memoryview, types: list[ControlType | None]) -> None:
         if ControlType.SNAPSHOT_HEADER in types:
-            raise self._damaged("it has a second header")
+            raise self._damaged("the snapshot has a second header")
         if ControlType.SNAPSHOT_FOOTER in types:
             self._is_finished = types == [ControlType.SNAPSHOT_FOOTER]
             if not self._is_finished:
-                raise self._damaged("its footer is not alone")
+                raise self._damaged("the footer shares its batch with other records")
         try:
             self._on_control(batch)
         except MalformedRecords as error:
@@ -361,7 +362,7 @@ class _Check:
         record: FullRecord = next(iter_records(batch))
         value = record.value or b""
         if len(value) < _HEADER_VALUE.size:
-            raise self._damaged("its header is too short")
+            raise self._damaged("the header is too short")
         timestamp_ms: int = _HEADER_VALUE.unpack_from(value)[1]
         return timestamp_ms
 
@@ -370,7 +371,7 @@ class _Check:
 
 
 def _batches(file: File, size: int, id: CheckpointId) -> Iterator[memoryview]:
-    """Every batch, valid until the next step. Raises DamagedSnapshot where there is none."""
+    """Yield every batch, valid until the next step. Raises DamagedSnapshot for bytes that are no batch."""
     position, window, start = 0, b"", 0
     try:
         while position < size:
@@ -387,13 +388,13 @@ def _batches(file: File, size: int, id: CheckpointId) -> Iterator[memoryview]:
 
 
 def _read_all(file: File, position: int, size: int) -> bytes:
-    """In pieces, as no read needs to be large."""
+    """Read in chunks, because no read needs to be large."""
     end = position + size
     return b"".join(file.read(at, min(READ_BYTES, end - at)) for at in range(position, end, READ_BYTES))
 
 
 def _whole_batches(chunk: bytes) -> int:
-    """Where the last whole batch in `chunk` ends."""
+    """Return the position where the last whole batch in `chunk` ends."""
     position = 0
     while position + HEADER_SIZE <= len(chunk):
         size = parse_header(chunk, position).size
@@ -404,8 +405,8 @@ def _whole_batches(chunk: bytes) -> int:
 
 
 def _size_of_first(chunk: bytes, available: int) -> int:
-    """Raises MalformedBatch."""
+    """Return the size of the first batch. Raises MalformedBatch."""
     size = parse_header(chunk).size
     if size > min(available, MAX_BATCH_BYTES):
-        raise MalformedBatch(f"a batch of {size} bytes, where {available} are left")
+        raise MalformedBatch(f"a batch of {size} bytes, but only {available} bytes are left")
     return size

@@ -1,6 +1,6 @@
-"""Finding something in the segments of a log: a moment, the latest moment, the transactions to leave out.
+"""Lookups over the segments of a log: by timestamp, by greatest timestamp, and of aborted transactions.
 
-Reads indexes first and opens the one batch in question; knows nothing of appending.
+Lookups read indexes first and open the one batch in question.
 """
 
 from storage.index.transaction import AbortedTxn
@@ -9,9 +9,9 @@ from storage.segments import Segments
 
 
 def first_at_or_after(segments: Segments, timestamp: int, log_start_offset: int) -> FoundTimestamp | None:
-    """The first record at or after the log's start with a timestamp of at least `timestamp`; None if there is none.
+    """Return the first record at or above the log start offset whose timestamp is at least `timestamp`, or None.
 
-    Raises MalformedBatch and MalformedRecords if the batch in question does not open; OSError.
+    Raises OSError, and MalformedBatch or MalformedRecords if the batch in question does not parse.
     """
     for segment in segments.from_offset(log_start_offset):
         if segment.max_timestamp_so_far.timestamp < timestamp:
@@ -23,7 +23,7 @@ def first_at_or_after(segments: Segments, timestamp: int, log_start_offset: int)
 
 
 def first_of_the_latest(segments: Segments, log_start_offset: int) -> FoundTimestamp | None:
-    """The first record that carries the greatest timestamp; None in an empty log. Raises as `first_at_or_after`."""
+    """Return the first record with the greatest timestamp; None in an empty log. Raises as `first_at_or_after`."""
     candidates = [segment for segment in segments if segment.size]
     if not candidates:
         return None
@@ -32,7 +32,7 @@ def first_of_the_latest(segments: Segments, log_start_offset: int) -> FoundTimes
 
 
 def aborted_between(segments: Segments, fetch_offset: int, upper: int) -> list[AbortedTxn]:
-    """The aborted transactions with records in [fetch_offset, upper)."""
+    """Return the aborted transactions with records in [fetch_offset, upper)."""
     found: list[AbortedTxn] = []
     for segment in segments.from_offset(fetch_offset):
         for txn in segment.txn_index.entries:

@@ -1,15 +1,17 @@
-"""Which files of finished segments stay open: those of the readers of late, within a limit."""
+"""The files of finished segments that stay open: those read last, within a limit."""
 
 from typing import Final
 
 from storage.segment import LogSegment
 
 MAX_OPEN_SEGMENTS: Final = 4
-"""Files kept open per log beside the active segment's: readers far apart, without a descriptor for every segment."""
+"""Files kept open per log in addition to the active segment's: enough for distant readers, without a descriptor per
+segment.
+"""
 
 
 class OpenSegments:
-    """The segments of a log that are written no more and were read last. Others open their file anew when read."""
+    """The finished segments of a log that were read last. Other segments open their file again when read."""
 
     __slots__ = ("_by_base",)
 
@@ -17,7 +19,7 @@ class OpenSegments:
         self._by_base: dict[int, LogSegment] = {}
 
     def use(self, segment: LogSegment) -> None:
-        """It was read just now; the one that was not for longest closes its file, if there are too many."""
+        """Mark a segment as read; the least recently read one closes its file if too many are open."""
         self._by_base.pop(segment.base_offset, None)
         self._by_base[segment.base_offset] = segment
         if len(self._by_base) > MAX_OPEN_SEGMENTS:

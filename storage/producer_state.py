@@ -1,13 +1,12 @@
-"""What a log knows of its producers (KIP-98): sequences and epochs against duplicates and gaps, and open
-transactions.
+"""The producer state of a log (KIP-98): sequences and epochs against duplicates and gaps, and open transactions.
 
-Theory. Per producer id the log remembers the epoch and the last five batches. A batch that repeats one of them is
-a retry and is answered, not written. Transactions are open from their first batch to their marker; the last stable
-offset ends at the first offset of the oldest one that is open, or completed above the high watermark. The state is
-a function of the log: it is rebuilt by replaying batches from a snapshot (`N.snapshot`, the state before offset N,
-in Kafka's format).
+The log remembers the epoch and the last batches of each producer id. A batch that repeats one of them is a retry, which
+is answered and not written. A transaction is open from its first batch to its marker; the last stable offset is the
+first offset of the oldest transaction that is open, or that was completed above the high watermark. The state is a
+function of the log: replaying batches after a snapshot (`N.snapshot`, the state before offset N, in Kafka's format)
+rebuilds it.
 
-Checks come before the write (`check`), effects after it (`apply`), so that a failed write leaves no trace.
+Checks come before the write (`check`), effects after it (`apply`), so that a failed write has no effect.
 """
 
 import struct
@@ -23,9 +22,9 @@ from protocol.records.control import ControlType
 from storage.errors import CorruptCheckpoint, InvalidRecords, Rejection
 
 CACHED_BATCHES = 10
-"""Twice as many as an idempotent producer may have in flight at a broker. Kafka remembers five; but when a partition
-moves, its producer may have five unanswered at the last leader, which it sends again, behind five that the new leader
-took meanwhile: a Java producer whose older ones are not recognised stops for two minutes, and then writes them twice.
+"""Twice the number of batches that an idempotent producer may have in flight at a broker. Kafka remembers five. After a
+leader change a producer may resend five unanswered batches behind five that the new leader appended meanwhile; a Java
+producer whose older retries are not recognised stops for two minutes and then writes them twice.
 """
 NO_COORDINATOR_EPOCH = -1
 NO_OFFSET = -1
@@ -37,7 +36,7 @@ _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class Origin(Enum):
-    """Who appends: it decides which checks a batch must pass."""
+    """The source of a batch, which decides the checks that it must pass."""
 
     CLIENT = auto()
     COORDINATOR = auto()
@@ -46,7 +45,7 @@ class Origin(Enum):
 
 
 class CachedBatch(NamedTuple):
-    """A batch that was appended, as needed to answer its retry."""
+    """The fields of an appended batch that answer its retry."""
 
     last_sequence: int
     last_offset: int
@@ -70,7 +69,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """`last_offset` is that of the marker."""
+    """A transaction with its marker; `last_offset` is the offset of the marker."""
 
     producer_id: int
     first_offset: int
@@ -79,7 +78,10 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id. `transaction_start` is -1 while no transaction is open; `batches` holds the oldest first."""
+    """The state of one producer id.
+
+    `transaction_start` is -1 without an open transaction; `batches` holds the oldest first.
+    """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
 
@@ -115,22 +117,22 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one log. `end_offset` is the offset up to which batches were applied."""
+    """All producers of one log. Batches below `end_offset` are applied."""
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         self.snapshot_offset = NO_OFFSET
-        """Offset of the newest snapshot that was taken or loaded; taking another there would change nothing."""
+        """Offset of the newest snapshot taken or loaded; another snapshot at the same offset would be equal."""
         self._open: dict[int, int] = {}
-        """First offset -> producer id of open transactions; first offsets only grow, so the first key is the oldest."""
+        """First offset -> producer id of open transactions. First offsets only grow, so the first key is the oldest."""
         self._unreplicated: list[CompletedTxn] = []
-        """Completed, but the marker is not below the high watermark yet; sorted by first offset."""
+        """Transactions whose marker is not below the high watermark yet, sorted by first offset."""
 
     # -- before the write ------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, origin: Origin) -> CachedBatch | None:
-        """Whether a data batch may be appended: None if so, or the batch that it repeats. Raises InvalidRecords."""
+        """Return None if a data batch may be appended, or the batch that it repeats. Raises InvalidRecords."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return None
@@ -150,7 +152,7 @@ class ProducerState:
         return None
 
     def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
-        """Whether a transaction marker may be appended. Raises InvalidRecords."""
+        """Raise InvalidRecords unless a transaction marker may be appended."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return
@@ -158,13 +160,13 @@ class ProducerState:
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise InvalidRecords(
                 Rejection.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {marker.coordinator_epoch} is below {entry.coordinator_epoch}, seen before",
+                f"coordinator epoch {marker.coordinator_epoch} is below {entry.coordinator_epoch}, the latest one",
             )
 
     # -- after the write -------------------------------------------------------------------------------------------
 
     def apply(self, header: BatchHeader) -> None:
-        """Takes note of an appended data batch that has a producer; `header` carries the offsets and the timestamp."""
+        """Apply an appended data batch of a producer; `header` carries the assigned offsets and the timestamp."""
         entry = self._entry(header)
         entry.adopt_epoch(header.producer_epoch)
         entry.last_timestamp = header.max_timestamp
@@ -177,7 +179,7 @@ class ProducerState:
             self._open[header.base_offset] = header.producer_id
 
     def apply_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTxn | None:
-        """Takes note of an appended marker; the transaction it ends, or None if none was open."""
+        """Apply an appended marker; return the transaction that it ends, or None if none was open."""
         entry = self._entry(header)
         entry.adopt_epoch(header.producer_epoch)
         entry.last_timestamp = header.max_timestamp
@@ -193,7 +195,7 @@ class ProducerState:
         return completed
 
     def stable_offset_after(self, completed: CompletedTxn) -> int:
-        """The last stable offset that the transaction index stores with `completed`."""
+        """Return the last stable offset that the transaction index stores with `completed`."""
         return next(iter(self._open), completed.last_offset + 1)
 
     def _entry(self, header: BatchHeader) -> ProducerEntry:
@@ -206,9 +208,7 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest transaction that is open or whose marker is not replicated; None if there is
-        none.
-        """
+        """First offset of the oldest transaction that is open or whose marker is not replicated; None without one."""
         if not self._open and not self._unreplicated:
             return None
         first_open = next(iter(self._open), None)
@@ -218,7 +218,7 @@ class ProducerState:
         return first_completed if first_open is None else min(first_open, first_completed)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose markers lie below the high watermark are settled."""
+        """Drop transactions whose markers lie below the high watermark."""
         if self._unreplicated:
             self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset >= high_watermark]
 
@@ -234,7 +234,7 @@ class ProducerState:
     # -- expiry, snapshots -----------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers without open transaction whose last record is old enough; their ids."""
+        """Remove producers without open transaction whose last record is old enough; return their ids."""
         expired = [
             entry.producer_id
             for entry in self.entries.values()
@@ -245,7 +245,7 @@ class ProducerState:
         return expired
 
     def encode(self) -> bytes:
-        """The content of a snapshot file."""
+        """Encode the content of a snapshot file."""
         entries = [_SNAPSHOT_COUNT.pack(len(self.entries))]
         entries += [_encode_entry(entry) for entry in self.entries.values()]
         body = b"".join(entries)
@@ -253,7 +253,7 @@ class ProducerState:
 
     @classmethod
     def decode(cls, path: str, data: bytes, offset: int) -> "ProducerState":
-        """The state before `offset`. Raises CorruptCheckpoint, naming `path`."""
+        """Decode the state before `offset`. Raises CorruptCheckpoint with `path`."""
         state = cls()
         for entry in _decode_entries(path, data):
             state.entries[entry.producer_id] = entry
@@ -269,7 +269,7 @@ def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
     if header.producer_epoch < entry.epoch:
         raise InvalidRecords(
             Rejection.INVALID_PRODUCER_EPOCH,
-            f"epoch {header.producer_epoch} of producer {entry.producer_id} is below {entry.epoch}, seen before",
+            f"epoch {header.producer_epoch} of producer {entry.producer_id} is below {entry.epoch}, the latest one",
         )
 
 

@@ -1,15 +1,15 @@
-"""Opens a log directory: what a crash can leave behind, and how it is mended (reference: LogLoader).
+"""Loading of a log directory, with the repair of everything a crash can leave behind (reference: LogLoader).
 
 A crash may leave
  1. files of an unfinished deletion, cleaning or swap          -> undone or completed by their suffixes;
  2. an index without its segment, or a segment without index   -> the index is removed, or rebuilt;
- 3. a tail that was never synced: torn, full of holes, with stale indexes, or missing while a later segment exists
+ 3. an unsynced tail: torn, with holes, with stale indexes, or missing while a later segment exists
                                                                -> every segment from the recovery point on is read
-                                                                  whole; at the first batch that fails, the log ends;
- 4. snapshots and epochs that are older or newer than the log  -> those beyond the recovery point are not believed, and
-                                                                  learnt again from the batches;
- 5. epochs that begin behind the log's start, which is older   -> those before are learnt from the batches.
-After a clean shutdown only 1 and 2 are looked for.
+                                                                  whole; the log ends at the first invalid batch;
+ 4. snapshots and epochs that are older or newer than the log  -> those beyond the recovery point are rebuilt from the
+                                                                  batches;
+ 5. epochs that begin above an older log start offset          -> earlier epochs are rebuilt from the batches.
+After a clean shutdown only 1 and 2 are checked.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,7 +46,7 @@ from storage.snapshots import SNAPSHOT_SUFFIX, ProducerSnapshots
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _KINDS = {LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX}
 _METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"
-"""Of the metadata log; its own business."""
+"""Suffix in the metadata log, whose owner removes such files."""
 
 
 class LogCheckpoint(NamedTuple):
@@ -73,13 +73,13 @@ class LoadedLog(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What was done, for the operator."""
+    """The repairs of a recovery, for the operator."""
 
     scanned_bytes: int = 0
     cut_bytes: int = 0
     removed_segments: list[int] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
-    """Bases of the segments below the recovery point whose index was lost or wrong, or that ended within a batch."""
+    """Base offsets of segments below the recovery point whose index was lost or wrong, or whose last batch was torn."""
 
 
 class LogLoader:
@@ -117,11 +117,11 @@ class LogLoader:
         snapshots = ProducerSnapshots(self._fs, self._directory)
         bases = sorted(base for base, suffix in files if suffix == LOG_SUFFIX)
         if self._may_start_below and not self._epochs_are_lost:
-            # A newer word than the checkpoint's: without the epochs of what is before, nobody finds it remotely.
+            # The epochs are newer than the checkpoint; offsets without an epoch cannot be found in remote storage.
             known_from = epochs.entries[0].start_offset if epochs.entries else min(bases, default=0)
             self._log_start_offset = max(self._log_start_offset, known_from)
         if not self._clean:
-            # What lies below the first segment is not here to be read again, nor could a crash change it.
+            # Batches below the first segment cannot be replayed, and a crash cannot change the snapshot of them.
             snapshots.remove_above(self._recovery_point, but=bases[0] if bases else None)
         segments = self._open_segments(bases)
         segments, producers = self._recover(segments, epochs, snapshots)
@@ -143,7 +143,7 @@ class LogLoader:
         )
 
     def _settled_files(self) -> list[tuple[int, str]]:
-        """The numbered files, after unfinished changes were settled and orphans removed."""
+        """Complete or undo unfinished changes and remove orphans; return the numbered files."""
         names = self._fs.list(self._directory)
         if any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
             settle_interrupted_changes(self._fs, self._directory)
@@ -156,7 +156,7 @@ class LogLoader:
         return files
 
     def _load_epochs(self) -> LeaderEpochs:
-        """An unreadable file is no reason to refuse the log: epochs are in the batches, all of which are then read."""
+        """Load the epochs. An unreadable file makes recovery read all batches, which hold the epochs too."""
         path = join(self._directory, LEADER_EPOCH_FILE)
         try:
             return LeaderEpochs.load(self._fs, path)
@@ -197,8 +197,9 @@ class LogLoader:
         return segment
 
     def _index_is_sane(self, segment: LogSegment) -> bool:
-        """Whether the offset index can be that of the segment: it is not empty where it must have entries, and,
-        where a crash may have spoilt it, points into the segment.
+        """Whether the offset index can belong to the segment.
+
+        An index is not empty where it must have entries and, after a crash, points into the segment.
         """
         if not len(segment.offset_index.entries):
             return not _has_batch_beyond(segment, self._config.index_interval_bytes)
@@ -210,7 +211,7 @@ class LogLoader:
     def _recover(
         self, segments: list[LogSegment], epochs: LeaderEpochs, snapshots: ProducerSnapshots
     ) -> tuple[list[LogSegment], ProducerState | None]:
-        """Reads what may be damaged; returns the segments that remain and, if the scan reached the end, the
+        """Read everything that may be damaged; return the remaining segments and, if the scan reached the end, the
         producers.
         """
         first_suspect = self._first_suspect(segments)
@@ -224,7 +225,8 @@ class LogLoader:
             if producers is None:
                 producers = self._replayed(segments, snapshots, segment.base_offset)
             if is_suspect:
-                # Those below the recovery point were saved, and compaction may have left no batch that tells of them.
+                # Epochs below the recovery point were saved, and compaction may have removed the batches that show
+                # them.
                 epochs.truncate_from_end(max(segment.base_offset, self._recovery_point))
             intact = _Scan(segment, epochs if is_suspect else None, self._log_start_offset, producers).run(
                 self._recovery
@@ -237,7 +239,7 @@ class LogLoader:
                 segment.next_offset = following.base_offset
                 segment.finish()
                 if not is_suspect:
-                    segment.sync(indexes=True)  # below the recovery point no flush will do it
+                    segment.sync(indexes=True)  # no flush syncs files below the recovery point
                 producers.end_offset = following.base_offset
                 snapshots.take(producers)
         if segments and producers is None:
@@ -246,10 +248,9 @@ class LogLoader:
         return segments, producers
 
     def _first_suspect(self, segments: list[LogSegment]) -> float:
-        """Base of the segment with the last offset that was flushed; infinity after a clean shutdown.
+        """Return the base offset of the segment with the last flushed offset; infinity after a clean shutdown.
 
-        Where a segment ends right at the recovery point it may have been finished after that flush, and its indexes not
-        have reached the disk.
+        A segment that ends at the recovery point may have been finished after that flush, with its indexes unsynced.
         """
         if self._clean:
             return float("inf")
@@ -257,9 +258,9 @@ class LogLoader:
         return below[-1] if below else -1
 
     def _has_hole(self, segment: LogSegment, following: LogSegment) -> bool:
-        """Whether batches at the end of `segment` never reached the disk although `following` was begun.
+        """Whether batches at the end of `segment` are missing although `following` exists.
 
-        Compaction leaves gaps too: a segment that shows other signs of it may end early.
+        Compaction leaves gaps too: a segment with other signs of compaction may end early.
         """
         if segment.next_offset == following.base_offset:
             return False
@@ -268,7 +269,7 @@ class LogLoader:
         return not _shows_compaction(segment)
 
     def _drop(self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int) -> None:
-        """Removes segments, the last first, so that a crash in the middle leaves no gap."""
+        """Remove segments, the last first, so that a crash midway leaves no gap."""
         for segment in reversed(segments):
             self._recovery.removed_segments.append(segment.base_offset)
             segment.remove_files()
@@ -282,7 +283,7 @@ class LogLoader:
     def _start_over(
         self, segments: list[LogSegment], epochs: LeaderEpochs, snapshots: ProducerSnapshots
     ) -> tuple[list[LogSegment], int, ProducerState]:
-        """An empty log at the log start offset: there was none, or it ended below."""
+        """Create an empty log at the log start offset, for a log without segments or one that ended below it."""
         self._drop(segments, snapshots, -1)
         epochs.clear()
         start = self._log_start_offset
@@ -296,7 +297,7 @@ class LogLoader:
     # -- producers -------------------------------------------------------------------------------------------------
 
     def _load_producers(self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int) -> ProducerState:
-        """From the newest snapshot; a log that was shut down cleanly without any has no producers (Kafka)."""
+        """Load the producers from the newest snapshot; a cleanly closed log without snapshots has none, as in Kafka."""
         bases = {segment.base_offset for segment in segments}
         for offset in snapshots.offsets[:-1]:
             if offset not in bases:
@@ -309,7 +310,7 @@ class LogLoader:
         return self._replayed(segments, snapshots, end)
 
     def _replayed(self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int) -> ProducerState:
-        """The state before `end`: the newest snapshot, and the batches since."""
+        """Return the state before `end`: the newest snapshot and the batches after it."""
         producers = snapshots.load_newest(end) or ProducerState()
         start = producers.end_offset
         for segment in segments:
@@ -320,10 +321,10 @@ class LogLoader:
 
 
 class _Scan:
-    """One segment read whole: every batch checked, the indexes refilled, epochs and producers learnt.
+    """A scan of one whole segment: checks every batch, rebuilds the indexes, and derives epochs and producers.
 
-    Batches below the log start tell of no epochs: a follower whose log was cut there keeps them, and may have gone on
-    with a history of lower ones.
+    Batches below the log start offset set no epochs: a follower that was truncated there keeps them, and may have
+    continued with a history of lower epochs.
     """
 
     def __init__(
@@ -336,7 +337,7 @@ class _Scan:
         self._expected = segment.base_offset
 
     def run(self, recovery: RecoveryReport) -> bool:
-        """Whether every byte of the segment was good; the rest is cut off."""
+        """Scan the segment and cut it before the first invalid batch; return whether every byte was valid."""
         recovery.scanned_bytes += self._segment.size
         cut = self._segment.relearn(self._accept)
         recovery.cut_bytes += cut
@@ -369,11 +370,11 @@ class _Scan:
 
 
 def _learn_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], log_start: int, end: int) -> None:
-    """Learns the epochs of records that were deleted and that a crash has brought back.
+    """Add the epochs of deleted records that a crash has brought back.
 
-    The file of the epochs is written at a flush, the checkpoint of the log's start in its own time: after a crash the
-    file may begin further on than the log. A leader with such a log could not say where others parted from it before
-    that, and they would keep what they have there.
+    A flush writes the epochs, a timer the checkpointed log start offset: after a crash the epochs may begin above the
+    log start offset. A leader with such a log could not tell followers where their history diverges below that, and
+    they would keep diverging records.
     """
     known_from = epochs.entries[0].start_offset if epochs.entries else end
     learnt: list[EpochEntry] = []
@@ -387,7 +388,7 @@ def _learn_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], lo
 
 
 def _headers_between(segments: Iterable[LogSegment], start: int, end: int) -> Iterator[BatchHeader]:
-    """Those of batches with offsets in [start, end), up to the first that is damaged."""
+    """Yield the headers of batches with offsets in [start, end), up to the first damaged one."""
     with suppress(MalformedBatch):
         for segment in segments:
             if start < segment.next_offset and segment.base_offset < end and start < end:
@@ -399,7 +400,7 @@ def _headers_between(segments: Iterable[LogSegment], start: int, end: int) -> It
 
 
 def _tail_is_whole(segment: LogSegment) -> bool:
-    """Whether the batches after the last index entry end where the file does."""
+    """Whether the batches after the last index entry end at the end of the file."""
     end = segment.offset_index.last.position
     try:
         for position, header in segment.headers(end):
@@ -410,7 +411,9 @@ def _tail_is_whole(segment: LogSegment) -> bool:
 
 
 def _indexes_lie_within(segment: LogSegment) -> bool:
-    """Whether the indexes of a finished segment consist of whole entries, the last of which speak of its offsets."""
+    """Whether the indexes of a finished segment hold whole entries only, and the last entries lie within its
+    offsets.
+    """
     indexes = segment.offset_index, segment.time_index
     lasts = [index.last.offset for index in indexes if len(index.entries)]
     is_whole = all(index.entries.is_whole for index in indexes) and segment.time_index.ascends
@@ -418,7 +421,7 @@ def _indexes_lie_within(segment: LogSegment) -> bool:
 
 
 def _has_batch_beyond(segment: LogSegment, interval: int) -> bool:
-    """Whether a batch begins more than an index interval, and the batch that crossed it, into the segment."""
+    """Whether a batch begins after the first batch that lies beyond one index interval."""
     crossed = False
     try:
         for position, _ in segment.headers():
@@ -440,7 +443,7 @@ def _shows_compaction(segment: LogSegment) -> bool:
 
 
 def settle_interrupted_changes(fs: FileSystem, directory: str) -> None:
-    """Completes or undoes deletions, cleanings and swaps that a crash interrupted, by the suffixes they left."""
+    """Complete or undo deletions, cleanings and swaps that a crash interrupted, by the suffixes of their files."""
     for name in fs.list(directory):
         if name.endswith(DELETED_SUFFIX) and not name.endswith(_METADATA_SNAPSHOT_DELETED):
             fs.remove(join(directory, name))
@@ -449,7 +452,9 @@ def settle_interrupted_changes(fs: FileSystem, directory: str) -> None:
 
 
 def _undo_cleaning(fs: FileSystem, directory: str) -> None:
-    """A `.cleaned` file means that its swap had not begun for all: the `.swap` files from there on go too."""
+    """Remove `.cleaned` files, and `.swap` files from there on: a `.cleaned` file shows that the swap was
+    incomplete.
+    """
     cleaned = [(base, suffix) for base, suffix in _numbered_files(fs, directory) if suffix.endswith(CLEANED_SUFFIX)]
     if not cleaned:
         return
@@ -460,7 +465,7 @@ def _undo_cleaning(fs: FileSystem, directory: str) -> None:
 
 
 def _complete_swap(fs: FileSystem, directory: str) -> None:
-    """What the `.swap` segments replace is removed, then they take its place."""
+    """Remove the files that `.swap` segments replace, then rename the `.swap` files."""
     files = _numbered_files(fs, directory)
     swaps = [(base, suffix) for base, suffix in files if suffix.endswith(SWAP_SUFFIX)]
     bases = sorted({base for base, suffix in swaps if suffix == LOG_SUFFIX + SWAP_SUFFIX})
@@ -482,7 +487,7 @@ def _numbered_files(fs: FileSystem, directory: str) -> list[tuple[int, str]]:
 
 
 def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
-    """(number, suffix) of the files that belong to segments or are snapshots of producers."""
+    """Return (number, suffix) of the files of segments and of producer snapshots."""
     found = []
     for name in names:
         number, dot, suffix = name.partition(".")

@@ -1,7 +1,6 @@
-"""The effect of an appended batch on what a log remembers beside its bytes: leader epochs, producers, aborted
-transactions.
+"""The effect of an appended batch on a log's leader epochs, producers and aborted transactions.
 
-One code path for appends, replication, recovery and truncation, so that all of them arrive at the same state.
+Appends, replication, recovery and truncation share this code path, so that all of them reach the same state.
 """
 
 from protocol.primitives import Buffer
@@ -15,7 +14,7 @@ from storage.segment import LogSegment
 
 
 def marker_of(header: BatchHeader, batch: Buffer) -> EndTransactionMarker | None:
-    """The transaction marker that a batch is, or None. Raises CorruptBatch for a control batch that does not parse."""
+    """Return the transaction marker in a batch, or None. Raises CorruptBatch for a malformed control batch."""
     if not header.attributes & CONTROL_FLAG or header.producer_id < 0:
         return None
     try:
@@ -28,7 +27,7 @@ def marker_of(header: BatchHeader, batch: Buffer) -> EndTransactionMarker | None
 def apply_to_producers(
     producers: ProducerState, header: BatchHeader, marker: EndTransactionMarker | None
 ) -> AbortedTxn | None:
-    """Applies one batch; returns what the transaction index must hold if it ended a transaction by aborting it."""
+    """Apply one batch; return the entry for the transaction index if the batch aborts a transaction."""
     producers.end_offset = header.next_offset
     if header.producer_id < 0:
         return None
@@ -48,7 +47,7 @@ def apply_to_producers(
 
 
 def replay_segment(producers: ProducerState, segment: LogSegment, start: int, end: int) -> None:
-    """Applies the batches of a segment that begin in [start, end) to `producers` alone."""
+    """Apply the batches of a segment that begin in [start, end) to `producers` alone."""
     for position, header in segment.headers(segment.find(start) or 0):
         if header.base_offset >= end:
             return

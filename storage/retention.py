@@ -1,13 +1,12 @@
-"""Which segments of a log have outlived their use, and their removal.
+"""Deletion of the segments of a log that are below the log start offset or over a retention limit.
 
-Three passes, each over a prefix of the segments: below the log's start (always), over the size limit and over the
-time limit (with the policy `delete`, or where remote storage has a copy). Nothing at or above the high watermark goes,
-and an empty active segment stays. Source: Kafka's ``UnifiedLog.deleteOldSegments``.
+Three passes, each over a prefix of the segments: below the log start offset (always), over the size limit and over the
+time limit (with the policy `delete`, or where remote storage has a copy). Segments at or above the high watermark stay,
+and so does an empty active segment. Source: Kafka's ``UnifiedLog.deleteOldSegments``.
 
-Where segments are copied to remote storage, the limits are those for this disk (`local.retention.*`), and what goes
-goes from this disk only: the log's start stays (KIP-405). What remote storage does not have yet stays too, whatever the
-limits say; and an active segment that is over them is closed, so that it can be copied. That holds for logs that are
-only compacted, too: they have no limits but those for this disk.
+For a log that is copied to remote storage, the limits are the local ones (`local.retention.*`), and segments leave the
+local disk only: the log start offset stays (KIP-405). Segments not yet in remote storage stay, whatever the limits say;
+an active segment over the limits is rolled, so that it can be copied. Compacted logs have local limits only.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +18,8 @@ from storage.log import Log
 from storage.segment import LogSegment
 
 
-class Reason(Enum):
-    """Why segments go, in the words of a log line."""
+class SegmentDeletionReason(Enum):
+    """The reason for deleting segments, as logged."""
 
     BELOW_LOG_START = "below the log start offset"
     SIZE = "over retention.bytes"
@@ -33,33 +32,36 @@ Find = Callable[[Log], list[LogSegment]]
 
 
 class Expired(NamedTuple):
-    reason: Reason
+    reason: SegmentDeletionReason
     segments: list[LogSegment]
 
 
 def delete_old_segments(log: Log, now_ms: int) -> list[Expired]:
-    """Takes expired segments out of `log`, which raises its start, that on this disk or that of all; returns them by
-    reason, in the order of passes.
+    """Remove expired segments from `log`, raising its log start offset or its local one; return them by reason in pass
+    order.
 
-    Before this is called for a tiered log, a restart must know its start (`LogCheckpoints.covers_log_start`).
-    The caller removes the files, renamed `.deleted`, after `file.delete.delay.ms`. Not for a log under compaction.
-    Raises LogDirFailure.
+    Before a call for a tiered log, a restart must know its log start offset (`LogCheckpoints.covers_log_start`). The
+    caller removes the files, renamed `.deleted`, after `file.delete.delay.ms`. Not for a log under compaction. Raises
+    LogDirFailure.
     """
-    passes: list[tuple[Reason, Find]] = [(Reason.BELOW_LOG_START, below_log_start)]
+    passes: list[tuple[SegmentDeletionReason, Find]] = [(SegmentDeletionReason.BELOW_LOG_START, below_log_start)]
     if log.config.is_deleting or log.is_copied_to_tier:
-        size, time = (Reason.LOCAL_SIZE, Reason.LOCAL_TIME) if log.is_copied_to_tier else (Reason.SIZE, Reason.TIME)
+        if log.is_copied_to_tier:
+            size, time = SegmentDeletionReason.LOCAL_SIZE, SegmentDeletionReason.LOCAL_TIME
+        else:
+            size, time = SegmentDeletionReason.SIZE, SegmentDeletionReason.TIME
         passes += [(size, over_size), (time, lambda log: over_age(log, now_ms))]
     found = ((reason, _remove(log, now_ms, reason, find(log))) for reason, find in passes)
     return [Expired(reason, segments) for reason, segments in found if segments]
 
 
 def below_log_start(log: Log) -> list[LogSegment]:
-    """Segments wholly below the log's start."""
+    """Return the segments wholly below the log start offset."""
     return _prefix(log, lambda segment, end: end <= log.log_start_offset)
 
 
 def over_size(log: Log) -> list[LogSegment]:
-    """The oldest segments without which this disk still holds as much as it should."""
+    """Return the oldest segments without which the local disk still holds the configured size."""
     config = log.config
     limit = config.effective_local_retention_bytes if log.is_copied_to_tier else config.retention_bytes
     if limit < 0:
@@ -77,7 +79,7 @@ def over_size(log: Log) -> list[LogSegment]:
 
 
 def over_age(log: Log, now_ms: int) -> list[LogSegment]:
-    """The oldest segments whose youngest record is older than what this disk should hold."""
+    """Return the oldest segments whose newest record is older than the local limit."""
     config = log.config
     limit_ms = config.effective_local_retention_ms if log.is_copied_to_tier else config.retention_ms
     if limit_ms < 0:
@@ -86,7 +88,7 @@ def over_age(log: Log, now_ms: int) -> list[LogSegment]:
 
 
 def _prefix(log: Log, goes: Callable[[LogSegment, int], bool]) -> list[LogSegment]:
-    """The first segments for which `goes(segment, end)` holds and that lie below the high watermark."""
+    """Return the first segments for which `goes(segment, end)` holds and that lie below the high watermark."""
     return list(_take(log, goes))
 
 
@@ -99,11 +101,11 @@ def _take(log: Log, goes: Callable[[LogSegment, int], bool]) -> Iterator[LogSegm
         yield segment
 
 
-def _remove(log: Log, now_ms: int, reason: Reason, segments: list[LogSegment]) -> list[LogSegment]:
-    """Some or all of `segments`, and the end of the log among them, which goes on in a new one then."""
+def _remove(log: Log, now_ms: int, reason: SegmentDeletionReason, segments: list[LogSegment]) -> list[LogSegment]:
+    """Remove some or all of `segments`; roll first if the active segment is among them."""
     if segments and segments[-1] is log.active_segment:
         log.roll(now_ms)
-    if reason is not Reason.BELOW_LOG_START and log.is_copied_to_tier:
+    if reason is not SegmentDeletionReason.BELOW_LOG_START and log.is_copied_to_tier:
         segments = list(takewhile(lambda segment: _is_remote(log, segment), segments))
     elif segments:
         log.maybe_increment_log_start_offset(log.segments.end_of(segments[-1], log.log_end_offset))

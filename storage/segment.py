@@ -1,7 +1,7 @@
-"""One segment of a log: a `.log` file of batches, its indexes, and where in it an offset or a timestamp is found.
+"""One segment of a log: a `.log` file of batches with its offset, time and transaction index.
 
-The segment trusts what it is given: batches were validated, offsets assigned. It does not know other segments,
-leader epochs or producers. Errors of the file system pass through as OSError.
+Callers validate batches and assign offsets first. A segment does not know other segments, leader epochs or producers.
+Errors of the file system pass through as OSError.
 """
 
 import contextlib
@@ -38,22 +38,22 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 """Positions in the offset index are int32."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MMAP_FROM_BYTES = 64 * 1024
-"""Slices from this size on are views of the mapped file; smaller ones are copied, which costs less than a mapping
-grown.
+"""Smallest slice that is returned as a view of the mapped file. Smaller slices are copied, which costs less than
+growing a mapping.
 """
 
 _WINDOW_BYTES = 16 * 1024
-"""Read at once when walking over headers: several small batches, and not much wasted on a big one."""
+"""Bytes per read when walking over headers: several small batches, and little waste on a large one."""
 _SCAN_BYTES = 1024 * 1024
-"""Read at once when every byte is wanted."""
+"""Bytes per read when every byte is needed."""
 _MAX_CURSORS = 64
-"""Where recent reads ended, so that the next read of the same consumer starts without a search."""
+"""Number of remembered positions where recent reads ended: the next read of a consumer needs no search."""
 _OFFSETS = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta."""
 
 
 class SegmentSlice(NamedTuple):
-    """Where in the segment a read ended up: whole batches in [start, end), and the offset that follows them."""
+    """The result of a search: whole batches at positions [start, end), and the offset that follows them."""
 
     start: int
     end: int
@@ -120,7 +120,7 @@ class LogSegment:
         jitter_ms: int = 0,
         suffix: str = "",
     ) -> "LogSegment":
-        """A new, empty segment; leftover files of its name are overwritten."""
+        """Create an empty segment, overwriting leftover files of its name."""
         segment = cls(fs, directory, base_offset, config, created_ms=created_ms, jitter_ms=jitter_ms, suffix=suffix)
         segment.reset()
         return segment
@@ -129,8 +129,10 @@ class LogSegment:
     def open(
         cls, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, *, created_ms: int, jitter_ms: int = 0
     ) -> "LogSegment":
-        """A segment as its files are. `next_offset` is not known yet. Raises FileNotFoundError if the offset index is
-        lost; a lost time index is made anew, empty, as Kafka does.
+        """Open the existing files of a segment; `next_offset` is unknown until `resume`.
+
+        Raises FileNotFoundError if the offset index is lost; a lost time index is replaced by an empty one, as in
+        Kafka.
         """
         segment = cls(fs, directory, base_offset, config, created_ms=created_ms, jitter_ms=jitter_ms)
         segment.size = fs.size(segment.path(LOG_SUFFIX))
@@ -146,7 +148,7 @@ class LogSegment:
 
     @property
     def file(self) -> File:
-        """Opened at the first use: most segments of a log are never read again."""
+        """The batch file, opened on first use: most segments of a log are never read again."""
         if self._file is None:
             self._file = self._fs.open(self.path(LOG_SUFFIX))
         return self._file
@@ -154,7 +156,7 @@ class LogSegment:
     # -- append ----------------------------------------------------------------------------------------------------
 
     def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Writes batches at the end, without taking note of them: `note` must follow, or `discard_unnoted`."""
+        """Write batches at the end without indexing them; `note` or `discard_unnoted` must follow."""
         if self.size + size > MAX_SEGMENT_BYTES:
             raise AssertionError(f"segment {self.base_offset} grows beyond {MAX_SEGMENT_BYTES} bytes")
         if len(parts) == 1:
@@ -163,15 +165,16 @@ class LogSegment:
             self.file.write_vector(self.size, parts)
 
     def discard_unnoted(self) -> None:
-        """After a failure: cuts off what was written and not noted. If that fails too, recovery will find batches that
-        nobody was told of, or cut them.
+        """Cut off batches that were written but not noted, after a failure.
+
+        If the cut fails too, recovery finds or cuts these batches, which were never acknowledged.
         """
         with contextlib.suppress(OSError):
             self.file.truncate(self.size)
             self.file.sync()
 
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Takes note of one written batch: indexes it and moves the segment's end."""
+        """Index one written batch and move the segment's end."""
         position = self.size
         newest = self._max_timestamp
         if newest is None:
@@ -189,12 +192,12 @@ class LogSegment:
         self.size = position + size
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Writes and notes one batch."""
+        """Write and index one batch."""
         self.write((batch,), len(batch))
         self.note(len(batch), last_offset, max_timestamp)
 
     def must_roll(self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
-        """Whether a new segment must be opened before an append of `size` bytes up to `last_offset`."""
+        """Whether an append of `size` bytes up to `last_offset` needs a new segment."""
         if self.size + size > config.segment_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if self.size and self._waited_ms(max_timestamp, now_ms) > config.roll_ms - self.jitter_ms:
@@ -202,7 +205,7 @@ class LogSegment:
         return self.offset_index.is_full or self.time_index.is_full
 
     def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
-        """Record time since the first batch, or time since opening where that batch has no timestamp."""
+        """Return the record time since the first batch, or the time since creation if that batch has no timestamp."""
         first = self.first_timestamp
         return max_timestamp - first if first >= 0 else now_ms - self.created_ms
 
@@ -210,7 +213,7 @@ class LogSegment:
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch; -1 while there is none."""
+        """The largest timestamp of the first batch; -1 for an empty segment."""
         if self._first_timestamp is None:
             if self.size < HEADER_SIZE:
                 return NO_TIMESTAMP
@@ -219,8 +222,8 @@ class LogSegment:
 
     @property
     def max_timestamp_so_far(self) -> TimestampOffset:
-        """The largest timestamp and the last offset of the first batch that holds it; (-1, base offset) if none
-        has one.
+        """The largest timestamp and the last offset of the first batch with it; (-1, base offset) without a
+        timestamp.
         """
         if self._max_timestamp is None:
             newest = self.time_index.last if self.time_index.ascends else TimestampOffset(-1, self.base_offset)
@@ -238,23 +241,21 @@ class LogSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """What retention by time goes by: the largest timestamp, or the file's time of modification if no batch
-        has one.
-        """
+        """The timestamp for time retention: the largest one, or the file's modification time if no batch has one."""
         timestamp = self.max_timestamp_so_far.timestamp
         return timestamp if timestamp >= 0 else self._fs.modified_ms(self.path(LOG_SUFFIX))
 
     # -- walking ---------------------------------------------------------------------------------------------------
 
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of the whole batches in [start, end). Raises MalformedBatch for bytes that are none."""
+        """Yield (position, header) of the whole batches in [start, end). Raises MalformedBatch."""
         for position, window, at in self._walk(start, self.size if end is None else end, HEADER_SIZE):
             yield position, parse_header(window, at)
 
     def _walk(self, position: int, end: int, need: int) -> Iterator[tuple[int, bytes, int]]:
-        """(position, window, place in the window) of each batch, the window holding at least `need` of its bytes.
+        """Yield (position, window, place in the window) of each batch; the window holds at least `need` of its bytes.
 
-        Stops before a batch that does not end within `end`, or whose length cannot be.
+        The walk stops before a batch that does not end within `end` or has an impossible length.
         """
         window, window_start = b"", position
         while position + HEADER_SIZE <= end:
@@ -270,7 +271,7 @@ class LogSegment:
             position += length + LENGTH_PREFIX_SIZE
 
     def scan(self, end: int) -> Iterator[ScannedBatch]:
-        """Every batch up to `end` with its bytes, valid until the next step. Stops at what is no batch."""
+        """Yield every batch up to `end` with its bytes, valid until the next step; stop at bytes that are no batch."""
         position, window, window_start = 0, b"", 0
         while position + HEADER_SIZE <= end:
             at = position - window_start
@@ -290,7 +291,7 @@ class LogSegment:
     # -- lookups ---------------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> int | None:
-        """Position of the first batch whose last offset is at least `offset`; None if there is none."""
+        """Return the position of the first batch whose last offset is at least `offset`; None if there is none."""
         if offset >= self.next_offset:
             return None
         cursor = self._cursors.get(offset)
@@ -304,9 +305,10 @@ class LogSegment:
         return None
 
     def slice(self, offset: int, max_bytes: int, upper: int, *, min_one: bool) -> SegmentSlice | None:
-        """Whole batches from the one with `offset` on: below `upper`, and within `max_bytes` unless `min_one` and the
-        first alone is larger. An empty slice where limits leave nothing; None where the segment has nothing at or after
-        `offset`.
+        """Return whole batches from the one with `offset` on, below `upper` and within `max_bytes`.
+
+        `min_one` allows a larger first batch. The slice is empty if the limits exclude every batch; None means that the
+        segment has no batch at or after `offset`.
         """
         start = self.find(offset)
         if start is None:
@@ -324,7 +326,7 @@ class LogSegment:
         return SegmentSlice(start, end, next_offset)
 
     def _cut_to_whole_batches(self, offset: int, start: int, limit: int, end: int, min_one: bool) -> tuple[int, int]:
-        """(end, next offset) of the batches in [start, end) that end by `limit`."""
+        """Return (end, next offset) of the batches in [start, end) that end by `limit`."""
         from_position = start
         if limit - start > _WINDOW_BYTES:
             from_position = max(start, self.offset_index.position_floor(limit, offset))
@@ -345,10 +347,9 @@ class LogSegment:
         self._cursors[next_offset] = end
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> FoundTimestamp | None:
-        """The first record at or after `from_offset` whose timestamp is at least `timestamp`. Opens one batch,
-        seldom more.
+        """Return the first record at or after `from_offset` whose timestamp is at least `timestamp`.
 
-        Raises MalformedRecords if that batch does not open.
+        Reads one batch, rarely more. Raises MalformedRecords if that batch does not parse.
         """
         first = max(self.time_index.lookup(timestamp).offset, from_offset)
         start = self.offset_index.lookup(first).position
@@ -361,30 +362,28 @@ class LogSegment:
         return None
 
     def find_next_offset(self) -> int:
-        """The offset after the last batch, found from the last index entry on."""
+        """Return the offset after the last batch, searching from the last index entry on."""
         next_offset = self.base_offset
         for _, header in self.headers(self.offset_index.last.position):
             next_offset = header.next_offset
         return next_offset
 
     def resume(self) -> None:
-        """Makes a segment that was opened the active one: finds its end, and how much was written since the last
-        entry.
-        """
+        """Make an opened segment the active one: find its end and the bytes since the last index entry."""
         self.next_offset = self.find_next_offset()
         self._bytes_since_index = self.size - self.offset_index.last.position
 
     # -- lifecycle -------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Makes the segment empty, files and all."""
+        """Empty the segment and its files."""
         self.file.truncate(0)
         self.clear_indexes()
         self.size = 0
         self.next_offset = self.base_offset
 
     def clear_indexes(self) -> None:
-        """Forgets all that is known of the batches, for `note` to learn it again from the first on."""
+        """Drop everything derived from the batches, so that `note` can derive it again from the first batch on."""
         self.offset_index.entries.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -394,9 +393,9 @@ class LogSegment:
         self._cursors.clear()
 
     def relearn(self, accept: Callable[[ScannedBatch], bool]) -> int:
-        """Rebuilds size and indexes from the batches for as long as `accept` says yes; cuts off the rest.
+        """Rebuild size and indexes from the batches up to the first that `accept` rejects, and cut off the rest.
 
-        Returns how many bytes were cut. The cut is not synced.
+        Return the number of bytes cut. The cut is not synced.
         """
         old_size = self.size
         self.clear_indexes()
@@ -411,7 +410,7 @@ class LogSegment:
         return old_size - self.size
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts the segment before the first batch whose last offset is at least `offset`, and syncs the cut."""
+        """Cut the segment before the first batch whose last offset is at least `offset`, and sync the cut."""
         position = self.find(offset)
         if position is not None:
             self.file.truncate(position)
@@ -429,7 +428,9 @@ class LogSegment:
         self.next_offset = offset
 
     def finish(self) -> None:
-        """For a segment that is written no more: the final time entry, indexes to their files and out of memory."""
+        """Finish a segment that gets no more appends: add the final time entry, write the indexes and release their
+        memory.
+        """
         newest = self.max_timestamp_so_far
         self.time_index.maybe_append(newest.timestamp, newest.offset, final=True)
         self._is_finished = True
@@ -437,7 +438,7 @@ class LogSegment:
         self.time_index.entries.release()
 
     def sync(self, *, indexes: bool) -> None:
-        """fsync of the batches, and of the indexes of a finished segment. May run beside the thread that appends."""
+        """Sync the batches and, for a finished segment, the indexes. May run beside the appending thread."""
         file = self._file
         if file is None:
             sync_path(self._fs, self.path(LOG_SUFFIX))
@@ -449,11 +450,11 @@ class LogSegment:
                     sync_path(self._fs, self.path(suffix))
 
     def close(self) -> None:
-        """Drops the file, which opens again when it is needed; a call on it in another thread ends in peace."""
+        """Release the file, which opens again on use; a call in progress on another thread completes."""
         self._file = None
 
     def change_suffix(self, suffix: str) -> None:
-        """Renames all files of the segment, the batches last: a `.log` stands for the whole."""
+        """Rename all files of the segment, the batch file last: a `.log` file implies the others."""
         for file_suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LOG_SUFFIX):
             old = self.path(file_suffix)
             if self._fs.exists(old):
@@ -464,7 +465,7 @@ class LogSegment:
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
 
     def remove_files(self) -> None:
-        """Closes and unlinks everything."""
+        """Close and remove all files."""
         self.close()
         for file_suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             self._fs.remove(self.path(file_suffix))

@@ -1,4 +1,4 @@
-"""The segments of one log, in the order of their base offsets. Knows how to find one, not what is in it."""
+"""The segments of one log, in the order of their base offsets."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ def _base(segment: LogSegment) -> int:
 
 
 class Segments:
-    """Never empty while a log is open; the last one is the active one, which is written."""
+    """An ordered collection that is never empty while a log is open; the last segment is the active one."""
 
     def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
         self._segments = sorted(segments, key=_base)
@@ -20,7 +20,7 @@ class Segments:
         return len(self._segments)
 
     def __iter__(self) -> Iterator[LogSegment]:
-        """Over a copy: segments may be added or removed meanwhile."""
+        """Iterate over a copy, because segments may be added or removed meanwhile."""
         return iter(self._segments.copy())
 
     @property
@@ -36,19 +36,19 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def floor(self, offset: int) -> LogSegment | None:
-        """The segment with the greatest base at or below `offset`."""
+        """Return the segment with the greatest base offset at or below `offset`, or None."""
         if self._segments[-1].base_offset <= offset:
             return self._segments[-1]
         index = bisect_right(self._segments, offset, key=_base)
         return self._segments[index - 1] if index else None
 
     def after(self, segment: LogSegment) -> LogSegment | None:
-        """The next one."""
+        """Return the segment that follows, or None."""
         index = bisect_right(self._segments, segment.base_offset, key=_base)
         return self._segments[index] if index < len(self._segments) else None
 
     def from_offset(self, offset: int) -> list[LogSegment]:
-        """The segments with a base at or above `offset`, and the one below that may contain it."""
+        """Return the segments with a base offset at or above `offset`, and the one below that may contain it."""
         index = bisect_right(self._segments, offset, key=_base)
         return self._segments[max(0, index - 1) :]
 
@@ -56,7 +56,7 @@ class Segments:
         return self._segments[bisect_right(self._segments, offset, key=_base) :]
 
     def end_of(self, segment: LogSegment, log_end_offset: int) -> int:
-        """The base of the segment that follows, or the end of the log."""
+        """Return the base offset of the following segment, or the log end offset for the last one."""
         following = self.after(segment)
         return log_end_offset if following is None else following.base_offset
 
@@ -66,5 +66,5 @@ class Segments:
     def remove(self, segment: LogSegment) -> None:
         index = bisect_left(self._segments, segment.base_offset, key=_base)
         if self._segments[index] is not segment:
-            raise AssertionError(f"segment {segment.base_offset} is not of this log")
+            raise AssertionError(f"segment {segment.base_offset} does not belong to this log")
         del self._segments[index]

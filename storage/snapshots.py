@@ -1,6 +1,6 @@
-"""The producer snapshots of a log directory (`N.snapshot`): which there are, taking one, finding the best to load.
+"""The producer snapshots of a log directory (`N.snapshot`).
 
-A snapshot is only an aid: one that is lost or torn costs a longer replay. It is written in place and synced by the
+A snapshot only saves time: a lost or torn one costs a longer replay. A snapshot is written in place and synced by the
 flush that moves the recovery point beyond it.
 """
 
@@ -13,7 +13,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 
 
 class ProducerSnapshots:
-    """`offsets` are those of the snapshots on disk, ascending."""
+    """The snapshots on disk. `offsets` ascend."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
@@ -26,7 +26,7 @@ class ProducerSnapshots:
         return join(self._directory, segment_file_name(offset, SNAPSHOT_SUFFIX))
 
     def take(self, state: ProducerState) -> None:
-        """Writes the state at its end offset, unless nothing was applied since the last snapshot."""
+        """Write the state at its end offset, unless no batch was applied since the last snapshot."""
         offset = state.end_offset
         if offset == state.snapshot_offset:
             return
@@ -34,7 +34,7 @@ class ProducerSnapshots:
         self._unsynced.add(offset)
 
     def put(self, state: ProducerState) -> None:
-        """Writes a state that comes from elsewhere at its end offset, and syncs it; its name is not synced."""
+        """Write and sync a state that comes from another log at its end offset; the directory is not synced."""
         self._write(state, sync=True)
 
     def _write(self, state: ProducerState, *, sync: bool) -> None:
@@ -45,16 +45,14 @@ class ProducerSnapshots:
             self.offsets = sorted([*self.offsets, offset])
 
     def sync(self, up_to: int) -> None:
-        """fsync of the snapshots written since, up to offset `up_to`; may run beside `take`."""
+        """Sync the snapshots up to offset `up_to` that were written since the last call; may run beside `take`."""
         for offset in [offset for offset in self._unsynced.copy() if offset <= up_to]:
             if self._fs.exists(self.path(offset)):
                 sync_path(self._fs, self.path(offset))
             self._unsynced.discard(offset)
 
     def load_newest(self, up_to: int) -> ProducerState | None:
-        """The newest readable snapshot at or below `up_to`; unreadable ones on the way are removed. None without
-        one.
-        """
+        """Return the newest readable snapshot at or below `up_to`, or None; remove unreadable ones on the way."""
         for offset in reversed([offset for offset in self.offsets if offset <= up_to]):
             try:
                 return ProducerState.decode(self.path(offset), read_file(self._fs, self.path(offset)), offset)

@@ -1,9 +1,9 @@
-"""Which produced batches a log takes, judged by their headers (reference: ProduceRequest.validateRecords,
-LogValidator).
+"""Validation of produced batches by their headers (reference: ProduceRequest.validateRecords, LogValidator).
 
-The body is opened in two cases only: a compacted log needs keys, and `compression.type` may ask for another codec.
-It is also opened to say which records are wrong once the header has shown that some are. Timestamps are judged by
-the header's first and greatest; LogAppendTime is patched into it. Knows nothing of offsets, producers or files.
+The records are decompressed in two cases only: a compacted log needs keys, and `compression.type` may require another
+codec. They are also read to name the invalid records once the header shows that some are invalid. Timestamps are
+checked by the header's base and max timestamp; LogAppendTime is patched into the header. Offsets, producers and files
+are checked elsewhere.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ from storage.errors import CorruptBatch, InvalidRecords, Rejection
 from storage.producer_state import Origin
 
 MAX_RECORD_ERRORS = 1000
-"""A batch may hold millions of bad records; a response need not list them all."""
+"""Limit of listed records: a batch may hold millions of invalid ones."""
 
 _LAST_CODEC = int(max(Codec))
 _MAGIC_POSITION = 16
@@ -43,16 +43,17 @@ _MIN_LEGACY_LENGTH = 14
 
 
 class Admitted(NamedTuple):
-    """A batch that passed, with its header as it now is; `batch` holds exactly its bytes and may be read-only."""
+    """A valid batch with its current header; `batch` holds exactly its bytes and may be read-only."""
 
     header: BatchHeader
     batch: memoryview
 
 
 def admit(batches: Buffer, config: LogConfig, now_ms: int, origin: Origin) -> list[Admitted]:
-    """Validates what a leader is asked to append; offsets and epochs are still to be assigned.
+    """Validate batches that a leader is to append, before offsets and leader epoch are assigned.
 
-    From a client exactly one batch. An incomplete batch at the end is left out. Raises CorruptBatch and InvalidRecords.
+    A client must send exactly one batch. An incomplete batch at the end is left out. Raises CorruptBatch and
+    InvalidRecords.
     """
     view = memoryview(batches)
     found = _split(view, origin)
@@ -62,7 +63,7 @@ def admit(batches: Buffer, config: LogConfig, now_ms: int, origin: Origin) -> li
 
 
 def verify_replicated(batches: Buffer) -> list[Admitted]:
-    """The whole batches of what another replica's log holds, checked for checksums and ascending offsets only.
+    """Return the whole batches of another replica's log after checking checksums and ascending offsets only.
 
     Raises CorruptBatch.
     """
@@ -101,7 +102,7 @@ def _parse(view: memoryview, position: int, origin: Origin) -> BatchHeader:
             int.from_bytes(view[position + 8 : position + 12], signed=True),
         )
         if origin is Origin.CLIENT and magic < MAGIC and length >= _MIN_LEGACY_LENGTH:
-            raise InvalidRecords(Rejection.INVALID_RECORD, f"magic {magic} is no longer taken") from error
+            raise InvalidRecords(Rejection.INVALID_RECORD, f"magic {magic} is no longer supported") from error
         raise CorruptBatch(str(error)) from error
 
 
@@ -159,14 +160,14 @@ def _check_client_header(header: BatchHeader) -> None:
 
 def _check_keys(batch: memoryview) -> None:
     faults = _faulty_records(
-        batch, lambda record: record.key is None, "a compacted topic takes no record without a key"
+        batch, lambda record: record.key is None, "a compacted topic requires a key in every record"
     )
     if faults:
         raise InvalidRecords(Rejection.INVALID_RECORD, "one or more records have no key", faults)
 
 
 def _check_timestamp_type(header: BatchHeader, config: LogConfig) -> None:
-    """It is not a client's to say when a record was appended; with times that are good, the mark alone is dropped."""
+    """Reject LogAppendTime from a client; with valid CreateTime timestamps only the attribute is cleared."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
         config.is_log_append_time or header.max_timestamp == NO_TIMESTAMP
     ):
@@ -214,7 +215,7 @@ def _opened(batch: memoryview) -> Iterator[FullRecord]:
 
 
 def _recode(admitted: Admitted, codec: Codec, config: LogConfig) -> Admitted:
-    """The same records in another codec, with offsets and timestamps counted anew."""
+    """Rebuild the batch in another codec, with new offset and timestamp deltas."""
     header = admitted.header
     rebuilt = build_batch(
         (Record(record.timestamp, record.key, record.value, record.headers) for record in _opened(admitted.batch)),

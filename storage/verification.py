@@ -1,9 +1,9 @@
-"""Asking the coordinator before a transaction's first batch is written on a partition (KIP-890).
+"""Verification by the coordinator before a transaction's first batch is appended to a partition (KIP-890).
 
-A client that lost its transaction could otherwise leave an open one behind that nothing ends. The first batch of a
-transaction makes an entry with a guard; the caller asks the coordinator whether the partition belongs to the
-transaction, and comes back with the guard. Whatever ends or begins a transaction of that producer meanwhile removes the
-entry, so that a late answer opens nothing.
+A client that lost its transaction could otherwise leave an open transaction that nothing ends. The first batch of a
+transaction creates an entry with a guard. The caller sends the verification to the coordinator and appends with the
+guard. An append that ends or begins a transaction of the same producer meanwhile removes the entry, so that a late
+response does not open a transaction.
 """
 
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ class _Entry:
 
 
 class Verifications:
-    """The transactions of one log whose first batch waits for the coordinator's word."""
+    """The transactions of one log whose first batch waits for verification by the coordinator."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
         self._guards = count(1)
 
     def start(self, header: BatchHeader) -> Guard:
-        """The guard with which this batch's producer must come back."""
+        """Return the guard that the append of this batch must present."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             entry = _Entry(Guard(next(self._guards)), header.base_sequence, header.producer_epoch)
@@ -43,7 +43,7 @@ class Verifications:
         return entry.guard
 
     def check(self, header: BatchHeader, guard: Guard | None) -> None:
-        """Whether the first batch of a transaction may be written. Raises InvalidRecords."""
+        """Raise InvalidRecords unless the first batch of a transaction may be appended."""
         entry = self._entries.get(header.producer_id)
         if entry is None or entry.guard != guard:
             raise InvalidRecords(
@@ -58,5 +58,5 @@ class Verifications:
             )
 
     def end(self, producer_id: int) -> None:
-        """A transactional batch or marker of the producer was appended, or the producer forgotten."""
+        """Drop the entry after an append of a transactional batch or marker, or after the producer expired."""
         self._entries.pop(producer_id, None)

@@ -1,7 +1,7 @@
-"""Which log to compact next, what of it may be compacted, and how far each has come.
+"""Selection of logs to compact, and the state of their compaction. Source: Kafka's ``LogCleanerManager``.
 
-Owns the cleaner checkpoints of all directories, the logs in progress, and those set aside because a pass over them
-failed. Runs nothing: ``Cleaning`` is a pass that its driver steps. Source: Kafka's ``LogCleanerManager``.
+Owns the cleaner checkpoints of all directories, the logs in progress, and the uncleanable logs. ``Cleaning`` is a pass
+that its driver runs step by step.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from storage.segment import LogSegment
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A log with something to compact. `ratio` is dirty cleanable bytes over clean and dirty cleanable ones."""
+    """A log with dirty segments. `ratio` is dirty cleanable bytes over clean and dirty cleanable bytes."""
 
     log: Log
     range: CleanableRange
@@ -32,7 +32,7 @@ class LogToClean:
 
 
 class Cleaning:
-    """One pass under way. Step it until it says it is done; the log's own thread must install what a step hands out.
+    """One pass in progress. Call `step` until `is_done`; the log's thread must install the swaps that steps return.
 
     while not cleaning.is_done:
         swap = cleaning.step()                     # any thread
@@ -50,17 +50,17 @@ class Cleaning:
     ) -> None:
         self.log = candidate.log
         self.stats = CompactionStats()
-        """What has been done so far; final when the pass is done."""
+        """Statistics so far; final when the pass is done."""
         self.is_done = False
         self._make_durable = make_durable
         self._is_durable = False
         self._pass = compact(candidate.log, fs, candidate.range, offsets, self.stats, now_ms=now_ms)
 
     def step(self) -> SegmentSwap | None:
-        """Does a little: a batch, or the end of a group of segments, which then waits to be installed.
+        """Process one batch, or finish a group of segments and return its swap.
 
-        The first step makes the log durable: recovery after a crash must not doubt what a swap has replaced. Raises
-        CorruptBatch (then `LogCleaner.fail`) and LogDirFailure, which end the pass.
+        The first step makes the log durable: recovery after a crash must not distrust replaced segments. Raises
+        CorruptBatch (then call `LogCleaner.fail`) and LogDirFailure, which end the pass.
         """
         try:
             return self._advance()
@@ -81,15 +81,15 @@ class Cleaning:
             return None
 
     def abort(self) -> None:
-        """Drops the pass and its half-written files; groups that were installed stay."""
+        """Drop the pass and its unfinished files; installed swaps stay."""
         self._pass.close()
 
 
 class LogCleaner:
-    """Bookkeeping for all compacted logs of a broker, with one pass at a time.
+    """The state of compaction for all logs of a broker, with one pass at a time.
 
-    `begin` and `is_in_progress` do no IO and belong on the thread that owns the logs: nothing else, such as retention,
-    can then come between the question and the beginning. The rest waits for disks, and runs on one other thread.
+    `begin` and `is_in_progress` do no IO and run on the thread that owns the logs: retention, for example, cannot run
+    between the check and the start of a pass. The other methods block, and run on one other thread.
 
     ``make_durable(log)`` flushes a log and writes the recovery-point checkpoint of its directory
     (``LogCheckpoints.make_durable``).
@@ -112,7 +112,7 @@ class LogCleaner:
         self._uncleanable: set[TopicPartition] = set()
 
     def load_checkpoints(self, directories: Iterable[str]) -> None:
-        """Reads where compaction has come to in each directory. A file that does not parse means a fresh start."""
+        """Read the cleaner checkpoint of each directory. A file that does not parse counts as empty."""
         for directory in directories:
             try:
                 self._checkpoints[directory] = read_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE))
@@ -120,7 +120,7 @@ class LogCleaner:
                 self._checkpoints[directory] = {}
 
     def next_candidate(self, logs: Iterable[Log], now_ms: int) -> LogToClean | None:
-        """The eligible log with the highest ratio; None if there is none."""
+        """Return the eligible log with the highest ratio; None if there is none."""
         candidates = (self._candidate(log, now_ms) for log in logs if self._may_clean(log))
         eligible = [candidate for candidate in candidates if candidate is not None and candidate.is_eligible]
         return max(eligible, key=lambda candidate: candidate.ratio, default=None)
@@ -143,47 +143,47 @@ class LogCleaner:
         return LogToClean(log, cleanable, ratio, _is_overdue(log, cleanable.first_dirty, now_ms))
 
     def begin(self, candidate: LogToClean, now_ms: int) -> Cleaning:
-        """A pass over the candidate; end it with `finish`, `fail` or `abort`."""
+        """Begin a pass over the candidate; end it with `finish`, `fail` or `abort`."""
         offsets = OffsetMap.within(self._dedupe_buffer_bytes, self._load_factor)
         cleaning = Cleaning(candidate, self._fs, offsets, now_ms, self._make_durable)
         self._in_progress[_key(candidate.log)] = cleaning
         return cleaning
 
     def is_in_progress(self, log: Log) -> bool:
-        """Then retention must leave the log alone."""
+        """Whether a pass over the log is in progress; then retention must skip the log."""
         return _key(log) in self._in_progress
 
     def finish(self, cleaning: Cleaning) -> None:
-        """Notes, durably, how far the log is clean now. Raises OSError."""
-        assert cleaning.is_done, "the pass is not through"
+        """Checkpoint durably how far the log is clean. Raises OSError."""
+        assert cleaning.is_done, "the pass is not done"
         self._in_progress.pop(_key(cleaning.log), None)
         self._set_checkpoint(cleaning.log, cleaning.stats.end_offset)
 
     def fail(self, cleaning: Cleaning) -> None:
-        """Sets a log aside whose pass met what cannot be compacted, until the next start."""
+        """Mark a log that cannot be compacted as uncleanable until the next start."""
         self._in_progress.pop(_key(cleaning.log), None)
         self._uncleanable.add(_key(cleaning.log))
         cleaning.abort()
 
     def abort(self, log: Log) -> None:
-        """Ends a pass over `log`, if there is one: before its truncation, deletion, or the loss of its directory."""
+        """End a pass over `log`, if there is one, before the log is truncated, deleted, or lost with its directory."""
         cleaning = self._in_progress.pop(_key(log), None)
         if cleaning is not None:
             cleaning.abort()
 
     def on_truncated(self, log: Log) -> None:
-        """After a truncation nothing at or above the active segment is clean. Raises OSError."""
+        """Lower the checkpoint to the base offset of the active segment after a truncation. Raises OSError."""
         if self._checkpoint(log) > log.active_segment.base_offset:
             self._set_checkpoint(log, log.active_segment.base_offset)
 
     def on_deleted(self, log: Log) -> None:
-        """Forgets a log that is gone. Raises OSError."""
+        """Drop the state of a deleted log. Raises OSError."""
         self.abort(log)
         self._uncleanable.discard(_key(log))
         self.forget(parent(log.directory), _key(log))
 
     def forget(self, directory: str, partition: TopicPartition) -> None:
-        """Forgets how far the log of a partition was cleaned that was in a directory. Raises OSError."""
+        """Drop the checkpoint of a partition's log in a directory. Raises OSError."""
         if self._checkpoints.get(directory, {}).pop(partition, None) is not None:
             write_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE), self._checkpoints[directory])
 
@@ -202,10 +202,12 @@ def _key(log: Log) -> TopicPartition:
 
 
 def cleanable_range(log: Log, checkpoint: int, now_ms: int) -> CleanableRange:
-    """From the first dirty offset to the base of the first segment that must not be compacted yet: the active one,
-    one with an undecided transaction, one with a record younger than min.compaction.lag.ms, or one that is still to be
-    copied to remote storage. Why that: what is taken away here is superseded by records that this disk alone may have,
-    and remote storage must make sense by itself, with its index of aborted transactions, if the disk is lost.
+    """Return the range from the first dirty offset to the base offset of the first uncleanable segment.
+
+    Uncleanable are the active segment, a segment with an undecided transaction, one with a record younger than
+    min.compaction.lag.ms, and one not yet copied to remote storage: compaction removes records in favour of later ones
+    that only the local disk may have, and remote storage must be consistent by itself, with its transaction indexes, if
+    the disk is lost.
     """
     start = log.local_log_start_offset
     first_dirty = checkpoint if start <= checkpoint <= log.log_end_offset else start
@@ -227,12 +229,12 @@ def _is_too_young(segment: LogSegment, min_lag_ms: int, now_ms: int) -> bool:
 
 
 def _inactive_from(log: Log, offset: int) -> list[LogSegment]:
-    """Segments that are written no more, from the one that contains `offset` on."""
+    """Return the inactive segments, from the one that contains `offset` on."""
     return [segment for segment in log.segments.from_offset(offset) if segment is not log.active_segment]
 
 
 def _split_bytes(log: Log, cleanable: CleanableRange) -> tuple[int, int]:
-    """Bytes of the segments before the one with the first dirty offset, and of those from there to the bound."""
+    """Return the bytes of segments before the first dirty offset, and from there to the bound."""
     dirty_bases = {segment.base_offset for segment in _inactive_from(log, cleanable.first_dirty)}
     clean = dirty = 0
     for segment in log.segments:

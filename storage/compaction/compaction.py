@@ -1,12 +1,12 @@
-"""One compaction pass over one log: map the newest offset of each key, rewrite the segments, hand over the new ones.
+"""One compaction pass over one log: map the newest offset of each key, then rewrite the segments group by group.
 
-A pass is a generator that yields between batches, so that its driver decides where and in what slices it runs: it
-reads only segments that are written no more, and writes only files of its own. It never changes the log. When a group
-of segments is rewritten it yields a ``SegmentSwap``, which must be installed (``Log.replace_segments``) by whoever
-owns the log before the pass goes on. Closing the generator at any point removes its half-written files.
+A pass is a generator that yields between batches, so that its driver decides on the thread and the pace. It reads
+inactive segments only and writes its own files only; the log stays unchanged. After a group of segments it yields a
+``SegmentSwap``, which the owner of the log must install (``Log.replace_segments``) before the pass continues. Closing
+the generator at any point removes its unfinished files.
 
-What a crash leaves behind: output is written with the suffix ``.cleaned`` and synced; until the swap renames it, the
-start of the log removes it, afterwards the start completes the swap.
+After a crash: output is written with the suffix ``.cleaned`` and synced. Until the swap renames it, the start of the
+log removes it; afterwards the start completes the swap.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -31,7 +31,7 @@ _TIME_ENTRY_BYTES = 12
 
 
 class CompactableLog(Protocol):
-    """What a pass needs to know of a log."""
+    """The properties of a log that a pass needs."""
 
     @property
     def directory(self) -> str: ...
@@ -69,7 +69,7 @@ class CleanableRange(NamedTuple):
 
 
 class SegmentSwap(NamedTuple):
-    """``new`` (its files still end in ``.cleaned``, synced) takes the place of ``old``, which are consecutive."""
+    """A replacement of the consecutive segments ``old`` by ``new``, whose synced files still end in ``.cleaned``."""
 
     new: LogSegment
     old: list[LogSegment]
@@ -77,7 +77,7 @@ class SegmentSwap(NamedTuple):
 
 @dataclass(slots=True)
 class CompactionStats:
-    """What a pass has done so far. ``end_offset`` is the first offset that stays dirty after it: the new checkpoint."""
+    """The statistics of a pass. ``end_offset`` is the first offset that stays dirty: the new checkpoint."""
 
     end_offset: int = 0
     mapped_keys: int = 0
@@ -89,7 +89,7 @@ class CompactionStats:
 
     @property
     def bytes_moved(self) -> int:
-        """All that was read and written."""
+        """Bytes read and written."""
         return self.bytes_mapped + self.bytes_read + self.bytes_written
 
 
@@ -105,11 +105,10 @@ def compact(
     *,
     now_ms: int,
 ) -> Pass:
-    """The pass over ``log``; ``offsets`` must be empty, and its capacity bounds how far the pass gets.
+    """Run a pass over ``log``; ``offsets`` must be empty, and its capacity limits the pass.
 
-    Keeps ``stats`` as it goes, and returns them when it is through. Raises CorruptBatch or MalformedRecords for a
-    segment that cannot be compacted, OSError for a disk that fails; nothing is changed then but the groups installed
-    before.
+    Update ``stats`` and return them at the end. Raises CorruptBatch or MalformedRecords for a segment that cannot be
+    compacted, OSError for a failing disk; swaps installed before stay.
     """
     segments = [segment for segment in log.segments if segment is not log.segments.active]
     aborted = _aborted_transactions(log.segments)
@@ -133,7 +132,9 @@ def compact(
 
 
 def _aborted_transactions(segments: Segments) -> list[AbortedTxn]:
-    """Of the whole log: a transaction's index entry lies where its marker is, perhaps far above its data."""
+    """Return the aborted transactions of the whole log: the index entry lies with the marker, perhaps far above the
+    data.
+    """
     return [txn for segment in segments for txn in segment.txn_index.entries.copy()]
 
 
@@ -147,7 +148,7 @@ def _map_keys(
     aborted: Sequence[AbortedTxn],
     stats: CompactionStats,
 ) -> Generator[None, None, None]:
-    """Fills the map from the first dirty offset upwards until it is full or the cleanable range ends."""
+    """Fill the map from the first dirty offset upwards until it is full or the cleanable range ends."""
     dirty = _dirty_segments(segments, cleanable)
     if not dirty:
         return
@@ -168,7 +169,9 @@ def _dirty_segments(segments: Sequence[LogSegment], cleanable: CleanableRange) -
 
 
 def map_batch(scanned: ScannedBatch, first_dirty: int, offsets: OffsetMap, transactions: TransactionScan) -> bool:
-    """Notes the keys of a batch from `first_dirty` on; False when the map is full, perhaps in the middle of the batch.
+    """Map the keys of a batch from `first_dirty` on; return False when the map is full, perhaps in the middle of the
+    batch.
+
     Raises MalformedRecords.
     """
     header = scanned.header
@@ -186,13 +189,13 @@ def map_batch(scanned: ScannedBatch, first_dirty: int, offsets: OffsetMap, trans
 
 
 def _batches_of(segment: LogSegment) -> Iterator[ScannedBatch]:
-    """Every batch of a segment that is written no more. Raises CorruptBatch if they do not fill it, and rather than
-    take damaged bytes for keys or give them a new checksum.
+    """Yield every batch of an inactive segment. Raises CorruptBatch for a bad checksum or trailing bytes: damaged bytes
+    must not become keys, or get a new checksum.
     """
     position = 0
     for scanned in segment.scan(segment.size):
         if not crc_is_valid(scanned.batch, 0, scanned.header.size):
-            raise CorruptBatch(f"the batch at offset {scanned.header.base_offset} fails its checksum")
+            raise CorruptBatch(f"the batch at offset {scanned.header.base_offset} has an invalid checksum")
         yield scanned
         position = scanned.position + scanned.header.size
     if position != segment.size:
@@ -203,7 +206,7 @@ def _batches_of(segment: LogSegment) -> Iterator[ScannedBatch]:
 
 
 def group_segments(segments: Sequence[LogSegment], config: LogConfig, upper_bound: int) -> list[list[LogSegment]]:
-    """Consecutive segments that fit together into one: by size, by entries of each index, and by span of offsets."""
+    """Group consecutive segments that fit into one: by size, by entries of each index, and by span of offsets."""
     groups: list[list[LogSegment]] = []
     ends = [*(segment.base_offset for segment in segments[1:]), upper_bound]
     for segment, end in zip(segments, ends, strict=True):
@@ -240,12 +243,12 @@ def _rewrite(
         _finish(fs, cleaned, group)
         yield SegmentSwap(cleaned, group)
     finally:
-        if cleaned.suffix == CLEANED_SUFFIX:  # Nobody installed it.
+        if cleaned.suffix == CLEANED_SUFFIX:  # the swap was not installed
             cleaned.remove_files()
 
 
 def copy_kept(scanned: ScannedBatch, cleaned: LogSegment, rules: BatchRules, stats: CompactionStats) -> None:
-    """Appends what the rules keep of a batch, and the transaction that it aborts. Raises MalformedRecords, OSError."""
+    """Append the remaining part of a batch, and the transaction that it aborts. Raises MalformedRecords, OSError."""
     header: BatchHeader = scanned.header
     stats.batches_read += 1
     stats.bytes_read += header.size
@@ -260,7 +263,9 @@ def copy_kept(scanned: ScannedBatch, cleaned: LogSegment, rules: BatchRules, sta
 
 
 def _finish(fs: FileSystem, cleaned: LogSegment, group: Sequence[LogSegment]) -> None:
-    """Complete and durable under its temporary name, as old and reaching as far as the last segment it stands for."""
+    """Complete and sync the temporary segment, with the modification time and the end of the last segment it
+    replaces.
+    """
     cleaned.finish()
     cleaned.next_offset = group[-1].next_offset
     fs.set_modified_ms(cleaned.path(LOG_SUFFIX), fs.modified_ms(group[-1].path(LOG_SUFFIX)))

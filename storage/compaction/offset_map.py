@@ -1,23 +1,21 @@
-"""The map from key to newest offset with which compaction decides what is outdated: bounded by memory, not by keys.
+"""The map from key to newest offset that shows compaction which records are outdated; bounded by memory, not by keys.
 
-Keys up to 32 bytes stand for themselves, longer ones for a 33-byte digest, so that two keys are never taken for one
-and an entry has a bounded size.
+Keys up to 32 bytes are stored as they are, longer ones as a 33-byte digest: two keys never collide, and the size of an
+entry is bounded.
 """
 
 import hashlib
 
 ENTRY_BYTES = 200
-"""What an entry costs at worst: the key object (98), the offset object (32), and its share of a dict that is being
-enlarged.
+"""Maximum size of an entry: the key object (98), the offset object (32), and its share of a dict that is being
+resized.
 """
 _WHOLE_KEY_BYTES = 32
 _DIGEST_BYTES = _WHOLE_KEY_BYTES + 1
 
 
 class OffsetMap:
-    """Takes keys until ``capacity`` of them are in. ``latest_offset`` is how far the log has been mapped, -1 at
-    first.
-    """
+    """A map of at most ``capacity`` keys. ``latest_offset`` is the last mapped offset, -1 at first."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = max(1, capacity)
@@ -26,14 +24,14 @@ class OffsetMap:
 
     @classmethod
     def within(cls, buffer_bytes: int, load_factor: float = 1.0) -> "OffsetMap":
-        """A map that takes about ``load_factor`` of ``buffer_bytes``, and one key at least."""
+        """Return a map that takes about ``load_factor`` of ``buffer_bytes``, and at least one key."""
         return cls(int(buffer_bytes * load_factor) // ENTRY_BYTES)
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Notes the newest offset of ``key``; False, and nothing noted, if that took another entry than there are."""
+        """Map ``key`` to its newest offset; return False and change nothing if a new key exceeds the capacity."""
         identity = key if len(key) <= _WHOLE_KEY_BYTES else _digest(key)
         offsets = self._offsets
         if len(offsets) >= self.capacity and identity not in offsets:
@@ -43,7 +41,7 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """The newest offset of ``key``, or -1."""
+        """Return the newest offset of ``key``, or -1."""
         return self._offsets.get(key if len(key) <= _WHOLE_KEY_BYTES else _digest(key), -1)
 
 

@@ -1,4 +1,4 @@
-"""Puts a compacted segment in the place of those it was made from."""
+"""Replacement of segments by the compacted segment made from them."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ def replace_segments(
     cleaned: LogSegment,
     replaced: Sequence[LogSegment],
 ) -> None:
-    """Renames, such that a crash at any point leaves either side whole:
+    """Rename the files in an order in which a crash at any point leaves either side whole:
 
-    1. the new segment is synced and is `.swap`: from here on it wins at the next start;
-    2. the old ones are `.deleted`, and so are producer snapshots at bases that are no segment's any more;
-    3. the new one has its name.
+    1. the new segment is synced and becomes `.swap`: from here on it replaces the old ones at the next start;
+    2. the old ones become `.deleted`; producer snapshots at their base offsets are removed;
+    3. the new one gets its final name.
     """
     cleaned.sync(indexes=True)
     cleaned.change_suffix(SWAP_SUFFIX)

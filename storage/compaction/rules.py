@@ -1,14 +1,14 @@
-"""What compaction keeps of a batch: the rules alone, one batch at a time, in the order of the log.
+"""The rules of compaction for single batches, in the order of the log.
 
 Theory (Kafka's Cleaner, KIP-534). A record is outdated when a later one has its key. A tombstone is kept until every
-consumer that reads steadily has had ``delete.retention.ms`` to see it: the first pass that meets it writes a time,
-the delete horizon, into its batch, and a pass at or after that time drops it. Where what is compacted is not the whole
-log, because older records may be in remote storage alone, tombstones stay: nothing else may tell that an older value is
-no more. Data of aborted transactions goes at once. The marker of a transaction must outlive its data; once a pass meets
-the marker and no data, the marker gets a horizon too. A batch may lose all records and still stay, as a bare header,
-where its offsets or its producer's sequence are needed: the last data of a live producer, the end of what the round
-covers, and, unlike in Kafka, the beginning of a leader epoch. Followers learn from it where the epoch began, and
-replicas must agree on that for all to find the same segments in remote storage.
+consumer that reads steadily has had ``delete.retention.ms`` to see it: the first pass that meets it writes a time, the
+delete horizon, into its batch, and a pass at or after that time drops it. Tombstones stay if older records may be in
+remote storage alone: nothing else would show that an older value is deleted. Data of aborted transactions is dropped at
+once. The marker of a transaction must outlive its data; once a pass meets the marker and no data, the marker gets a
+horizon too. A batch may lose all records and still stay, as a bare header, where its offsets or its producer's sequence
+are needed: the last data of a live producer, the end of the pass's range, and, unlike in Kafka, the beginning of a
+leader epoch. Followers derive the start of the epoch from it, and replicas must agree on epochs to find the same
+segments in remote storage.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +26,7 @@ from storage.producer_state import NO_OFFSET, ProducerEntry
 
 
 class LastData(NamedTuple):
-    """Where a live producer stands: the last offset of its newest data batch (-1: it only has markers), its epoch."""
+    """The last offset of a live producer's newest data batch (-1: the producer has only markers), and its epoch."""
 
     offset: int
     epoch: int
@@ -37,7 +37,7 @@ def last_data_of(producers: Iterable[ProducerEntry]) -> dict[int, LastData]:
 
 
 class TransactionScan:
-    """Follows transactions while batches pass by in the order of the log.
+    """The state of transactions while batches are shown in the order of the log.
 
     ``aborted`` are the aborted transactions of the log that end at or after the first batch shown.
     """
@@ -48,13 +48,13 @@ class TransactionScan:
         self._met_data: set[int] = set()
 
     def copy(self) -> "TransactionScan":
-        """One that stands where this one does, for batches that may have to be shown again."""
+        """Return a copy, for batches that may have to be shown again."""
         scan = TransactionScan(())
         scan._ahead, scan._aborting, scan._met_data = self._ahead.copy(), self._aborting.copy(), self._met_data.copy()
         return scan
 
     def is_aborted_data(self, header: BatchHeader) -> bool:
-        """Shown a data batch: whether it belongs to a transaction that was aborted."""
+        """Whether a data batch belongs to an aborted transaction."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -63,8 +63,8 @@ class TransactionScan:
         return aborting is not None and header.base_offset < aborting.last_offset
 
     def on_marker(self, header: BatchHeader, batch: Buffer) -> tuple[bool, AbortedTxn | None]:
-        """Shown a control batch: whether it ends a transaction of which no data was met, and else the transaction that
-        it aborts.
+        """Return whether a control batch ends a transaction without remaining data, and else the transaction that it
+        aborts.
         """
         self._advance(header.last_offset)
         if header.record_count == 0:
@@ -78,14 +78,14 @@ class TransactionScan:
         return not met_data, aborted if met_data else None
 
     def _advance(self, offset: int) -> None:
-        """Transactions that begin at or before ``offset`` are under way."""
+        """Start the transactions that begin at or before ``offset``."""
         while self._ahead and self._ahead[-1].first_offset <= offset:
             txn = self._ahead.pop()
             self._aborting[txn.producer_id] = txn
 
 
 class Kept(NamedTuple):
-    """What remains of a batch. ``aborted`` goes into the transaction index of the new segment."""
+    """The remaining part of a batch. ``aborted`` goes into the transaction index of the new segment."""
 
     batch: Buffer
     max_timestamp: int
@@ -93,7 +93,7 @@ class Kept(NamedTuple):
 
 
 ALL = 2**63 - 1
-"""Of offsets: those below it."""
+"""Bound above all offsets."""
 
 
 class _WhenEmpty(Enum):
@@ -102,10 +102,10 @@ class _WhenEmpty(Enum):
 
 
 class BatchRules:
-    """One pass over one log. Batches must be shown in the order of the log, each once.
+    """The rules of one pass over one log. Batches must be shown in the order of the log, each once.
 
-    Tombstones at or above `final_below` stay, and their time does not begin: older records of their keys may be
-    elsewhere.
+    Tombstones at or above `final_below` stay without a delete horizon: older records of their keys may be in remote
+    storage.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class BatchRules:
         self._epoch_starts = epoch_starts
 
     def apply(self, header: BatchHeader, batch: Buffer) -> Kept | None:
-        """What remains of ``batch``, whose checksum holds: the same bytes where nothing changes; None where nothing
-        remains. Raises MalformedRecords for a body that does not open.
+        """Return the remaining part of ``batch``, whose checksum is valid: the same bytes if nothing changes, None if
+        nothing remains. Raises MalformedRecords for a body that does not parse.
         """
         if header.is_control:
             return self._apply_to_marker(header, batch)
@@ -153,8 +153,8 @@ class BatchRules:
         return self._emptied(header) if horizon_ms <= self._now_ms else Kept(batch, header.max_timestamp, None)
 
     def _apply_to_data(self, header: BatchHeader, batch: Buffer) -> Kept | None:
-        """A record stays if it lies past what was mapped, or if it is the newest of its key and either a value or a
-        tombstone within its time. Written out in one expression: it runs for every record of the log.
+        """Keep a record beyond the mapped offsets, or the newest of its key if it has a value or is a tombstone within
+        its time. One expression: it runs for every record of the log.
         """
         newest, mapped_to = self._offsets.get, self._offsets.latest_offset
         horizon_ms = header.delete_horizon_ms
@@ -172,7 +172,7 @@ class BatchRules:
         ]
         if not kept:
             return self._emptied(header)
-        # A tombstone that is not mapped has superseded nothing yet: its time has not begun.
+        # A tombstone above the mapped offsets has outdated nothing yet and gets no delete horizon.
         is_final = is_final and header.last_offset <= mapped_to
         if is_final and horizon_ms is None and any(record.value is None for record in kept):
             return self._rebuilt(header, kept, horizon_ms=self._new_horizon())

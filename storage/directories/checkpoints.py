@@ -1,7 +1,7 @@
 """The small text files of a log directory: offset checkpoints, leader epochs, topic ids. Formats of Apache Kafka.
 
-A checkpoint is UTF-8 lines: version `0`, the number of entries, the entries; an empty file has none. All are replaced
-durably. Which of them may be lost without harm is for the callers to know.
+A checkpoint is UTF-8 lines: version `0`, the number of entries, the entries; an empty file has none. Every file is
+replaced durably. Callers decide which files are expendable.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ class TopicPartition(NamedTuple):
 
 
 class EpochEntry(NamedTuple):
-    """The first offset that a leader epoch wrote, or was to write."""
+    """The first offset of a leader epoch, which may have no batch yet."""
 
     epoch: int
     start_offset: int
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """An offset checkpoint; {} if the file is absent. Raises CorruptCheckpoint."""
+    """Read an offset checkpoint; {} if the file is absent. Raises CorruptCheckpoint."""
     offsets = {}
     for line in _read_entries(fs, path):
         topic, partition, offset = _fields(path, line, 3)
@@ -47,7 +47,7 @@ def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, in
 
 
 def read_epochs(fs: FileSystem, path: str) -> list[EpochEntry]:
-    """A leader-epoch checkpoint; [] if the file is absent. Raises CorruptCheckpoint."""
+    """Read a leader-epoch checkpoint; [] if the file is absent. Raises CorruptCheckpoint."""
     entries = (_fields(path, line, 2) for line in _read_entries(fs, path))
     return [EpochEntry(_integer(path, epoch), _integer(path, offset)) for epoch, offset in entries]
 
@@ -57,7 +57,7 @@ def write_epochs(fs: FileSystem, path: str, epochs: Iterable[EpochEntry]) -> Non
 
 
 def read_topic_id(fs: FileSystem, directory: str) -> Uuid | None:
-    """The topic id that partition.metadata names; None without that file. Raises CorruptCheckpoint."""
+    """Return the topic id in partition.metadata; None without that file. Raises CorruptCheckpoint."""
     path = join(directory, PARTITION_METADATA_FILE)
     if not fs.exists(path):
         return None
@@ -96,7 +96,7 @@ def _read_entries(fs: FileSystem, path: str) -> list[str]:
         raise CorruptCheckpoint(path, f"unknown version {lines[0]}")
     entries = [line for line in lines[2:] if line.strip()]
     if len(lines) < 2 or _integer(path, lines[1]) != len(entries):
-        raise CorruptCheckpoint(path, "the number of entries is not the one announced")
+        raise CorruptCheckpoint(path, "the number of entries differs from the second line")
     return entries
 
 

@@ -1,7 +1,7 @@
-"""`.kafka_cleanshutdown`: that everything in a log directory was flushed and closed before the last stop.
+"""`.kafka_cleanshutdown`: the marker that everything in a log directory was flushed and closed before the last stop.
 
-Written last, removed before anything is loaded, so that a crash in between counts as one. It carries the broker epoch
-of the run that wrote it, which the next registration reports (Kafka's ``CleanShutdownFileHandler``).
+The marker is written last and removed before anything is loaded, so that a crash in between counts as one. It holds the
+broker epoch of the run that wrote it, for the next registration (Kafka's ``CleanShutdownFileHandler``).
 """
 
 import json
@@ -19,9 +19,9 @@ def write_marker(fs: FileSystem, directory: str, broker_epoch: int = UNKNOWN_BRO
 
 
 def take_marker(fs: FileSystem, directory: str) -> int | None:
-    """Removes the marker, durably, and returns its broker epoch; None where there was none.
+    """Remove the marker durably and return its broker epoch; None without a marker.
 
-    Kafka before 3.7 left an empty file: that is a clean shutdown too, of an unknown epoch.
+    Kafka before 3.7 wrote an empty file, which means a clean shutdown with an unknown epoch.
     """
     path = join(directory, CLEAN_SHUTDOWN_FILE)
     if not fs.exists(path):

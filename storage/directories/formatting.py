@@ -1,6 +1,6 @@
-"""Formatting directories for a node (`ottla storage format`): their meta.properties, and what the quorum starts with.
+"""Formatting of directories for a node (`ottla storage format`): meta.properties and the initial files of the quorum.
 
-Knows files, not what is in the quorum's: their bytes are handed in.
+The caller provides the content of the quorum's files.
 """
 
 import uuid
@@ -20,24 +20,24 @@ from storage.files import FileSystem, join, parent, replace_file
 
 BOOTSTRAP_CHECKPOINT_FILE = "bootstrap.checkpoint"
 _RESERVED_IDS = 100
-"""Ids below this number are kept for directories that are lost, unassigned, or on their way (KIP-858)."""
+"""Ids below this number are reserved for lost, unassigned and migrating directories (KIP-858)."""
 
 
 class AlreadyFormatted(StorageError):
     def __init__(self, path: str) -> None:
-        super().__init__(f"The directory {path} is formatted already; --ignore-formatted leaves it as it is.")
+        super().__init__(f"directory {path} is already formatted; use --ignore-formatted to leave it as it is")
         self.path = path
 
 
 class Formatted(NamedTuple):
-    """Paths that were formatted now, and those that had been before."""
+    """The newly formatted paths, and those that were formatted before."""
 
     new: list[str]
     already: list[str]
 
 
 def random_id() -> Uuid:
-    """An id for a directory, a topic or a cluster: never a reserved one, and its text does not look like an option."""
+    """Return an id for a directory, a topic or a cluster: not a reserved one, and not starting with a dash."""
     while True:
         candidate = Uuid(uuid.uuid4().bytes)
         if int.from_bytes(candidate) >= _RESERVED_IDS and not uuid_to_text(candidate).startswith("-"):
@@ -65,14 +65,14 @@ def format_directories(
     ignore_formatted: bool = False,
     new_id: Callable[[], Uuid] = random_id,
 ) -> Formatted:
-    """Makes the directories those of node ``node_id`` of the cluster.
+    """Format the directories of node ``node_id`` of the cluster.
 
-    ``initial_files`` (path below the metadata directory -> content) is what its quorum starts with, ``common_files`` go
-    into every directory, as Kafka puts `bootstrap.checkpoint` there. A directory counts as formatted with its
-    meta.properties, which is written last, so that a format that was cut short can be repeated.
+    ``initial_files`` (path below the metadata directory -> content) is the initial state of the quorum;
+    ``common_files`` go into every directory, like Kafka's `bootstrap.checkpoint`. A directory counts as formatted with
+    its meta.properties, which is written last, so that an interrupted format can be repeated.
 
     Raises AlreadyFormatted, MetaPropertiesMismatch (also under ``ignore_formatted``), CorruptCheckpoint, OSError;
-    before anything is written if it can be known then.
+    before the first write where possible.
     """
     paths = list(dict.fromkeys([metadata_dir, *log_dirs]))
     found = {path: meta for path in paths if (meta := read_meta_properties(fs, path)) is not None}

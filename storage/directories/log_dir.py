@@ -14,17 +14,19 @@ LOCK_FILE = ".lock"
 
 
 class LogDirLocked(StorageError):
-    """Another process has the directory."""
+    """Another process has locked the directory."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"The log directory {path} is in use by another process: only one node may run on a directory at a time."
+            f"log directory {path} is in use by another process; stop that process or configure another directory"
         )
         self.path = path
 
 
 class NotALog(StorageError):
-    """A directory among the logs has no topic partition's name: it may be anything, so nothing is done to it."""
+    """A directory in a log directory does not have the name of a topic partition; its content is unknown and stays
+    unchanged.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -33,12 +35,12 @@ class NotALog(StorageError):
 
 
 class DuplicateLog(StorageError):
-    """Log directories hold the same partition, and nothing says which is the one."""
+    """Several log directories hold the same partition, and the metadata decides for none of them."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         super().__init__(
-            f"{' and '.join(paths)} hold the same topic partition, and the metadata of the cluster does not say which"
-            " one counts; move all but one away before starting."
+            f"{' and '.join(paths)} hold the same topic partition, and the cluster metadata assigns none"
+            " of them; move all but one away before starting."
         )
 
 
@@ -48,7 +50,7 @@ class NoLogDir(StorageError):
 
 @dataclass(slots=True)
 class LogDir:
-    """One directory. `failure` is None while it is online, `meta` if it is not formatted."""
+    """The state of one log directory. `failure` is None while it is online, `meta` while it is unformatted."""
 
     path: str
     id: Uuid = ZERO_UUID
@@ -56,11 +58,11 @@ class LogDir:
     lock: FileLock | None = None
     meta: MetaProperties | None = None
     previous_epoch: int | None = None
-    """Broker epoch in the marker of the last, clean shutdown; None if it was not clean."""
+    """Broker epoch in the marker of the last clean shutdown; None after an unclean one."""
     stale: list[str] = field(default_factory=list)
     """Paths of `-delete` directories found at start, to be removed."""
     kept_aside: list[str] = field(default_factory=list)
-    """Paths of `-stray` and `-future` directories found at start, left alone."""
+    """Paths of `-stray` and `-future` directories, which are left alone."""
     is_loaded: bool = False
     log_count: int = 0
 
@@ -74,7 +76,7 @@ class LogDir:
 
 
 class FoundLog(NamedTuple):
-    """A log that is to be opened. `topic_id` is that of its files, and only read where there are several."""
+    """A log to be opened. `topic_id` comes from its files and is only read if the partition has several logs."""
 
     directory: LogDir
     path: str
@@ -83,7 +85,7 @@ class FoundLog(NamedTuple):
 
 
 def lock_directory(fs: FileSystem, path: str) -> FileLock:
-    """Creates the directory if need be and locks it. Raises LogDirLocked, OSError."""
+    """Create the directory if it is absent, and lock it. Raises LogDirLocked, OSError."""
     if not fs.exists(path):
         fs.make_directory(path)
         fs.sync_directory(parent(path))

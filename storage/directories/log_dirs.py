@@ -1,19 +1,18 @@
-"""The log directories of a node (JBOD): which there are, which work, and the logs in them.
+"""The log directories of a node (JBOD) and the logs in them.
 
-Theory. Each directory is locked by one process, belongs to one node (`meta.properties`), and stands or falls by
-itself: an IO error takes it offline with all its logs, and the others go on. What the logs were doing is kept in
-checkpoints, one file of each kind per directory, that are written now and then and may lag; the marker of a clean
-shutdown says that they do not.
+Each directory is locked by one process, belongs to one node (`meta.properties`), and fails alone: an IO error takes it
+offline with all its logs, and the others continue. Offset checkpoints (`log_checkpoints`) keep the state of the logs
+between runs.
 
-Order at start: lock, meta.properties, take the marker away, read checkpoints, open the logs. At the end: flush and
-close the logs, write checkpoints, then the marker. Unlocking comes apart from that and last: whoever waits for the lock
-takes it that nothing of the process that held it is left.
+Order at start: lock, meta.properties, remove the clean-shutdown marker, read checkpoints, open the logs. Order at
+shutdown: flush and close the logs, write checkpoints, then the marker. Unlocking is separate and last: a process that
+waits for the lock may assume that the previous process is gone.
 
-A replica may have been given a new log while the directory of its old one was offline. When that directory is back,
-both are found. Neither is opened (`contested`) before somebody who knows says which one it is (`settle`), and what the
-checkpoints say of them is kept until then.
+A replica may have got a new log while the directory of its old one was offline. When that directory returns, both logs
+are found. Neither is opened (`contested`) until the metadata decides between them (`settle`); their checkpointed
+offsets are kept until then.
 
-Threads. The registry changes on the thread that owns the logs. What says that it blocks may run on another; two such
+Threads. The registry changes on the thread that owns the logs. A method that blocks may run on another thread; two such
 calls for one directory must not overlap, which one IO thread guarantees.
 """
 
@@ -61,14 +60,12 @@ NOT_LOGS = frozenset(
         "lost+found",
     }
 )
-"""Directories among the logs that are not ours to load: the quorum's log, what is kept of remote segments, and what a
-file system keeps at its root.
-"""
+"""Directories that are not partition logs: the quorum's log, caches of remote segments, and lost+found."""
 
 ConfigOf = Callable[[str], LogConfig]
-"""The LogConfig of a topic by its name."""
+"""Returns the LogConfig of a topic by its name."""
 OnFailure = Callable[[LogDir, Sequence[Log]], None]
-"""Told of a directory that went offline and the logs that went with it, on the thread that met the error."""
+"""Called with a directory that went offline and its logs, on the thread that met the error."""
 
 
 class LogDirs:
@@ -85,10 +82,10 @@ class LogDirs:
 
     @classmethod
     def open(cls, fs: FileSystem, paths: Iterable[str], on_failure: OnFailure) -> "LogDirs":
-        """Locks the directories and reads what they say of themselves. One that fails is offline from the start.
+        """Lock the directories and read meta.properties. A directory that fails is offline from the start.
 
-        Blocks. Raises LogDirLocked, MetaPropertiesMismatch, CorruptCheckpoint (a meta.properties that does not
-        parse), and NoLogDir if none works; nothing stays locked then.
+        Blocks. Raises LogDirLocked, MetaPropertiesMismatch, CorruptCheckpoint (a meta.properties that does not parse),
+        and NoLogDir if every directory fails; then all locks are released.
         """
         dirs = cls(fs, [LogDir(path.rstrip("/") or "/") for path in paths], on_failure)
         try:
@@ -114,7 +111,7 @@ class LogDirs:
     def _require_one(self) -> None:
         if not self.online:
             reasons = "; ".join(str(directory.failure) for directory in self.directories)
-            raise NoLogDir(f"No log directory can be used ({reasons}).")
+            raise NoLogDir(f"all log directories are offline ({reasons}); repair or replace at least one of log.dirs")
 
     @property
     def online(self) -> list[LogDir]:
@@ -122,18 +119,18 @@ class LogDirs:
 
     @property
     def unformatted(self) -> list[str]:
-        """Paths of online directories that have no meta.properties."""
+        """Paths of online directories without meta.properties."""
         return [directory.path for directory in self.online if directory.meta is None]
 
     @property
     def identity(self) -> MetaProperties | None:
-        """Cluster and node of the formatted directories; None if none is."""
+        """Cluster and node of the formatted directories; None if none is formatted."""
         return next((directory.meta for directory in self.online if directory.meta is not None), None)
 
     def adopt(self, cluster_id: str, node_id: int, new_id: Callable[[], Uuid]) -> None:
-        """Makes sure that every online directory belongs to this node of this cluster and has an id.
+        """Ensure that every online directory belongs to this node of this cluster and has an id.
 
-        Directories without meta.properties are formatted, one of an older format is completed. Blocks. Raises
+        Directories without meta.properties are formatted, older formats completed. Blocks. Raises
         MetaPropertiesMismatch for a directory of another cluster or node, before anything is written.
         """
         formatted = {d.path: d.meta for d in self.online if d.meta is not None}
@@ -155,7 +152,8 @@ class LogDirs:
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def load(self, config_of: ConfigOf, *, now_ms: int, threads_per_directory: int = 1) -> None:
-        """Opens every log there is but contested ones, recovering what needs it; in parallel if there may be threads.
+        """Open every log except contested ones, with recovery where needed, on several threads per directory if
+        allowed.
 
         Blocks. Raises NotALog, NoLogDir.
         """
@@ -172,7 +170,9 @@ class LogDirs:
         self._contested.setdefault(entry.partition, []).append(found)
 
     def _find(self, directory: LogDir) -> list[FoundLog]:
-        """The logs of a directory; notes what else there is. An IO error takes it offline."""
+        """Return the logs found in a directory and record its stale and stray directories. An IO error takes it
+        offline.
+        """
         found: list[FoundLog] = []
         self._guarded(directory, self._sort_names, found)
         return found
@@ -220,7 +220,9 @@ class LogDirs:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """What the next registration reports: the epoch of the last run if it stopped cleanly in every directory."""
+        """The broker epoch of the last run if it stopped cleanly in every directory; the next registration reports
+        it.
+        """
         epochs = {directory.previous_epoch for directory in self.directories if directory.is_online}
         if len(self.online) < len(self.directories) or len(epochs) != 1:
             return UNKNOWN_BROKER_EPOCH
@@ -231,14 +233,14 @@ class LogDirs:
 
     @property
     def contested(self) -> Mapping[TopicPartition, Sequence[FoundLog]]:
-        """Partitions of which several logs were found. None of them is open, or in the registry, before `settle`."""
+        """Partitions with several logs. None of these logs is open or in the registry before `settle`."""
         return self._contested
 
     def settle(self, partition: TopicPartition, chosen: FoundLog | None, config: LogConfig, *, now_ms: int) -> None:
-        """Opens the log that counts of a contested partition, and sets the others aside (`-stray`), all if None does.
+        """Open the chosen log of a contested partition and rename the others to `-stray`, or all if `chosen` is None.
 
-        The others go first, so that a crash leaves no more than there were. Blocks. What belongs to a directory that
-        failed meanwhile is left as it is.
+        The others are renamed first, so that a crash leaves at most as many logs as before. Blocks. Logs in a directory
+        that failed meanwhile stay unchanged.
         """
         for found in self._contested.pop(partition):
             if found is not chosen and found.directory.is_online:
@@ -258,7 +260,7 @@ class LogDirs:
     # -- logs ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Log]:
-        """Over a copy of the registry."""
+        """Iterate over a copy of the registry."""
         return iter(self._registry)
 
     def __len__(self) -> int:
@@ -268,7 +270,7 @@ class LogDirs:
         return self._registry.get(partition)
 
     def directory_of(self, partition: TopicPartition) -> LogDir | None:
-        """The directory that holds the log of a partition."""
+        """Return the directory that holds the log of a partition."""
         return self._registry.directory_of(partition)
 
     def logs_in(self, directory: LogDir) -> list[Log]:
@@ -283,11 +285,11 @@ class LogDirs:
         topic_id: Uuid | None = None,
         directory_id: Uuid | None = None,
     ) -> Log:
-        """A new, empty log, in the directory with that id if it is online, else where it was preferred to be, else in
-        the directory with the fewest partitions.
+        """Create an empty log: in the directory with `directory_id` if it is online, else in the preferred directory,
+        else in the one with the fewest partitions.
 
-        Blocks for some fsyncs. The log of a partition that is there already is returned as it is. Raises NoLogDir,
-        LogDirFailure, InconsistentTopicId.
+        Blocks for some fsyncs. Returns an existing log of the partition unchanged. Raises NoLogDir, LogDirFailure,
+        InconsistentTopicId.
         """
         existing = self._registry.get(partition)
         if existing is not None:
@@ -313,7 +315,7 @@ class LogDirs:
         return log
 
     def _choose_directory(self, directory_id: Uuid | None = None, preferred: LogDir | None = None) -> LogDir:
-        """Where a new log goes. Raises NoLogDir."""
+        """Return the directory for a new log. Raises NoLogDir."""
         self._require_one()
         wanted = [directory for directory in self.online if directory.id == directory_id]
         if wanted:
@@ -323,20 +325,20 @@ class LogDirs:
         return min(self.online, key=lambda directory: directory.log_count)
 
     def prefer(self, partition: TopicPartition, directory: LogDir) -> None:
-        """Create the log of a partition there, should it be created here without a directory assigned to it."""
+        """Prefer a directory for a log that may be created later without an assigned directory."""
         self._preferred[partition] = directory
 
     def delete(self, partition: TopicPartition) -> str | None:
-        """Takes a log out of use: closes it and renames its directory; returns the new path, None without such a log.
+        """Close a log and rename its directory for deletion; return the new path, None without such a log.
 
         The caller removes the path after log.segment.delete.delay.ms (`PendingRemovals.add_directory`). Abort its
-        compaction first. The checkpoints forget it before a new log can take its name. Blocks for some fsyncs. Raises
-        LogDirFailure.
+        compaction first. The checkpoints drop the log before a new one can take its name. Blocks for some fsyncs.
+        Raises LogDirFailure.
         """
         return self._retire(partition, DELETE_SUFFIX)
 
     def set_aside_as_stray(self, partition: TopicPartition) -> str | None:
-        """As `delete`, for a replica that the metadata does not assign to this node: it is kept, but not served."""
+        """Close and rename the log of a replica that the metadata does not assign to this node; the files are kept."""
         path = self._retire(partition, STRAY_SUFFIX)
         if path is not None:
             next(d for d in self.directories if d.path == parent(path)).kept_aside.append(path)
@@ -358,7 +360,7 @@ class LogDirs:
     # -- failure ---------------------------------------------------------------------------------------------------
 
     def fail(self, directory: LogDir, error: OSError) -> LogDirFailure:
-        """Takes a directory offline with all its logs, and tells. Once; later calls return the first failure."""
+        """Take a directory offline with all its logs and call `on_failure`. Later calls return the first failure."""
         if directory.failure is not None:
             return directory.failure
         directory.failure = LogDirFailure(directory.path, error)
@@ -370,7 +372,7 @@ class LogDirs:
         return directory.failure
 
     def fail_log(self, failure: LogDirFailure) -> LogDir | None:
-        """Takes offline the directory that a log's LogDirFailure names; None if it is none of ours."""
+        """Take the directory offline that a log's LogDirFailure names; return None for an unknown path."""
         for directory in self.directories:
             if failure.path == directory.path or failure.path.startswith(directory.path + "/"):
                 self.fail(directory, failure.cause)
@@ -378,7 +380,9 @@ class LogDirs:
         return None
 
     def _guarded(self, directory: LogDir, action: Callable[..., None], *arguments: object) -> None:
-        """Runs an action on a directory; an IO error, or a file of a log that does not parse, takes it offline."""
+        """Run an action on a directory; an IO error, or a file of a log that does not parse, takes the directory
+        offline.
+        """
         try:
             action(directory, *arguments)
         except OSError as error:
@@ -391,12 +395,12 @@ class LogDirs:
     # -- closing ---------------------------------------------------------------------------------------------------
 
     def close(self, *, broker_epoch: int = UNKNOWN_BROKER_EPOCH, threads_per_directory: int = 1) -> None:
-        """Flushes and closes every log, writes the checkpoints and leaves the markers. Blocks."""
+        """Flush and close every log, write the checkpoints and the clean-shutdown markers. Blocks."""
         for directory in self.online:
             self._guarded(directory, self._close_directory, broker_epoch, threads_per_directory)
 
     def unlock(self) -> None:
-        """Give the directories up: from now on, another process may own them."""
+        """Release the locks: another process may then own the directories."""
         for directory in self.directories:
             self._release(directory)
 
@@ -404,7 +408,7 @@ class LogDirs:
         logs = self.logs_in(directory)
         _map_in_threads(lambda log: log.close(clean=True), logs, threads)
         if not directory.is_loaded and not directory.was_clean:
-            return  # The logs were never read: whether they are whole is not known.
+            return  # logs that were never loaded may need recovery
         if directory.is_loaded:
             self.checkpoints.write_all(directory)
         if not directory.was_clean and self._holds_unopened(directory):
@@ -416,7 +420,7 @@ class LogDirs:
 
     def _release(self, directory: LogDir) -> None:
         if directory.lock is not None:
-            with contextlib.suppress(OSError):  # The process is about to give it up anyway.
+            with contextlib.suppress(OSError):  # the process ends soon, which releases the lock too
                 directory.lock.release()
             directory.lock = None
 
@@ -429,7 +433,7 @@ def _partition_of(path: str) -> TopicPartition:
 
 
 def _repeated(found: Sequence[FoundLog]) -> list[FoundLog]:
-    """Those of which there is another of the same partition."""
+    """Return the logs of partitions that occur more than once."""
     counts = Counter(entry.partition for entry in found)
     return [entry for entry in found if counts[entry.partition] > 1]
 

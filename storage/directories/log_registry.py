@@ -12,7 +12,7 @@ def partition_of(log: Log) -> TopicPartition:
 
 
 class LogRegistry:
-    """Changed only on the thread that owns the logs."""
+    """A mapping that only the thread that owns the logs changes."""
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Log] = {}

@@ -1,8 +1,8 @@
-"""`meta.properties`: which cluster and node a directory belongs to, and the directory's own id.
+"""`meta.properties`: the cluster, the node and the id of a directory.
 
 Java properties as Apache Kafka writes them (``MetaProperties``): `version=1` with `cluster.id` and `node.id`, and
-`directory.id` since directories have ids; version 0 has `broker.id` instead and promises nothing. Owns the file and
-what must agree between several directories; knows nothing of logs.
+`directory.id` since directories have ids; version 0 has `broker.id` instead. Owns the file and the checks between
+several directories.
 """
 
 import re
@@ -26,12 +26,12 @@ _SEPARATOR = re.compile(r"\A[ \t]*[=:]?[ \t]*")
 
 
 class MetaPropertiesMismatch(StorageError):
-    """Directories that do not belong together, or not to this node."""
+    """Directories of different clusters or nodes, or of another node than this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What a formatted directory says of itself. Only a version 0 file can lack cluster and node."""
+    """The content of the file. Only a version 0 file can lack cluster and node."""
 
     cluster_id: str | None
     node_id: int | None
@@ -40,7 +40,7 @@ class MetaProperties:
 
 
 def read_meta_properties(fs: FileSystem, directory: str) -> MetaProperties | None:
-    """None where the directory is not formatted. Raises CorruptCheckpoint."""
+    """Read the file; None for an unformatted directory. Raises CorruptCheckpoint."""
     path = join(directory, META_PROPERTIES_FILE)
     if not fs.exists(path):
         return None
@@ -49,12 +49,12 @@ def read_meta_properties(fs: FileSystem, directory: str) -> MetaProperties | Non
     node_id = _number(path, properties, "node.id" if version else "broker.id")
     meta = MetaProperties(properties.get("cluster.id"), node_id, _directory_id(path, properties), version)
     if version and (meta.cluster_id is None or meta.node_id is None):
-        raise CorruptCheckpoint(path, "cluster.id and node.id are both needed")
+        raise CorruptCheckpoint(path, "cluster.id and node.id are both required")
     return meta
 
 
 def write_meta_properties(fs: FileSystem, directory: str, meta: MetaProperties) -> None:
-    """Durably, always as version 1; `meta` must name cluster and node."""
+    """Write the file durably as version 1; `meta` must have cluster and node."""
     assert meta.cluster_id is not None
     assert meta.node_id is not None
     properties = {"version": str(VERSION), "cluster.id": meta.cluster_id, "node.id": str(meta.node_id)}
@@ -67,9 +67,9 @@ def write_meta_properties(fs: FileSystem, directory: str, meta: MetaProperties) 
 def check_together(
     found: Mapping[str, MetaProperties], *, cluster_id: str | None = None, node_id: int | None = None
 ) -> None:
-    """Whether the formatted directories (by path) are of one cluster and node: those given, or else one another's.
+    """Check that the formatted directories (by path) belong to one cluster and node: the given ones, or one another's.
 
-    Raises MetaPropertiesMismatch with a sentence that names a directory.
+    Raises MetaPropertiesMismatch, which names a directory.
     """
     for path, meta in found.items():
         cluster_id = _same(path, "cluster.id", meta.cluster_id, cluster_id)
@@ -81,13 +81,13 @@ def check_together(
         other = owners.setdefault(meta.directory_id, path)
         if other != path:
             raise MetaPropertiesMismatch(
-                f"The log directories {other} and {path} have the same directory.id; one is a copy of the other."
+                f"log directories {other} and {path} have the same directory.id; remove the copy from log.dirs"
             )
 
 
 def _same(path: str, name: str, found: T | None, expected: T | None) -> T | None:
     if found is not None and expected is not None and found != expected:
-        raise MetaPropertiesMismatch(f"The log directory {path} belongs to {name} {found}, not {expected}.")
+        raise MetaPropertiesMismatch(f"log directory {path} belongs to {name} {found}, not {expected}")
     return expected if found is None else found
 
 
@@ -120,7 +120,7 @@ def _directory_id(path: str, properties: Mapping[str, str]) -> Uuid | None:
 
 
 def _parse(path: str, data: bytes) -> dict[str, str]:
-    """Lines of name, separator, value; `#` and `!` begin comments; a backslash takes the next character as it is."""
+    """Parse lines of name, separator, value; `#` and `!` begin comments; a backslash escapes the next character."""
     text = data.decode("latin-1")
     return dict(
         _entry(path, line.lstrip()) for line in text.splitlines() if line.lstrip() and line.lstrip()[0] not in "#!"
@@ -129,7 +129,7 @@ def _parse(path: str, data: bytes) -> dict[str, str]:
 
 def _entry(path: str, line: str) -> tuple[str, str]:
     end = _NAME.match(line)
-    assert end is not None, "the name may be empty"
+    assert end is not None, "the pattern matches an empty name"
     value = _SEPARATOR.sub("", line[end.end() :], count=1)
     return _unescape(path, end[0]), _unescape(path, value)
 

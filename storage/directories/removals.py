@@ -1,7 +1,7 @@
-"""Files that are out of use and wait for their delay before they are unlinked: segments, and whole directories.
+"""Deleted files that wait for their delay before they are unlinked: segments, and whole directories.
 
-The delay lets readers that still hold a segment finish (file.delete.delay.ms, log.segment.delete.delay.ms). The queue
-is not kept: what a stop leaves bears a suffix by which the next start removes it.
+The delay lets readers of a segment finish (file.delete.delay.ms, log.segment.delete.delay.ms). The queue is in memory:
+the suffix of leftover files makes the next start remove them.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from storage.segment import LogSegment
 
 
 class PendingRemovals:
-    """Additions come from the log's thread; ``run_due`` may run on another, and does the blocking part."""
+    """A queue of removals. The log's thread adds to it; ``run_due`` blocks and may run on another thread."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -38,7 +38,7 @@ class PendingRemovals:
         return self._queue[0][0] if self._queue else None
 
     def run_due(self, now_ms: int) -> int:
-        """Unlinks what is due; says how many. An OSError passes through; what failed is not tried again."""
+        """Unlink everything due and return how many; an OSError passes through and is not retried."""
         count = 0
         while self._queue and self._queue[0][0] <= now_ms:
             heapq.heappop(self._queue)[2]()

@@ -1,6 +1,6 @@
-"""The three indexes beside a segment, in Apache Kafka's file formats.
+"""The three indexes of a segment, in Apache Kafka's file formats.
 
-Kafka maps preallocated files; we keep the newest entries in memory and write the older ones out in blocks, so an
-index file is never longer than its entries, costs no descriptor, and holds a bounded part of memory. What is not
-yet in the file is rebuilt from the log after a crash, as all of it would be.
+Kafka maps preallocated files. Ottla keeps the newest entries in memory and writes older ones out in blocks, so that an
+index file is never longer than its entries, needs no descriptor, and takes a bounded amount of memory. Recovery
+rebuilds entries that are not in the file from the log after a crash.
 """

@@ -1,7 +1,6 @@
-"""A file of (key, value) entries of fixed size, sorted by key: the common half of the offset and the time index.
+"""A file of (key, value) entries of fixed size, sorted by key: the common part of the offset and the time index.
 
-Owns where entries are (the file, or the tail kept in memory) and how they are found; what they mean is for the two
-indexes.
+Owns the place of entries (the file, or the tail in memory) and the search; the two indexes interpret them.
 """
 
 import struct
@@ -13,11 +12,11 @@ from typing import NamedTuple
 from storage.files import FileSystem, write_file
 
 SPILL_ENTRIES = 1024
-"""A tail twice as long is written out and keeps this many: the newest, where most lookups go. 16 bytes of memory
-each.
+"""Entries that stay in memory: a tail of twice this length is written out except for the newest, the target of most
+lookups. 16 bytes of memory each.
 """
 BLOCK_ENTRIES = 512
-"""Entries read at once when a lookup must go to the file: a page or so."""
+"""Entries per read when a lookup needs the file: about a page."""
 
 
 class _Block(NamedTuple):
@@ -32,16 +31,20 @@ class _Block(NamedTuple):
 
 
 class EntryFile:
-    """`entry` lays out one entry: two integers, the first of them the key. Keys never decrease."""
+    """The sorted entries. `entry` is the layout of one entry, two integers of which the first is the key; keys never
+    decrease.
+    """
 
     def __init__(self, fs: FileSystem, path: str, entry: struct.Struct) -> None:
         self._fs = fs
         self.path = path
         self._entry = entry
         self.is_whole = True
-        """Whether the file held nothing but whole entries when it was loaded."""
+        """Whether the file held whole entries only when it was loaded."""
         self._filed = 0
-        """Entries that only the file holds; those of the tail follow, the first `_saved` of them in the file too."""
+        """Number of entries that only the file holds. Those in the tail follow; the file has the first `_saved` of them
+        too.
+        """
         self._saved = 0
         self._keys = array("q")
         self._values = array("q")
@@ -51,13 +54,13 @@ class EntryFile:
         return self._filed + len(self._keys)
 
     def load(self) -> None:
-        """Takes the file as it is; a trailing part of an entry is not counted. Raises FileNotFoundError."""
+        """Load the file as it is, ignoring a trailing partial entry. Raises FileNotFoundError."""
         size = self._fs.size(self.path)
         self.is_whole = size % self._entry.size == 0
         self._forget(size // self._entry.size)
 
     def reset(self) -> None:
-        """No entries, and an empty file."""
+        """Drop all entries and empty the file."""
         self._forget(0)
         write_file(self._fs, self.path, b"", sync=False)
 
@@ -83,7 +86,7 @@ class EntryFile:
         del self._values[:cut]
 
     def save(self) -> None:
-        """Brings the file up to date, without fsync."""
+        """Write the missing entries to the file, without fsync."""
         if self._saved == len(self._keys):
             return
         new = map(self._entry.pack, self._keys[self._saved :], self._values[self._saved :])
@@ -95,12 +98,12 @@ class EntryFile:
         self._saved = len(self._keys)
 
     def release(self) -> None:
-        """Saves, and forgets the entries in memory: for a segment that is written no more."""
+        """Save, and drop the entries from memory; for a segment that gets no more appends."""
         self.save()
         self._forget(len(self))
 
     def get(self, number: int) -> tuple[int, int]:
-        """(key, value) of an entry; negative numbers count from the end."""
+        """Return (key, value) of an entry; negative numbers count from the end."""
         if number < 0:
             number += len(self)
         if number >= self._filed:
@@ -109,15 +112,13 @@ class EntryFile:
         return block.keys[number - block.start], block.values[number - block.start]
 
     def floor(self, key: int) -> int:
-        """Number of the last entry whose key is at most `key`; -1 if there is none."""
+        """Return the number of the last entry whose key is at most `key`; -1 if there is none."""
         if self._keys and self._keys[0] <= key:
             return self._filed + bisect_right(self._keys, key) - 1
         return self._floor_in_file(key)
 
     def _floor_in_file(self, key: int) -> int:
-        """In the block read last if the key lies in it, as it does for a reader that goes on; else the block is
-        searched.
-        """
+        """Search the last block first, which holds the key for a sequential reader, then the whole file."""
         if not self._filed:
             return -1
         block = self._block
@@ -129,7 +130,7 @@ class EntryFile:
         return block.start + bisect_right(block.keys, key) - 1
 
     def _search_blocks(self, key: int) -> int:
-        """Number of the first entry of the block that may contain `key`, by the first keys of the blocks; -1 if
+        """Return the number of the first entry of the block that may contain `key`, by the blocks' first keys; -1 if
         none.
         """
         low, high = 0, -(-self._filed // BLOCK_ENTRIES)
@@ -163,9 +164,7 @@ class EntryFile:
         return list(self._entry.iter_unpack(data))
 
     def value_floor(self, value: int, number: int) -> int:
-        """The greatest value that is at most `value` from entry `number` on, where values ascend; -1 if there is
-        none.
-        """
+        """Return the greatest value that is at most `value` from entry `number` on, where values ascend; -1 if none."""
         found = -1
         while number < self._filed:
             block = self._block_of(number)
@@ -185,7 +184,7 @@ class EntryFile:
         yield from zip(self._keys, self._values, strict=True)
 
     def cut(self, count: int) -> None:
-        """Keeps the first `count` entries."""
+        """Keep the first `count` entries."""
         self._block = _Block(0, array("q"), array("q"))
         if count < self._filed:
             self._forget(count)

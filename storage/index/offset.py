@@ -1,7 +1,6 @@
-"""The offset index (`N.index`): from an offset to where in the segment to start looking. 8 bytes an entry.
+"""The offset index (`N.index`): from an offset to the position in the segment where a search starts. 8 bytes per entry.
 
-Each entry holds the last offset of a batch, relative to the segment's base, and the position of that batch's first
-byte.
+Each entry holds the last offset of a batch, relative to the segment's base offset, and the position of the batch.
 """
 
 import struct
@@ -30,17 +29,17 @@ class OffsetIndex:
         return len(self.entries) >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
-        """`offset` must be above that of every entry; a full index takes no more and stays as it is."""
+        """Append an entry whose `offset` is above all others; a full index ignores it."""
         if not self.is_full:
             self.entries.append(offset - self._base_offset, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry at or below `offset`; (base offset, 0) if there is none."""
+        """Return the last entry at or below `offset`; (base offset, 0) if there is none."""
         number = self.entries.floor(offset - self._base_offset)
         return OffsetPosition(self._base_offset, 0) if number < 0 else self._entry(number)
 
     def position_floor(self, position: int, from_offset: int) -> int:
-        """The greatest indexed position at or below `position`, looking from the entry for `from_offset` on; -1 if
+        """Return the greatest indexed position at or below `position`, from the entry for `from_offset` on; -1 if
         none.
         """
         return self.entries.value_floor(position, max(0, self.entries.floor(from_offset - self._base_offset)))
@@ -54,7 +53,7 @@ class OffsetIndex:
         return self._entry(-1) if len(self.entries) else OffsetPosition(self._base_offset, 0)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries at or above `offset`."""
+        """Drop the entries at or above `offset`."""
         self.entries.cut(self.entries.floor(offset - self._base_offset - 1) + 1)
 
     def __iter__(self) -> Iterator[OffsetPosition]:

@@ -1,9 +1,8 @@
-"""The time index (`N.timeindex`): from a timestamp to an offset before which no record is as young. 12 bytes an
-entry.
+"""The time index (`N.timeindex`): from a timestamp to an offset before which all records are older. 12 bytes per entry.
 
-Each entry holds the largest timestamp seen so far and the last offset, relative to the segment's base, of the
-first batch that had it; entries are made only when that timestamp has grown. One slot is kept free for the final
-entry of a segment.
+Each entry holds the largest timestamp so far and the last offset, relative to the segment's base offset, of the first
+batch with it; an entry is added only when that timestamp has grown. One slot stays free for the final entry of a
+segment.
 """
 
 import struct
@@ -27,7 +26,7 @@ class TimeIndex:
         self._base_offset = base_offset
         self.max_entries = max_bytes // ENTRY.size
         self._last_timestamp: int | None = -1
-        """None while it has not been looked up."""
+        """None until it is looked up."""
 
     @property
     def is_full(self) -> bool:
@@ -40,8 +39,8 @@ class TimeIndex:
 
     @property
     def ascends(self) -> bool:
-        """Whether the last entry is above the first, as it must be. Zeros are not: believed, they would let retention
-        take the segment for one of 1970.
+        """Whether the last entry is above the first, as required. With zeros in the file, retention would date the
+        segment to 1970.
         """
         return len(self.entries) < 2 or self.last.timestamp > self._entry(0).timestamp
 
@@ -54,7 +53,7 @@ class TimeIndex:
         self._last_timestamp = -1
 
     def maybe_append(self, timestamp: int, offset: int, *, final: bool = False) -> None:
-        """Adds an entry if `timestamp` is above the last one; `final` may use the slot that is kept free."""
+        """Add an entry if `timestamp` is above the last one; `final` may use the reserved slot."""
         if self._last_timestamp is None:
             self._last_timestamp = self.last.timestamp
         if timestamp > self._last_timestamp and (final or not self.is_full):
@@ -62,7 +61,7 @@ class TimeIndex:
             self._last_timestamp = timestamp
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry at or below `timestamp`; (-1, base offset) if there is none."""
+        """Return the last entry at or below `timestamp`; (-1, base offset) if there is none."""
         number = self.entries.floor(timestamp)
         return TimestampOffset(-1, self._base_offset) if number < 0 else self._entry(number)
 
@@ -71,7 +70,7 @@ class TimeIndex:
         return TimestampOffset(timestamp, self._base_offset + relative)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries at or above `offset`; offsets ascend with the timestamps."""
+        """Drop the entries at or above `offset`; offsets ascend with the timestamps."""
         low, high = 0, len(self.entries)
         while low < high:
             middle = (low + high) // 2

@@ -1,6 +1,6 @@
-"""The transaction index (`N.txnindex`): the aborted transactions whose markers lie in the segment. 34 bytes an entry.
+"""The transaction index (`N.txnindex`): aborted transactions with a marker in the segment. 34 bytes per entry.
 
-Created with its first entry. Entries come in the order of their markers.
+The first entry creates the file. Entries are in the order of their markers.
 """
 
 import struct
@@ -13,7 +13,9 @@ _VERSION = 0
 
 
 class AbortedTxn(NamedTuple):
-    """`last_offset` is that of the ABORT marker; `last_stable_offset` the one right after it was applied."""
+    """An aborted transaction. `last_offset` is the offset of the ABORT marker; `last_stable_offset` the one after the
+    marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -22,7 +24,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndex:
-    """Kept in memory whole: aborted transactions are few, and most segments have none. Loaded at the first use."""
+    """All entries in memory, loaded on first use: aborted transactions are few, and most segments have none."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
@@ -43,7 +45,7 @@ class TransactionIndex:
         return [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
 
     def append(self, txn: AbortedTxn) -> None:
-        """Also to the file, at once, without fsync."""
+        """Append the entry, to the file at once without fsync."""
         entries = self.entries
         file = self._fs.open(self.path)
         try:
@@ -57,7 +59,7 @@ class TransactionIndex:
         self._fs.remove(self.path)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the transactions whose marker is at or above `offset`."""
+        """Drop the transactions whose marker is at or above `offset`."""
         kept = [txn for txn in self.entries if txn.last_offset < offset]
         if len(kept) == len(self.entries):
             return

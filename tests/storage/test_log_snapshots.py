@@ -114,12 +114,12 @@ def test_control_batches_are_handed_out() -> None:
         (data(0, b"a") + control(1, FOOTER), "does not begin with its header"),
         (control(0, OTHER, HEADER) + control(2, FOOTER), "does not begin with its header"),
         (control(0, HEADER), "does not end with its footer"),
-        (control(0, HEADER, FOOTER), "footer is not alone"),
-        (control(0, HEADER) + control(1, OTHER, FOOTER), "footer is not alone"),
+        (control(0, HEADER, FOOTER), "footer shares its batch"),
+        (control(0, HEADER) + control(1, OTHER, FOOTER), "footer shares its batch"),
         (control(0, HEADER) + control(1, HEADER) + control(2, FOOTER), "second header"),
-        (snapshot() + data(2, b"a"), "goes on after its footer"),
+        (snapshot() + data(2, b"a"), "a batch follows the footer"),
         (control(0, HEADER) + data(2, b"a") + control(3, FOOTER), "offset 2 is out of place"),
-        (control(0, HEADER) + data(1, b"a", epoch=2) + control(2, FOOTER), "bears epoch 2"),
+        (control(0, HEADER) + data(1, b"a", epoch=2) + control(2, FOOTER), "has leader epoch 2"),
         (control(0, (ControlType.SNAPSHOT_HEADER, b"")) + control(1, FOOTER), "header is too short"),
         (snapshot()[:-1], "at byte"),
         (snapshot() + b"rest", "at byte"),
@@ -221,7 +221,7 @@ def test_position_zero_begins_anew() -> None:
 def test_pages_do_not_leave_gaps() -> None:
     held = files()
     held.write_part(ID, 0, b"abc")
-    with pytest.raises(AssertionError, match="has 3 bytes, the next are for 4"):
+    with pytest.raises(AssertionError, match="has 3 bytes, next position is 4"):
         held.write_part(ID, 4, b"e")
 
 
@@ -229,10 +229,10 @@ def test_pages_do_not_leave_gaps() -> None:
 def test_a_part_of_another_size_is_not_the_snapshot(size: int) -> None:
     held = files()
     fetched(held, snapshot(b"abc"))
-    with pytest.raises(DamagedSnapshot, match="not all of its"):
+    with pytest.raises(DamagedSnapshot, match="does not have its"):
         held.finish_part(ID, size, lambda batch: None)
     held.discard_part(ID)
-    with pytest.raises(DamagedSnapshot, match="not all of its"):
+    with pytest.raises(DamagedSnapshot, match="does not have its"):
         held.finish_part(ID, len(snapshot(b"abc")), lambda batch: None)
     assert held.ids() == []
 

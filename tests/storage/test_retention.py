@@ -9,7 +9,7 @@ from storage.config import CleanupPolicy, LogConfig
 from storage.directories.removals import PendingRemovals
 from storage.files import join, write_file
 from storage.log import Log
-from storage.retention import Reason, delete_old_segments, over_size
+from storage.retention import SegmentDeletionReason, delete_old_segments, over_size
 from tests.support.memory_files import MemoryFileSystem
 
 NOW_MS = 1_700_000_000_000
@@ -44,7 +44,7 @@ def test_nothing_goes_without_limits() -> None:
 def test_segments_go_when_their_youngest_record_is_too_old() -> None:
     log = log_of(replace(KEEP, retention_ms=HOUR_MS), [HOUR_MS * 3, HOUR_MS * 2, HOUR_MS, 0])
     (expired,) = delete_old_segments(log, NOW_MS)
-    assert expired.reason is Reason.TIME
+    assert expired.reason is SegmentDeletionReason.TIME
     assert [segment.base_offset for segment in expired.segments] == [0, 1]
     assert bases(log) == [2, 3, 4]
     assert log.log_start_offset == 2
@@ -83,7 +83,7 @@ def test_segments_go_while_the_rest_is_still_large_enough() -> None:
 def test_a_limit_of_no_bytes_empties_the_log() -> None:
     log = log_of(replace(KEEP, retention_bytes=0), [0] * 3)
     (expired,) = delete_old_segments(log, NOW_MS)
-    assert expired.reason is Reason.SIZE
+    assert expired.reason is SegmentDeletionReason.SIZE
     assert bases(log) == [3]
 
 
@@ -101,7 +101,7 @@ def test_segments_below_the_log_start_go_under_every_policy(policy: CleanupPolic
     log = log_of(replace(KEEP, cleanup_policy=frozenset({policy})), [0] * 4)
     log.maybe_increment_log_start_offset(2)
     (expired,) = delete_old_segments(log, NOW_MS)
-    assert expired.reason is Reason.BELOW_LOG_START
+    assert expired.reason is SegmentDeletionReason.BELOW_LOG_START
     assert bases(log) == [2, 3, 4]
 
 

@@ -13,7 +13,7 @@ from storage.directories.log_dirs import LogDirs
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.files import join, write_file
 from storage.log import Log
-from storage.retention import Reason, delete_old_segments
+from storage.retention import SegmentDeletionReason, delete_old_segments
 from tests.support.memory_files import MemoryFileSystem
 
 NOW_MS = 1_700_000_000_000
@@ -59,7 +59,7 @@ class Node:
         self.log.advance_high_watermark(self.log.log_end_offset)
         return self.log
 
-    def retain(self, config: LogConfig | None = None) -> list[tuple[Reason, list[int]]]:
+    def retain(self, config: LogConfig | None = None) -> list[tuple[SegmentDeletionReason, list[int]]]:
         if config is not None:
             self.log.config = self.config = config
         if not self.dirs.checkpoints.covers_log_start(self.log):
@@ -82,7 +82,9 @@ class TestCompaction:
         log = node.fill(3, age_ms=HOUR_MS)
         log.highest_remote_offset = 29
         assert node.retain() == []
-        assert node.retain(replace(node.config, local_retention_ms=1)) == [(Reason.LOCAL_TIME, [0, 10, 20])]
+        assert node.retain(replace(node.config, local_retention_ms=1)) == [
+            (SegmentDeletionReason.LOCAL_TIME, [0, 10, 20])
+        ]
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
 
     def test_without_copies_nothing_goes(self) -> None:
@@ -116,9 +118,9 @@ class TestRetention:
         log = node.fill(3)
         assert node.retain(KEEP_NOTHING_HERE) == []
         log.highest_remote_offset = 18  # one offset short of the second segment
-        assert node.retain() == [(Reason.LOCAL_SIZE, [0])]
+        assert node.retain() == [(SegmentDeletionReason.LOCAL_SIZE, [0])]
         log.highest_remote_offset = 29
-        assert node.retain() == [(Reason.LOCAL_SIZE, [10, 20])]
+        assert node.retain() == [(SegmentDeletionReason.LOCAL_SIZE, [10, 20])]
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 30)
 
     def test_local_time_counts_instead_of_total_time(self) -> None:
@@ -126,14 +128,14 @@ class TestRetention:
         node.fill(1, age_ms=2 * HOUR_MS)
         log = node.fill(1)
         log.highest_remote_offset = 19
-        assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == [(Reason.LOCAL_TIME, [0])]
+        assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == [(SegmentDeletionReason.LOCAL_TIME, [0])]
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 10)
 
     def test_limits_are_inherited_from_the_total(self) -> None:
         node = Node()
         log = node.fill(2, age_ms=2 * HOUR_MS)
         log.highest_remote_offset = 9
-        assert node.retain(replace(TIERED, retention_ms=HOUR_MS)) == [(Reason.LOCAL_TIME, [0])]
+        assert node.retain(replace(TIERED, retention_ms=HOUR_MS)) == [(SegmentDeletionReason.LOCAL_TIME, [0])]
         assert log.log_start_offset == 0, "remote segments have their own retention"
 
     def test_an_active_segment_over_its_time_is_closed_so_that_it_can_be_copied(self) -> None:
@@ -150,14 +152,14 @@ class TestRetention:
         node = Node()
         log = node.fill(3)
         log.maybe_increment_log_start_offset(15)
-        assert node.retain() == [(Reason.BELOW_LOG_START, [0])]
+        assert node.retain() == [(SegmentDeletionReason.BELOW_LOG_START, [0])]
         assert (log.log_start_offset, log.local_log_start_offset) == (15, 15)
 
     def test_without_copying_the_total_limits_apply_and_raise_the_start(self) -> None:
         node = Node()
         log = node.fill(2, age_ms=2 * HOUR_MS)
         config = replace(TIERED, remote_log_copy_disable=True, retention_ms=HOUR_MS, local_retention_ms=1)
-        assert node.retain(config) == [(Reason.TIME, [0, 10])]
+        assert node.retain(config) == [(SegmentDeletionReason.TIME, [0, 10])]
         assert log.log_start_offset == 20
 
     @pytest.mark.parametrize("topic", ["__consumer_offsets", "__remote_log_metadata"])

@@ -91,7 +91,7 @@ def test_a_formatted_directory_is_left_alone(config: Path, capsys: pytest.Captur
     _format(config)
     capsys.readouterr()
     assert _format(config) == 1
-    assert "is formatted already" in capsys.readouterr().err
+    assert "is already formatted" in capsys.readouterr().err
     assert _format(config, "--ignore-formatted") == 0
     assert capsys.readouterr().out == "All of the log directories are already formatted.\n"
 

@@ -18,7 +18,7 @@ from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin, ProducerState
-from storage.retention import Reason
+from storage.retention import SegmentDeletionReason
 from storage.tier_start import TierStart
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.segment_metadata import RemoteSegment, SegmentUpdate
@@ -316,7 +316,7 @@ class Cluster:
         for expired in server.broker.retain():
             for segment in expired.segments:
                 self.state.counts.add("local deletions")
-                if expired.reason is not Reason.BELOW_LOG_START:
+                if expired.reason is not SegmentDeletionReason.BELOW_LOG_START:
                     end = min(other.base_offset for other in log.segments if other.base_offset > segment.base_offset)
                     first = max(segment.base_offset, log.log_start_offset, self.state.gone_below)
                     what = f"left the disk of {server.id}"
