@@ -45,6 +45,7 @@ from broker.runtime.loop.io_thread import IoThread
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.partitions.log_store import DirectoryFailures
 from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off, check_nothing_is_remote
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.formatting import random_id
@@ -318,7 +319,12 @@ class Node:
         self._lifecycle = lifecycle
         directory_of = partial(_directory_of, directories.log_dirs)
         assignments = DirectoryAssignments(
-            self._config.node_id, metadata.forwarding_channel, metadata.cache, lifecycle, directory_of, self._loop
+            BrokerId(self._config.node_id),
+            metadata.forwarding_channel,
+            metadata.cache,
+            lifecycle,
+            directory_of,
+            self._loop,
         )
         data.partitions.add_listener(assignments)
         self._undo.callback(assignments.close)
@@ -373,14 +379,14 @@ class Node:
 
     def _identity(self, directories: NodeDirectories, server: Server) -> BrokerIdentity:
         return BrokerIdentity(
-            broker_id=self._config.node_id,
+            broker_id=BrokerId(self._config.node_id),
             cluster_id=directories.cluster_id,
             incarnation_id=self._incarnation_id,
             listeners=advertised_endpoints(self._config, server),
             features=SUPPORTED_FEATURES,
             directories=tuple(directory.id for directory in directories.log_dirs.online),
             rack=self._config.broker_rack,
-            previous_epoch=directories.log_dirs.previous_broker_epoch,
+            previous_epoch=BrokerEpoch(directories.log_dirs.previous_broker_epoch),
         )
 
     def _dispatch_client(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:

@@ -23,6 +23,7 @@ from broker.metadata.controller.result import CommandResult
 from broker.runtime.controller.broker_watch import BrokerWatch
 from broker.runtime.controller.channel import allocate_producer_ids
 from protocol.api_keys import ApiKey
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages import Message
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -151,7 +152,7 @@ def member_routes(controller: ControllerGateway, watch: BrokerWatch | None) -> I
 
     def note_connection(request: BrokerHeartbeatRequest, context: RequestContext) -> None:
         if watch is not None:
-            watch.on_heartbeat(request.broker_id, request.broker_epoch, context.connection)
+            watch.on_heartbeat(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), context.connection)
 
     for command in MEMBER_COMMANDS:
         precondition = note_connection if command.key is ApiKey.BROKER_HEARTBEAT else None

@@ -29,6 +29,7 @@ from broker.runtime.partitions.metadata_topic import MetadataPartition, Metadata
 from broker.runtime.quorum.controlled_shutdown import VoterShutdown
 from broker.runtime.quorum.driver import SHUT_DOWN_TIMEOUT_MS
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
+from protocol.ids import BrokerId
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec
 from storage.directories.formatting import random_id
@@ -144,7 +145,7 @@ def build_metadata(
         loop=loop,
         io=io,
         bootstrap=read_bootstrap(fs, directories.metadata_directory),
-        local_broker=LocalBroker(config.node_id, incarnation_id) if config.is_broker else None,
+        local_broker=LocalBroker(BrokerId(config.node_id), incarnation_id) if config.is_broker else None,
     )
     cache, dynamic, first_image = MetadataCache(), DynamicConfig(config), FirstImage()
     connections = tuple(_connections(config, loop) for _ in range(2))

@@ -14,6 +14,7 @@ from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegistration
 from broker.metadata.image.records import FRAME_VERSION, encode_record
 from broker.metadata.snapshot.codec import FRAME_BYTES_PER_BATCH, RECORDS_PER_BATCH
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.metadata_records import TopicRecord
 from protocol.primitives import Uuid
 from protocol.records.batch import (
@@ -190,8 +191,8 @@ class _Frames:
         return PartitionRegistration(
             replicas=self._id_list("replicas", row),
             isr=self._id_list("isr", row),
-            leader=leader,
-            leader_epoch=leader_epoch,
+            leader=BrokerId(leader),
+            leader_epoch=LeaderEpoch(leader_epoch),
             partition_epoch=partition_epoch,
             directories=tuple(Uuid(directories[at : at + _ID_SIZE]) for at in range(0, len(directories), _ID_SIZE)),
             removing_replicas=self._id_list("removing_replicas", row),

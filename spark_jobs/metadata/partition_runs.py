@@ -14,6 +14,7 @@ import numpy as np
 
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.image.records import InvalidMetadata
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 from spark_jobs.metadata.byte_columns import Bools, Ints
@@ -208,7 +209,7 @@ def _values(columns: PartitionColumns, records: Ints, is_clear: Bools) -> StateC
 
 def _registration(replicas: bytes, directories: bytes) -> PartitionRegistration:
     ids = tuple(Uuid(directories[at : at + 16]) for at in range(0, len(directories), 16))
-    return PartitionRegistration(_ids(replicas), (), NO_LEADER, 0, 0, ids)
+    return PartitionRegistration(_ids(replicas), (), NO_LEADER, LeaderEpoch(0), 0, ids)
 
 
 def _ids(raw: bytes) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from broker.runtime.remote_metadata.client import NetworkMetadataClient
 from broker.runtime.remote_metadata.settings import TOPIC, parse_remote_metadata_settings
 from broker.runtime.remote_metadata.snapshots import MetadataSnapshots
 from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.primitives import ZERO_UUID
 from storage.files import OsFileSystem
 from storage.tiered.segment_metadata import SegmentState
@@ -56,12 +57,22 @@ def image_of(node: OttlaNode) -> MetadataImage:
     with Client(ClientConfig.parse(node.bootstrap)) as client:
         (found,) = client.metadata([TOPIC]).topics
     registrations = {
-        one.partition_index: PartitionRegistration((1,), (1,), one.leader_id, one.leader_epoch, 0)
+        one.partition_index: PartitionRegistration(
+            (1,), (1,), BrokerId(one.leader_id), LeaderEpoch(one.leader_epoch), 0
+        )
         for one in found.partitions
     }
     topic = TopicImage(TOPIC, found.topic_id, Map(registrations))
     broker = BrokerRegistration(
-        1, 1, ZERO_UUID, {"INTERNAL": RegisteredEndpoint("127.0.0.1", node.port)}, {}, None, False, False, ()
+        BrokerId(1),
+        BrokerEpoch(1),
+        ZERO_UUID,
+        {"INTERNAL": RegisteredEndpoint("127.0.0.1", node.port)},
+        {},
+        None,
+        False,
+        False,
+        (),
     )
     return EMPTY_IMAGE._replace(
         topics=TopicsImage(Map({TOPIC: topic}), Map({topic.id: topic}), COUNT), brokers=ClusterImage(Map({1: broker}))

@@ -24,6 +24,7 @@ from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader
+from protocol.ids import BrokerEpoch
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -112,7 +113,7 @@ class FakeController:
     """Takes AlterPartition requests, which wait in `asked` until the test answers. `epoch` is this broker's."""
 
     def __init__(self, loop: ManualLoop, epoch: int = 1) -> None:
-        self.epoch = epoch
+        self.epoch = BrokerEpoch(epoch)
         self._loop = loop
         self.asked: list[tuple[AlterPartitionRequest, asyncio.Future[AlterPartitionResponse]]] = []
 

@@ -26,6 +26,7 @@ from broker.runtime.remote_metadata.client import (
 from broker.runtime.remote_metadata.settings import TOPIC
 from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import ONE_UUID, Uuid
 from protocol.records.builder import build_value_batch
 from tests.support.manual_loop import ManualLoop
@@ -129,7 +130,11 @@ class MetadataTopic:
         """The metadata as it is now."""
         registrations = {
             number: PartitionRegistration(
-                (1, 2, 3), (1, 2, 3), -1 if partition.leader is None else partition.leader, partition.epoch, 0
+                (1, 2, 3),
+                (1, 2, 3),
+                BrokerId(-1 if partition.leader is None else partition.leader),
+                LeaderEpoch(partition.epoch),
+                0,
             )
             for number, partition in enumerate(self.partitions)
         }

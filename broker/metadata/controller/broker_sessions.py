@@ -8,6 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 
+from protocol.ids import BrokerEpoch, BrokerId, Offset
+
 
 class BrokerControlState(Enum):
     """What the controller lets a broker be."""
@@ -20,11 +22,11 @@ class BrokerControlState(Enum):
 
 @dataclass(slots=True)
 class _Session:
-    epoch: int
+    epoch: BrokerEpoch
     fenced: bool
     contact_ms: int
-    metadata_offset: int = -1
-    shutdown_offset: int | None = None  # set while a controlled shutdown goes on
+    metadata_offset: Offset = Offset(-1)  # noqa: RUF009
+    shutdown_offset: Offset | None = None  # set while a controlled shutdown goes on
     is_held: bool = True  # a process stands behind it: one that was heard, and was not told that it may end
 
     @property
@@ -37,10 +39,10 @@ class BrokerSessions:
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        self._sessions: dict[int, _Session] = {}
-        self._by_contact: OrderedDict[int, None] = OrderedDict()  # unfenced brokers, longest silent first
+        self._sessions: dict[BrokerId, _Session] = {}
+        self._by_contact: OrderedDict[BrokerId, None] = OrderedDict()  # unfenced brokers, longest silent first
 
-    def start(self, broker_id: int, epoch: int, *, fenced: bool, now_ms: int) -> None:
+    def start(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, now_ms: int) -> None:
         """Begin a session anew: a broker registered, or this controller became active.
 
         Whether a process stands behind one that is fenced will be known by its first heartbeat.
@@ -48,7 +50,7 @@ class BrokerSessions:
         self._sessions[broker_id] = _Session(epoch, fenced, now_ms, is_held=not fenced)
         self._track(broker_id, fenced)
 
-    def follow(self, broker_id: int, epoch: int, *, fenced: bool, now_ms: int) -> None:
+    def follow(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, now_ms: int) -> None:
         """The log changed a broker: a new epoch begins a session, a change of fencing goes on with the old one."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
@@ -65,11 +67,11 @@ class BrokerSessions:
         self._sessions.clear()
         self._by_contact.clear()
 
-    def remove(self, broker_id: int) -> None:
+    def remove(self, broker_id: BrokerId) -> None:
         self._sessions.pop(broker_id, None)
         self._by_contact.pop(broker_id, None)
 
-    def is_live(self, broker_id: int, epoch: int, now_ms: int) -> bool:
+    def is_live(self, broker_id: BrokerId, epoch: BrokerEpoch, now_ms: int) -> bool:
         """Whether a broker of that epoch, fenced or not, was heard from within the timeout and did not leave."""
         session = self._sessions.get(broker_id)
         return (
@@ -79,7 +81,9 @@ class BrokerSessions:
             and now_ms < session.contact_ms + self._timeout_ms
         )
 
-    def touch(self, broker_id: int, epoch: int, *, fenced: bool, metadata_offset: int, now_ms: int) -> None:
+    def touch(
+        self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, metadata_offset: Offset, now_ms: int
+    ) -> None:
         """A heartbeat came: renew the session and note how far the broker has read."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
@@ -92,41 +96,41 @@ class BrokerSessions:
             session.shutdown_offset = None
         self._track(broker_id, fenced)
 
-    def release(self, broker_id: int) -> None:
+    def release(self, broker_id: BrokerId) -> None:
         """The broker was told that it may end: another process may take its place at once."""
         self._sessions[broker_id].is_held = False
 
-    def begin_shutdown(self, broker_id: int, offset: int) -> None:
+    def begin_shutdown(self, broker_id: BrokerId, offset: Offset) -> None:
         """A controlled shutdown wrote its records up to `offset`; only the first call counts."""
         session = self._sessions[broker_id]
         if not session.fenced and session.shutdown_offset is None:
             session.shutdown_offset = offset
 
-    def move_shutdowns(self, *, after: int, by: int) -> None:
+    def move_shutdowns(self, *, after: Offset, by: int) -> None:
         """What was to be written after an offset came to lie further on: so do the shutdowns that it was part of."""
         for session in self._sessions.values():
             if session.shutdown_offset is not None and session.shutdown_offset > after:
-                session.shutdown_offset += by
+                session.shutdown_offset = Offset(session.shutdown_offset + by)
 
-    def is_shutting_down(self, broker_id: int) -> bool:
+    def is_shutting_down(self, broker_id: BrokerId) -> bool:
         session = self._sessions.get(broker_id)
         return session is not None and session.shutdown_offset is not None
 
     def next_state(
-        self, broker_id: int, *, fenced: bool, caught_up: bool, want_fence: bool, want_shut_down: bool, leads: bool
+        self, broker_id: BrokerId, *, fenced: bool, caught_up: bool, want_fence: bool, want_shut_down: bool, leads: bool
     ) -> BrokerControlState:
         """What a heartbeat leads to. `caught_up`: it has read its own registration; `leads`: some partition."""
         if fenced:
             return self._next_of_fenced(caught_up, want_fence, want_shut_down)
         if self.is_shutting_down(broker_id):
-            over = not leads and self._all_active_have_read(self._sessions[broker_id].shutdown_offset or 0)
+            over = not leads and self._all_active_have_read(self._sessions[broker_id].shutdown_offset or Offset(0))
             return BrokerControlState.SHUTDOWN_NOW if over else BrokerControlState.CONTROLLED_SHUTDOWN
         if want_shut_down:
             gentle = leads and not want_fence
             return BrokerControlState.CONTROLLED_SHUTDOWN if gentle else BrokerControlState.SHUTDOWN_NOW
         return BrokerControlState.FENCED if want_fence else BrokerControlState.UNFENCED
 
-    def expired(self, now_ms: int) -> int | None:
+    def expired(self, now_ms: int) -> BrokerId | None:
         """The unfenced broker that has been silent longest, if longer than the timeout."""
         for broker_id in self._by_contact:
             overdue = now_ms >= self._sessions[broker_id].contact_ms + self._timeout_ms
@@ -145,10 +149,10 @@ class BrokerSessions:
             return BrokerControlState.SHUTDOWN_NOW
         return BrokerControlState.FENCED if want_fence or not caught_up else BrokerControlState.UNFENCED
 
-    def _all_active_have_read(self, offset: int) -> bool:
+    def _all_active_have_read(self, offset: Offset) -> bool:
         return all(session.metadata_offset >= offset for session in self._sessions.values() if session.is_active)
 
-    def _track(self, broker_id: int, fenced: bool) -> None:
+    def _track(self, broker_id: BrokerId, fenced: bool) -> None:
         if fenced:
             self._by_contact.pop(broker_id, None)
         else:

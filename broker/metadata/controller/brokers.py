@@ -16,6 +16,7 @@ from broker.metadata.image.partition import is_reserved_directory
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.registered_listeners import check_listeners
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId, Offset
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from protocol.messages.metadata_records import (
@@ -63,13 +64,13 @@ class Brokers:
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
             return ControllerResult([self._versioned(record)], BrokerRegistrationResponse(broker_epoch=existing.epoch))
-        changes = self._clean_up(existing, request.previous_broker_epoch)
+        changes = self._clean_up(existing, BrokerEpoch(request.previous_broker_epoch))
         return split_broker_removal(self._state, existing.id, changes, lambda records: self._admit(request, records))
 
     def _admit(
         self, request: BrokerRegistrationRequest, records: list[VersionedRecord]
     ) -> ControllerResult[BrokerRegistrationResponse]:
-        epoch = self._state.next_offset
+        epoch = BrokerEpoch(self._state.next_offset)
         records.append(self._versioned(_registration_record(request, epoch)))
         return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=epoch))
 
@@ -129,7 +130,7 @@ class Brokers:
                     f"the broker supports levels {supported.minimum} to {supported.maximum}",
                 )
 
-    def _clean_up(self, existing: BrokerRegistration, previous_epoch: int) -> Changes:
+    def _clean_up(self, existing: BrokerRegistration, previous_epoch: BrokerEpoch) -> Changes:
         """What a former incarnation leaves: if it may have lost data, it is not eligible to lead either."""
         stopped_cleanly = previous_epoch == existing.epoch
         if self._state.image.features.elr_enabled and not stopped_cleanly:
@@ -143,7 +144,7 @@ class Brokers:
 
         The session is soft state and renewed at once; all else happens by records. They need not be atomic.
         """
-        broker = self._registered(request.broker_id, request.broker_epoch)
+        broker = self._registered(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
         waiting = retry_after_removal(self._state, broker.id, lambda later_ms: self.heartbeat(request, now_ms=later_ms))
         if waiting is not None:
             return waiting
@@ -151,7 +152,7 @@ class Brokers:
             broker.id,
             broker.epoch,
             fenced=broker.fenced,
-            metadata_offset=request.current_metadata_offset,
+            metadata_offset=Offset(request.current_metadata_offset),
             now_ms=now_ms,
         )
         # Before anything else, or the broker might be let lead what lies there.
@@ -208,7 +209,7 @@ class Brokers:
         first = () if broker.in_controlled_shutdown else (VersionedRecord(begins, _SHUTDOWN_CHANGE_VERSION),)
 
         def finish(records: list[VersionedRecord]) -> ControllerResult[BrokerHeartbeatResponse]:
-            self._state.sessions.begin_shutdown(broker.id, self._state.next_offset + len(records) - 1)
+            self._state.sessions.begin_shutdown(broker.id, Offset(self._state.next_offset + len(records) - 1))
             return ControllerResult(records, response, atomic=False)
 
         return split_broker_removal(
@@ -244,7 +245,7 @@ class Brokers:
             return ControllerResult((), None)
         return self._fence(broker, None)
 
-    def fence_terminated_broker(self, broker_id: int, epoch: int) -> CommandResult[None]:
+    def fence_terminated_broker(self, broker_id: BrokerId, epoch: BrokerEpoch) -> CommandResult[None]:
         """Fence a broker of that epoch whose process has ended; another may take its place at once, whatever it is."""
         waiting = retry_after_removal(
             self._state, broker_id, lambda _later_ms: self.fence_terminated_broker(broker_id, epoch)
@@ -272,11 +273,11 @@ class Brokers:
             self._state, broker.id, changes, lambda records: ControllerResult(records, response, atomic=False)
         )
 
-    def check_epoch(self, broker_id: int, epoch: int) -> None:
+    def check_epoch(self, broker_id: BrokerId, epoch: BrokerEpoch) -> None:
         """Raises KafkaError STALE_BROKER_EPOCH unless that broker is registered with that epoch."""
         self._registered(broker_id, epoch)
 
-    def _registered(self, broker_id: int, epoch: int) -> BrokerRegistration:
+    def _registered(self, broker_id: BrokerId, epoch: BrokerEpoch) -> BrokerRegistration:
         broker = self._state.image.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")
@@ -293,7 +294,7 @@ class Brokers:
         return VersionedRecord(record, version.register_broker_record_version)
 
 
-def _registration_record(request: BrokerRegistrationRequest, epoch: int) -> RegisterBrokerRecord:
+def _registration_record(request: BrokerRegistrationRequest, epoch: BrokerEpoch) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,

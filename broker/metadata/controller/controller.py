@@ -44,6 +44,7 @@ from broker.metadata.image.partition_index import PartitionIndex
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.snapshot.load import LoadedSnapshot
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId, Offset
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.alter_partition_reassignments import (
@@ -82,7 +83,7 @@ R = TypeVar("R")
 class LocalBroker(NamedTuple):
     """The broker in this very process, if there is one."""
 
-    id: int
+    id: BrokerId
     incarnation_id: Uuid
 
 
@@ -192,7 +193,7 @@ class Controller:
         skipped = batch.base_offset - (before.last_offset + 1)
         if skipped > 0:
             self._state.loader.skip_to(batch.base_offset)
-            self._state.sessions.move_shutdowns(after=before.last_offset, by=skipped)
+            self._state.sessions.move_shutdowns(after=Offset(before.last_offset), by=skipped)
         publication = self._take((batch,))
         self._uncommitted.append(_Uncommitted(batch.last_offset, before, publication))
         self._follow_sessions(publication, now_ms)
@@ -232,9 +233,9 @@ class Controller:
             return
         for broker_id, broker in publication.delta.brokers.changed_brokers.items():
             if broker is None:
-                self._state.sessions.remove(broker_id)
+                self._state.sessions.remove(BrokerId(broker_id))
             else:
-                self._state.sessions.follow(broker_id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+                self._state.sessions.follow(BrokerId(broker_id), broker.epoch, fenced=broker.fenced, now_ms=now_ms)
 
     # Activation and upkeep
 
@@ -280,7 +281,7 @@ class Controller:
     def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> CommandResult[BrokerHeartbeatResponse]:
         return self._brokers.heartbeat(request, now_ms=now_ms)
 
-    def fence_terminated_broker(self, broker_id: int, epoch: int) -> CommandResult[None]:
+    def fence_terminated_broker(self, broker_id: BrokerId, epoch: BrokerEpoch) -> CommandResult[None]:
         return self._brokers.fence_terminated_broker(broker_id, epoch)
 
     def unregister_broker(self, request: UnregisterBrokerRequest) -> CommandResult[UnregisterBrokerResponse]:
@@ -349,7 +350,9 @@ class Controller:
     ) -> ControllerResult[AssignReplicasToDirsResponse]:
         return _bounded(self._replicas.assign_directories(request))
 
-    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ControllerResult[ProducerIdBlock]:
+    def allocate_producer_ids(
+        self, broker_id: BrokerId, broker_epoch: BrokerEpoch
+    ) -> ControllerResult[ProducerIdBlock]:
         """Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
         self._brokers.check_epoch(broker_id, broker_epoch)
         return allocate_block(self._state, broker_id, broker_epoch)

@@ -19,6 +19,7 @@ from broker.metadata.image.partition import (
     PartitionRegistration,
 )
 from broker.metadata.image.records import VersionedRecord
+from protocol.ids import BrokerId
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 
@@ -34,7 +35,7 @@ class Election(Enum):
 class Elected(NamedTuple):
     """The outcome; `unclean` if the leader may lack acknowledged records."""
 
-    leader: int
+    leader: BrokerId
     unclean: bool = False
 
 
@@ -139,17 +140,17 @@ class PartitionChange:
 
     def _choose_leader(self) -> Elected:
         if self.election is Election.PREFERRED and self.replicas and self._is_valid(self.replicas[0]):
-            return Elected(self.replicas[0])
+            return Elected(BrokerId(self.replicas[0]))
         for replica in (self._before.leader, *self.replicas):
             if self._is_valid(replica):
-                return Elected(replica)
+                return Elected(BrokerId(replica))
         last_known = self._last_known_leader()
         if last_known is not None:
             return Elected(last_known, unclean=True)
         if self.election is Election.UNCLEAN:
             for replica in self.replicas:
                 if self._is_acceptable(replica):
-                    return Elected(replica, unclean=True)
+                    return Elected(BrokerId(replica), unclean=True)
         return Elected(NO_LEADER)
 
     def _is_valid(self, replica: int) -> bool:
@@ -158,12 +159,12 @@ class PartitionChange:
         may_lead = replica in self.isr or (self._rules.elr_enabled and not self.isr and replica in self._elr)
         return may_lead and self._is_acceptable(replica)
 
-    def _last_known_leader(self) -> int | None:
+    def _last_known_leader(self) -> BrokerId | None:
         """The last leader of a partition that has neither in-sync nor eligible replicas left (KIP-966)."""
         known = self._before.last_known_elr
         if not self._rules.elr_enabled or self.isr or self._elr or len(known) != 1:
             return None
-        return known[0] if known[0] in self.replicas and self._is_acceptable(known[0]) else None
+        return BrokerId(known[0]) if known[0] in self.replicas and self._is_acceptable(known[0]) else None
 
     def _bump_leader_epoch_for_lost_replicas(self, record: PartitionChangeRecord) -> None:
         """Removed replicas must learn that they are out, hence a new leader epoch even with the same leader."""

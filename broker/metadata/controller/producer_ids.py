@@ -6,6 +6,7 @@ from broker.metadata.controller.result import ControllerResult
 from broker.metadata.controller.state import ControllerState
 from broker.metadata.image.records import VersionedRecord
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.metadata_records import ProducerIdsRecord
 
 BLOCK_SIZE: Final = 1_000
@@ -19,7 +20,9 @@ class ProducerIdBlock(NamedTuple):
     size: int
 
 
-def allocate_block(state: ControllerState, broker_id: int, broker_epoch: int) -> ControllerResult[ProducerIdBlock]:
+def allocate_block(
+    state: ControllerState, broker_id: BrokerId, broker_epoch: BrokerEpoch
+) -> ControllerResult[ProducerIdBlock]:
     """The next block. The record names the first id after it, so that a lost answer wastes ids and repeats none."""
     first = state.image.producer_ids.next_id
     if first > _LARGEST_ID - BLOCK_SIZE:

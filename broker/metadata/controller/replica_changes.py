@@ -15,6 +15,7 @@ from broker.metadata.image.partition import LeaderRecoveryState, PartitionRegist
 from broker.metadata.image.partition_index import PartitionId
 from broker.metadata.image.records import VersionedRecord
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages import alter_partition
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.assign_replicas_to_dirs import (
@@ -28,14 +29,14 @@ from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 
 # In a request: whoever asks does not know the member's epoch, or is too old to say.
-ANY_EPOCH: Final = -1
+ANY_EPOCH: Final = BrokerEpoch(-1)
 
 
 class _Member(NamedTuple):
     """A proposed in-sync replica."""
 
-    broker: int
-    epoch: int
+    broker: BrokerId
+    epoch: BrokerEpoch
 
 
 class ReplicaChanges:
@@ -50,7 +51,7 @@ class ReplicaChanges:
 
     def alter(self, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
         """Apply what a leader found out about its followers (versions 2, 3). Raises KafkaError STALE_BROKER_EPOCH."""
-        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        self._brokers.check_epoch(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
         records: list[VersionedRecord] = []
         response = AlterPartitionResponse()
         for topic in request.topics:
@@ -113,7 +114,7 @@ class ReplicaChanges:
         """
         if not self._state.version.supports_directories:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        self._brokers.check_epoch(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
         records: list[VersionedRecord] = []
         response = AssignReplicasToDirsResponse()
         for directory in request.directories:
@@ -186,8 +187,8 @@ class ReplicaChanges:
 def _members(asked: alter_partition.AlterPartitionRequestPartitionData) -> list[_Member]:
     """The proposed set; version 3 gives the members' epochs, version 2 only their ids."""
     if asked.new_isr_with_epochs:
-        return [_Member(each.broker_id, each.broker_epoch) for each in asked.new_isr_with_epochs]
-    return [_Member(broker, ANY_EPOCH) for broker in asked.new_isr]
+        return [_Member(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in asked.new_isr_with_epochs]
+    return [_Member(BrokerId(broker), ANY_EPOCH) for broker in asked.new_isr]
 
 
 def _in_replica_order(before: PartitionRegistration, members: Iterable[_Member]) -> tuple[int, ...]:

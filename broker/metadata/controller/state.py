@@ -16,6 +16,7 @@ from broker.metadata.image.loader import MetadataLoader
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.partition_index import PartitionIndex
+from protocol.ids import Offset
 from protocol.primitives import Uuid
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
@@ -166,9 +167,9 @@ class ControllerState:
         return self.loader.image
 
     @property
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         """Where the next record is to lie."""
-        return self.loader.state.last_offset + 1
+        return Offset(self.loader.state.last_offset + 1)
 
     def is_active(self, broker_id: int) -> bool:
         """Whether a broker may lead and join in-sync sets: it is active by the image, and stays."""

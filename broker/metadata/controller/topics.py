@@ -19,6 +19,7 @@ from broker.metadata.image.partition_index import metric_name
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.topic_names import invalid_name_reason
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -84,8 +85,8 @@ class _Circumstances:
         return PartitionRegistration(
             replicas=tuple(replicas),
             isr=isr,
-            leader=isr[0],
-            leader_epoch=0,
+            leader=BrokerId(isr[0]),
+            leader_epoch=LeaderEpoch(0),
             partition_epoch=0,
             directories=tuple([self._directory(broker) for broker in replicas]) if supports_directories else (),
         )
@@ -321,7 +322,7 @@ class Topics:
         )
         overrides = self._check_configs(wanted)
         registrations = [
-            registration._replace(leader_epoch=epoch)
+            registration._replace(leader_epoch=LeaderEpoch(epoch))
             for registration, epoch in zip(self._placed(wanted, circumstances), topic.leader_epochs, strict=True)
         ]
         return self._topic_records(topic.name, topic.topic_id, overrides, registrations)

@@ -11,6 +11,7 @@ from immutables import Map
 from broker.metadata.image.features import VersionRange
 from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.records import InvalidMetadata, VersionedRecord
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -42,8 +43,8 @@ class RegisteredEndpoint(NamedTuple):
 class BrokerRegistration(NamedTuple):
     """A registered broker. `endpoints` are by listener name in the order registered; `directories` are sorted ids."""
 
-    id: int
-    epoch: int
+    id: BrokerId
+    epoch: BrokerEpoch
     incarnation_id: Uuid
     endpoints: Mapping[str, RegisteredEndpoint]
     features: Mapping[str, VersionRange]
@@ -69,8 +70,8 @@ class BrokerRegistration(NamedTuple):
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> "BrokerRegistration":
         return cls(
-            id=record.broker_id,
-            epoch=record.broker_epoch,
+            id=BrokerId(record.broker_id),
+            epoch=BrokerEpoch(record.broker_epoch),
             incarnation_id=record.incarnation_id,
             endpoints={e.name: RegisteredEndpoint(e.host, e.port, e.security_protocol) for e in record.end_points},
             features={f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in record.features},
@@ -182,17 +183,21 @@ class ClusterDelta:
         self.changed_brokers[record.broker_id] = BrokerRegistration.from_record(record)
 
     def unregister_broker(self, record: UnregisterBrokerRecord) -> None:
-        self._current(record.broker_id, record.broker_epoch)
+        self._current(BrokerId(record.broker_id), BrokerEpoch(record.broker_epoch))
         self.changed_brokers[record.broker_id] = None
 
     def fence(self, record: FenceBrokerRecord) -> None:
-        self.changed_brokers[record.id] = self._current(record.id, record.epoch)._replace(fenced=True)
+        self.changed_brokers[record.id] = self._current(BrokerId(record.id), BrokerEpoch(record.epoch))._replace(
+            fenced=True
+        )
 
     def unfence(self, record: UnfenceBrokerRecord) -> None:
-        self.changed_brokers[record.id] = self._current(record.id, record.epoch)._replace(fenced=False)
+        self.changed_brokers[record.id] = self._current(BrokerId(record.id), BrokerEpoch(record.epoch))._replace(
+            fenced=False
+        )
 
     def change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
-        broker = self._current(record.broker_id, record.broker_epoch)
+        broker = self._current(BrokerId(record.broker_id), BrokerEpoch(record.broker_epoch))
         if record.fenced:
             broker = broker._replace(fenced=record.fenced == FENCE)
         if record.in_controlled_shutdown == IN_CONTROLLED_SHUTDOWN:
@@ -213,7 +218,7 @@ class ClusterDelta:
                 brokers[broker_id] = broker
         return ClusterImage(brokers.finish(), self._image.controllers.update(self.changed_controllers))
 
-    def _current(self, broker_id: int, epoch: int) -> BrokerRegistration:
+    def _current(self, broker_id: BrokerId, epoch: BrokerEpoch) -> BrokerRegistration:
         broker = self.changed_brokers.get(broker_id, self._image.brokers.get(broker_id))
         if broker is None:
             raise InvalidMetadata(f"a record changes broker {broker_id}, which is not registered")

@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 
 from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.records import VersionedRecord
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord
 from protocol.primitives import Uuid
 
-NO_LEADER: Final = -1
+NO_LEADER: Final = BrokerId(-1)
 NO_LEADER_CHANGE: Final = -2
 NO_RECOVERY_STATE_CHANGE: Final = -1
 
@@ -44,8 +45,8 @@ class PartitionRegistration(NamedTuple):
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
     partition_epoch: int
     directories: tuple[Uuid, ...] = ()
     removing_replicas: tuple[int, ...] = ()
@@ -59,9 +60,9 @@ class PartitionRegistration(NamedTuple):
         return self.leader >= 0
 
     @property
-    def preferred_replica(self) -> int:
+    def preferred_replica(self) -> BrokerId:
         """The first replica, or -1 of an empty list."""
-        return self.replicas[0] if self.replicas else NO_LEADER
+        return BrokerId(self.replicas[0]) if self.replicas else NO_LEADER
 
     @property
     def has_preferred_leader(self) -> bool:
@@ -100,8 +101,8 @@ class PartitionRegistration(NamedTuple):
         return PartitionRegistration(  # by position: a broker that leaves changes tens of thousands
             replicas,
             _replaced(self.isr, change.isr),
-            change.leader if elects else self.leader,
-            self.leader_epoch + elects,
+            BrokerId(change.leader) if elects else self.leader,
+            LeaderEpoch(self.leader_epoch + elects),
             self.partition_epoch + 1,
             directories,
             _replaced(self.removing_replicas, change.removing_replicas),
@@ -125,8 +126,8 @@ class PartitionRegistration(NamedTuple):
         return cls(
             replicas=replicas,
             isr=replicas if isr == replicas else isr,  # one tuple serves both in the usual case
-            leader=record.leader,
-            leader_epoch=record.leader_epoch,
+            leader=BrokerId(record.leader),
+            leader_epoch=LeaderEpoch(record.leader_epoch),
             partition_epoch=record.partition_epoch,
             directories=tuple(record.directories),
             removing_replicas=tuple(record.removing_replicas),

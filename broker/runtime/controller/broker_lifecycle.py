@@ -19,6 +19,7 @@ from broker.metadata.image.features import VersionRange
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -32,7 +33,7 @@ STARTING_INTERVAL_MS: Final = 10
 SHUTDOWN_RETRY_MS: Final = 50
 FIRST_RETRY_MS: Final = 100
 CONTROLLED_SHUTDOWN_LIMIT_MS: Final = 300_000
-NO_EPOCH: Final = -1
+NO_EPOCH: Final = BrokerEpoch(-1)
 
 _log: Final = EventLog("broker.lifecycle")
 
@@ -56,7 +57,7 @@ class RegisteredBroker(Protocol):
     """Knows the epoch of this broker's registration, -1 before there is one."""
 
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> BrokerEpoch: ...
 
 
 class MembershipChannel(Protocol):
@@ -74,14 +75,14 @@ class BrokerIdentity:
     `previous_epoch` is the epoch that a clean shutdown left in the log directories, -1 if it was not clean.
     """
 
-    broker_id: int
+    broker_id: BrokerId
     cluster_id: str
     incarnation_id: Uuid
     listeners: Mapping[str, RegisteredEndpoint]
     features: Mapping[str, VersionRange]
     directories: tuple[Uuid, ...]
     rack: str | None = None
-    previous_epoch: int = NO_EPOCH
+    previous_epoch: BrokerEpoch = NO_EPOCH
 
 
 class DirectoryFailureUnreported(Exception):
@@ -210,7 +211,7 @@ class BrokerLifecycle:
             except (KafkaError, ControllerUnavailable) as error:
                 reason = str(error)
             else:
-                self.epoch = response.broker_epoch
+                self.epoch = BrokerEpoch(response.broker_epoch)
                 self._answered_ms = self._clock.monotonic_ms()
                 _log.info("Registered", broker=self._identity.broker_id, epoch=self.epoch)
                 return

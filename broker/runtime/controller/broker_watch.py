@@ -24,6 +24,7 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.driver import Command
 from protocol.errors import KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 
 CHECKS: Final = 2
 """Refusals in a row that are believed."""
@@ -68,7 +69,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 @dataclass(slots=True)
 class _Watched:
-    epoch: int
+    epoch: BrokerEpoch
     endpoint: RegisteredEndpoint
     has_answered: bool = False
     connection: HeartbeatConnection | None = None
@@ -86,12 +87,12 @@ class BrokerWatch:
         self._controller = controller
         self._probe = probe
         self._spawn = spawn
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[BrokerId, _Watched] = {}
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Watch who is unfenced, from then on and for as long."""
-        for broker_id in () if delta.brokers is None else delta.brokers.changed_brokers:
+        for broker_id in () if delta.brokers is None else map(BrokerId, delta.brokers.changed_brokers):
             broker = image.brokers.get(broker_id)
             watched = self._watched.get(broker_id)
             if broker is None or broker.fenced or broker_id == self._own_id:
@@ -105,7 +106,7 @@ class BrokerWatch:
             self._watched[broker.id] = watched = _Watched(broker.epoch, endpoint)
             self._spawn(self._introduce(broker.id, watched))
 
-    async def _introduce(self, broker_id: int, watched: _Watched) -> None:
+    async def _introduce(self, broker_id: BrokerId, watched: _Watched) -> None:
         for failures in range(INTRODUCTIONS):
             async with self._slots:
                 watched.has_answered = await self._probe(watched.endpoint) is ProbeResult.LISTENS
@@ -115,14 +116,14 @@ class BrokerWatch:
             if self._watched.get(broker_id) is not watched:
                 return
 
-    def on_heartbeat(self, broker_id: int, epoch: int, connection: HeartbeatConnection) -> None:
+    def on_heartbeat(self, broker_id: BrokerId, epoch: BrokerEpoch, connection: HeartbeatConnection) -> None:
         """A heartbeat came on a connection."""
         watched = self._watched.get(broker_id)
         if watched is not None and watched.epoch == epoch and watched.connection is not connection:
             watched.connection = connection
             connection.when_closed(lambda: self._on_closed(broker_id, watched, connection))
 
-    def _on_closed(self, broker_id: int, watched: _Watched, connection: HeartbeatConnection) -> None:
+    def _on_closed(self, broker_id: BrokerId, watched: _Watched, connection: HeartbeatConnection) -> None:
         if watched.connection is connection:
             watched.connection = None
             self._suspect(broker_id, watched)
@@ -132,19 +133,19 @@ class BrokerWatch:
         for broker_id, watched in self._watched.items():
             self._suspect(broker_id, watched)
 
-    def _suspect(self, broker_id: int, watched: _Watched) -> None:
+    def _suspect(self, broker_id: BrokerId, watched: _Watched) -> None:
         if watched.has_answered and not watched.is_suspected and self._controller.is_active:
             watched.is_suspected = True
             self._spawn(self._examine(broker_id, watched))
 
-    async def _examine(self, broker_id: int, watched: _Watched) -> None:
+    async def _examine(self, broker_id: BrokerId, watched: _Watched) -> None:
         try:
             if await self._is_gone(broker_id, watched):
                 await self._fence(broker_id, watched.epoch)
         finally:
             watched.is_suspected = False
 
-    async def _is_gone(self, broker_id: int, watched: _Watched) -> bool:
+    async def _is_gone(self, broker_id: BrokerId, watched: _Watched) -> bool:
         """Whether nobody listens any more, found out before it says anything again."""
         refusals = 0
         for _ in range(MOST_CHECKS):
@@ -162,7 +163,7 @@ class BrokerWatch:
             await asyncio.sleep(CHECK_INTERVAL_S)
         return False
 
-    async def _fence(self, broker_id: int, epoch: int) -> None:
+    async def _fence(self, broker_id: BrokerId, epoch: BrokerEpoch) -> None:
         _log.info("The process of a broker has ended", broker=broker_id, epoch=epoch)
 
         try:

@@ -15,6 +15,7 @@ from broker.net.peer import VersionMismatch
 from broker.runtime.controller.controller_router import ControllerRouter, ControllerUnavailable, RemoteController
 from broker.runtime.controller.driver import Command, ControllerDriver
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages import Message
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -205,7 +206,7 @@ def allocate_producer_ids(request: AllocateProducerIdsRequest) -> Command[Alloca
     """The command behind the API: the controller itself thinks in blocks."""
 
     def allocate(controller: Controller, _now: int) -> ControllerResult[AllocateProducerIdsResponse]:
-        granted = controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+        granted = controller.allocate_producer_ids(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
         first, size = granted.response
         return ControllerResult(
             granted.records, AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=size)

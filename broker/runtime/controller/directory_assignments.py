@@ -14,6 +14,7 @@ from broker.runtime.controller.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -66,7 +67,7 @@ class DirectoryAssignments:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         channel: AssignmentChannel,
         metadata: ImageSource,
         broker: RegisteredBroker,
@@ -148,7 +149,9 @@ class DirectoryAssignments:
         self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 
 
-def _request(broker_id: int, epoch: int, assignments: dict[tuple[Uuid, int], Uuid]) -> AssignReplicasToDirsRequest:
+def _request(
+    broker_id: BrokerId, epoch: BrokerEpoch, assignments: dict[tuple[Uuid, int], Uuid]
+) -> AssignReplicasToDirsRequest:
     by_directory: dict[Uuid, dict[Uuid, list[int]]] = {}
     for (topic_id, index), directory in assignments.items():
         by_directory.setdefault(directory, {}).setdefault(topic_id, []).append(index)

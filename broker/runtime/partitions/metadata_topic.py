@@ -28,6 +28,7 @@ from broker.runtime.partitions.offset_lookup import NOT_FOUND, FoundOffset, Offs
 from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits
 from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from storage.errors import CorruptBatch, LogDirFailure, OffsetOutOfRange
 from storage.log import Log
@@ -244,5 +245,7 @@ def _serving_broker(brokers: ClusterImage, controller_id: int | None) -> int:
 
 def _topic(leader: int, epoch: int) -> TopicImage:
     replicas = () if leader == NO_LEADER else (leader,)
-    registration = PartitionRegistration(replicas, replicas, leader, epoch, partition_epoch=epoch)
+    registration = PartitionRegistration(
+        replicas, replicas, BrokerId(leader), LeaderEpoch(epoch), partition_epoch=epoch
+    )
     return TopicImage(CLUSTER_METADATA_TOPIC, METADATA_TOPIC_ID, Map({METADATA_PARTITION: registration}))

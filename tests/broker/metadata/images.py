@@ -16,6 +16,7 @@ from broker.metadata.image.metadata_version import LATEST_METADATA_VERSION, Meta
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.records import MetadataRecord, VersionedRecord, decode_record, encode_record
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -284,7 +285,7 @@ class Cluster:
 
     def fence_terminated_broker(self, broker: int, epoch: int) -> None:
         """The process of a broker was found to have ended."""
-        self.write(self.controller.fence_terminated_broker(broker, epoch))
+        self.write(self.controller.fence_terminated_broker(BrokerId(broker), BrokerEpoch(epoch)))
 
     def run_jobs(self) -> None:
         for job in self.controller.due_tasks(self.now_ms):

@@ -42,6 +42,7 @@ from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages import Message
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -222,13 +223,13 @@ class Broker:
     def _build_lifecycle(self, log_dirs: LogDirs) -> BrokerLifecycle:
         scenario, endpoint = self.around.scenario, self.node.endpoint
         identity = BrokerIdentity(
-            self.node.id,
+            BrokerId(self.node.id),
             CLUSTER_ID,
             self.incarnation_id,
             {LISTENER: RegisteredEndpoint(*endpoint)},
             SUPPORTED_FEATURES,
             tuple(directory.id for directory in log_dirs.online),
-            previous_epoch=log_dirs.previous_broker_epoch,
+            previous_epoch=BrokerEpoch(log_dirs.previous_broker_epoch),
         )
         times = LifecycleTimes(scenario.heartbeat_interval_ms, scenario.session_timeout_ms, 60_000, 30_000)
         return BrokerLifecycle(identity, ControllerPath(self, "membership"), clock=self.process, times=times)
@@ -424,7 +425,12 @@ class DataPart:
         self.isr_shrinking.start()
         failures.listen(self.partitions.on_directory_failed)
         self.assignments = DirectoryAssignments(
-            node.id, ControllerPath(broker, "assignments"), broker.cache, lifecycle, self._directory_of, process
+            BrokerId(node.id),
+            ControllerPath(broker, "assignments"),
+            broker.cache,
+            lifecycle,
+            self._directory_of,
+            process,
         )
         self.partitions.add_listener(self.assignments)
         self.tasks = LogTasks(

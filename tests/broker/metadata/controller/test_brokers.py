@@ -8,6 +8,7 @@ from broker.metadata.image.config_image import ConfigResource, ResourceType
 from broker.metadata.image.features import VersionRange
 from broker.metadata.image.partition import NO_LEADER, LeaderRecoveryState
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId
 from protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -381,7 +382,7 @@ class TestFailover:
         controller = cluster.new_controller()
         controller.load(cluster.log)
         cluster.controller = controller
-        cluster.activate(local_broker=LocalBroker(1, incarnation_of(1, life=2)))
+        cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1, life=2)))
         assert cluster.register(1, life=2) > 0
 
     def test_a_live_broker_keeps_its_session_when_its_own_controller_takes_over(self) -> None:
@@ -390,7 +391,7 @@ class TestFailover:
         controller = cluster.new_controller()
         controller.load(cluster.log)
         cluster.controller = controller
-        cluster.activate(local_broker=LocalBroker(1, incarnation_of(1)))
+        cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1)))
         assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 

@@ -20,6 +20,7 @@ from broker.runtime.controller.broker_lifecycle import (
 )
 from broker.runtime.controller.channel import ControllerUnavailable, LocalControllerChannel
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
@@ -27,7 +28,7 @@ from tests.broker.runtime.controller.test_driver import DriverNode
 from tests.support.clock import ManualClock
 
 EPOCH = 42
-IDENTITY = BrokerIdentity(1, "test-cluster", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))
+IDENTITY = BrokerIdentity(BrokerId(1), "test-cluster", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))
 
 
 class ScriptedController:
@@ -78,7 +79,7 @@ class Scene:
 
     def publish(self, offset: int, *, fenced: bool = False, epoch: int = EPOCH) -> None:
         """The metadata up to `offset`, in which broker 1 is registered."""
-        own = image_with().brokers.brokers[1]._replace(fenced=fenced, epoch=epoch)
+        own = image_with().brokers.brokers[1]._replace(fenced=fenced, epoch=BrokerEpoch(epoch))
         image = EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0), brokers=ClusterImage(Map({1: own})))
         self.lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
 

@@ -14,6 +14,7 @@ from broker.net.request import ConnectionInfo
 from broker.runtime.controller import broker_watch
 from broker.runtime.controller.broker_watch import BrokerWatch, ProbeResult, probe
 from broker.runtime.controller.driver import Command
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
     FenceBrokerRecord,
@@ -89,7 +90,7 @@ class Scene:
 
     def heartbeat(self, connection: ConnectionInfo | None = None) -> ConnectionInfo:
         connection = connection or ConnectionInfo("c", "CONTROLLER", "broker-2", 1)
-        self.watch.on_heartbeat(2, EPOCH, connection)
+        self.watch.on_heartbeat(BrokerId(2), BrokerEpoch(EPOCH), connection)
         return connection
 
 

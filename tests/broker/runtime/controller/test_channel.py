@@ -21,6 +21,7 @@ from broker.runtime.controller.controller_router import ControllerLocation, Cont
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages import Message
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -324,7 +325,7 @@ async def test_without_a_controller_clients_are_told_to_ask_again_for_ids() -> N
 
 class BrokerOf:
     def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+        self.epoch = BrokerEpoch(epoch)
 
 
 @fast
@@ -347,7 +348,7 @@ async def test_a_broker_heartbeats_the_new_controller_within_its_session() -> No
         return beat
 
     scene.nodes.answers = {SECOND: answer(2), THIRD: answer(3)}
-    identity = BrokerIdentity(OWN_ID, "c", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))
+    identity = BrokerIdentity(BrokerId(OWN_ID), "c", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))
     lifecycle = BrokerLifecycle(identity, scene.channel, clock=ManualClock(), times=LifecycleTimes())
     running = loop.create_task(lifecycle.run())
     await lifecycle.wait_caught_up()

@@ -7,6 +7,7 @@ import pytest
 from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
 from broker.runtime.controller.channel import LocalControllerChannel
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.primitives import Uuid
@@ -37,7 +38,7 @@ class Scene:
         topic = CreateTopicsRequest([CreatableTopic("t", 2, 1)])
         self.node.run(lambda controller, _now: controller.create_topics(topic))
         self.assignments = DirectoryAssignments(
-            1,
+            BrokerId(1),
             LocalControllerChannel(self.node.driver),
             self.node.driver,
             self,
@@ -46,7 +47,7 @@ class Scene:
         )
 
     @property
-    def epoch(self) -> int:
+    def epoch(self) -> BrokerEpoch:
         return self.node.driver.image.brokers.brokers[1].epoch
 
     def host(self, index: int, home: Uuid | None) -> None:

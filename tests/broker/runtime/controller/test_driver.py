@@ -16,6 +16,7 @@ from broker.metadata.image.records import InvalidMetadata, VersionedRecord
 from broker.runtime.controller.driver import Command, ControllerDriver
 from broker.runtime.quorum.quorum import NotLeader
 from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.ids import BrokerId
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.metadata_records import RemoveTopicRecord
@@ -55,7 +56,7 @@ class DriverNode:
             clock=self.node.clock,
             io=self.node.io,
             bootstrap=bootstrap_records(),
-            local_broker=LocalBroker(1, incarnation_of(1, life)),
+            local_broker=LocalBroker(BrokerId(1), incarnation_of(1, life)),
         )
         self.publisher = RecordingPublisher()
         self.driver.add_publisher(self.publisher)

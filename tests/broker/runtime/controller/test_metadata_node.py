@@ -34,6 +34,7 @@ from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId
 from storage.config import LogConfig
 from tests.broker.metadata.images import CLUSTER_ID, LISTENER, directory_of, endpoint, incarnation_of, uuid
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY, Unanswered, format_voters
@@ -83,11 +84,11 @@ class LoneNode:
             clock=clock,
             io=InlineIo(loop),
             bootstrap=bootstrap_records(),
-            local_broker=LocalBroker(1, incarnation),
+            local_broker=LocalBroker(BrokerId(1), incarnation),
         )
         self.cache = MetadataCache()
         identity = BrokerIdentity(
-            1, CLUSTER_ID, incarnation, {LISTENER: endpoint(1)}, SUPPORTED_FEATURES, (directory_of(1),)
+            BrokerId(1), CLUSTER_ID, incarnation, {LISTENER: endpoint(1)}, SUPPORTED_FEATURES, (directory_of(1),)
         )
         self.lifecycle = BrokerLifecycle(identity, LocalControllerChannel(self.driver), clock=clock)
         self.tasks: set[asyncio.Task[None]] = set()

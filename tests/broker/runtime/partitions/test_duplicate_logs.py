@@ -11,6 +11,7 @@ from broker.metadata.image.partition import (
 )
 from broker.metadata.image.topic_image import TopicImage
 from broker.runtime.partitions.duplicate_logs import current_log
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dir import DuplicateLog, FoundLog, LogDir
@@ -85,8 +86,8 @@ def topic(text: str) -> TopicImage | None:
     registration = PartitionRegistration(
         replicas,
         isr=(1, 2) if standing == "in sync" else (2,),
-        leader=2,
-        leader_epoch=3,
+        leader=BrokerId(2),
+        leader_epoch=LeaderEpoch(3),
         partition_epoch=9,
         directories=(DIRECTORIES.get(place, UNASSIGNED_DIRECTORY), UNASSIGNED_DIRECTORY),
         elr=of_one.get("elr", ()),

@@ -13,6 +13,7 @@ from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.remote_metadata.settings import TOPIC, parse_remote_metadata_settings
 from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation, MetadataTopicOnRequest
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from protocol.primitives import ONE_UUID
 from tests.support.manual_loop import ManualLoop
@@ -126,7 +127,8 @@ def test_brokers_that_are_down_are_waited_for_a_while() -> None:
     """Or what is known of all remote data would be on the first broker that is up again."""
     stage = Stage(ErrorCode.INVALID_REPLICATION_FACTOR, voters=1)
     brokers = {
-        number: BrokerRegistration(number, 1, ONE_UUID, {}, {}, None, number > 1, False, ()) for number in (1, 2, 3)
+        number: BrokerRegistration(BrokerId(number), BrokerEpoch(1), ONE_UUID, {}, {}, None, number > 1, False, ())
+        for number in (1, 2, 3)
     }
     stage.metadata.image = EMPTY_IMAGE._replace(brokers=ClusterImage(Map(brokers)))
     stage.creation.ensure()
