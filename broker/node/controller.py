@@ -10,7 +10,7 @@ from broker.metrics.requests import RequestMetrics
 from broker.net.peer import PeerSettings
 from broker.net.server import Server
 from broker.node.directories import NodeDirectories
-from broker.node.front import SECURITY_PROTOCOL_IDS
+from broker.node.listeners import SECURITY_PROTOCOL_IDS
 from broker.node.metadata import MetadataPart
 from broker.node.quorum import own_listeners
 from broker.runtime.controller.broker_watch import BrokerWatch, Spawn, probe

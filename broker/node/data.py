@@ -1,19 +1,17 @@
 """The data side of a node: logs on disk, partitions made of them, groups that live on some, and their upkeep."""
 
-import asyncio
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.net.peer import TcpConnect
+from broker.node.metadata import MetadataPart
+from broker.node.runtime import NodeRuntime
 from broker.replication.fetch_plan import FetcherSettings
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
-from broker.runtime.controller.channel import ControllerChannel
 from broker.runtime.controller.dynamic_config import DynamicConfig
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
@@ -21,8 +19,7 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
-from broker.runtime.loop.io_thread import BlockingIo
-from broker.runtime.loop.waiters import Deadlines
+from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.duplicate_logs import current_log
 from broker.runtime.partitions.isr_shrinking import IsrShrinking
@@ -38,7 +35,6 @@ from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
 from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
-from storage.files import FileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,6 @@ class DataPart:
     partitions: Partitions
     tasks: LogTasks
     groups: GroupCoordinator
-    deadlines: Deadlines
     alter_partition_manager: AlterPartitionManager
     isr_shrinking: IsrShrinking
 
@@ -104,40 +99,37 @@ def set_aside_strays(store: LogStore, log_dirs: LogDirs, image: MetadataImage, b
 
 
 def build_data(
-    fs: FileSystem,
-    config: DynamicConfig,
+    runtime: NodeRuntime,
     log_dirs: LogDirs,
     failures: DirectoryFailures,
-    metadata: MetadataCache,
-    channel: ControllerChannel,
+    metadata: MetadataPart,
     broker: RegisteredBroker,
-    clock: Clock,
-    io: BlockingIo,
-    loop: asyncio.AbstractEventLoop,
 ) -> DataPart:
-    """Join the parts. Reads the cleaner's checkpoints, which blocks for a moment."""
+    """Build the data side of the node over open logs. Reads the cleaner's checkpoints, which blocks for a moment."""
+    config, cache, loop, deadlines = metadata.config, metadata.cache, runtime.loop, runtime.deadlines
     static = config.current
-    deadlines = Deadlines(loop)
-    removals = PendingRemovals(fs)
+    removals = PendingRemovals(runtime.files)
     cleaner = LogCleaner(
-        fs,
+        runtime.files,
         dedupe_buffer_bytes=static.log_cleaner_dedupe_buffer_size,
         make_durable=log_dirs.checkpoints.make_durable,
         load_factor=static.log_cleaner_io_buffer_load_factor,
     )
     cleaner.load_checkpoints(directory.path for directory in log_dirs.online)
-    store = LogStore(log_dirs, cleaner, removals, io, clock, delete_delay_ms=static.log_segment_delete_delay_ms)
+    store = LogStore(
+        log_dirs, cleaner, removals, runtime.io, runtime.clock, delete_delay_ms=static.log_segment_delete_delay_ms
+    )
     store.discard_leftovers()
-    flusher = LogFlusher(io, deadlines)
+    flusher = LogFlusher(runtime.io, deadlines)
     throttles = _build_throttles(static)
-    fetchers = _build_fetchers(config, metadata, throttles, broker, loop, deadlines)
-    alter_partition_manager = AlterPartitionManager(static.node_id, channel, broker, loop)
+    fetchers = _build_fetchers(runtime, config, cache, throttles, broker)
+    alter_partition_manager = AlterPartitionManager(static.node_id, metadata.forwarding_channel, broker, loop)
     partitions = Partitions(
         static.node_id,
         store,
         flusher,
-        clock,
-        metadata,
+        runtime.clock,
+        cache,
         config.log_config,
         loop,
         fetchers,
@@ -150,9 +142,16 @@ def build_data(
     isr_shrinking.start()
     failures.listen(partitions.on_directory_failed)
     tasks = LogTasks(
-        partitions, log_dirs, cleaner, removals, flusher, io, clock, lambda: _task_settings(config.current)
+        partitions,
+        log_dirs,
+        cleaner,
+        removals,
+        flusher,
+        runtime.io,
+        runtime.clock,
+        lambda: _task_settings(config.current),
     )
-    groups = _build_groups(static, partitions, metadata, clock, io, loop, deadlines)
+    groups = _build_groups(runtime, static, partitions, cache)
     partitions.add_listener(groups)
     return DataPart(
         log_dirs,
@@ -162,7 +161,6 @@ def build_data(
         partitions,
         tasks,
         groups,
-        deadlines,
         alter_partition_manager,
         isr_shrinking,
     )
@@ -177,17 +175,16 @@ def _build_throttles(config: BrokerConfig) -> ReplicationThrottles:
 
 
 def _build_fetchers(
+    runtime: NodeRuntime,
     dynamic: DynamicConfig,
     metadata: MetadataCache,
     throttles: ReplicationThrottles,
     broker: RegisteredBroker,
-    loop: asyncio.AbstractEventLoop,
-    deadlines: Deadlines,
 ) -> ReplicaFetcherManager:
     config = dynamic.current
     transport = NetworkFetchTransport(
-        loop,
-        TcpConnect(loop),
+        runtime.loop,
+        runtime.connect,
         timeout_ms=config.replica_socket_timeout_ms,
         response_max_bytes=config.replica_fetch_response_max_bytes,
     )
@@ -195,8 +192,8 @@ def _build_fetchers(
         config.node_id,
         transport,
         metadata,
-        loop,
-        deadlines,
+        runtime.loop,
+        runtime.deadlines,
         listener=config.inter_broker_listener_name,
         settings=FetcherSettings(
             wait_max_ms=config.replica_fetch_wait_max_ms,
@@ -212,27 +209,19 @@ def _build_fetchers(
 
 
 def _build_groups(
-    config: BrokerConfig,
-    partitions: Partitions,
-    metadata: MetadataCache,
-    clock: Clock,
-    io: BlockingIo,
-    loop: asyncio.AbstractEventLoop,
-    deadlines: Deadlines,
+    runtime: Runtime, config: BrokerConfig, partitions: Partitions, metadata: MetadataCache
 ) -> GroupCoordinator:
     group_config = _group_config(config)
     codec = Codec(config.offsets_topic_compression_codec)
-    runtime = ShardRuntime[GroupShard](
+    shards = ShardRuntime[GroupShard](
+        runtime,
         GROUP_METADATA_TOPIC,
-        lambda: GroupShard(group_config, clock, lambda: str(uuid.uuid4())),
-        lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), io, codec),
+        lambda: GroupShard(group_config, runtime.clock, lambda: str(uuid.uuid4())),
+        lambda partition: PartitionLog(partitions.hosted(GROUP_METADATA_TOPIC, partition), runtime.io, codec),
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
-        ShardLoader(clock, config.offsets_load_buffer_size),
-        clock,
-        loop,
-        deadlines,
+        ShardLoader(runtime.clock, config.offsets_load_buffer_size),
     )
-    return GroupCoordinator(runtime, group_config, _partition_count(config, metadata), config.node_id, loop)
+    return GroupCoordinator(shards, group_config, _partition_count(config, metadata), config.node_id, runtime.loop)
 
 
 def _partition_count(config: BrokerConfig, metadata: MetadataCache) -> Callable[[], int]:

@@ -1,19 +1,19 @@
 """The metadata side of a node: the controller on its replica of the log, and who reads what the quorum agrees on."""
 
-import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.controller.controller import Controller, LocalBroker
 from broker.metadata.controller.state import ControllerSettings, MutationQuotaSettings, TokenSettings
 from broker.metrics.snapshots import SnapshotMetrics
-from broker.net.peer import NetworkClient, PeerSettings, TcpConnect
+from broker.net.peer import NetworkClient, PeerSettings
 from broker.node.directories import NodeDirectories, read_bootstrap
 from broker.node.quorum import QuorumPart
+from broker.node.runtime import NodeRuntime
 from broker.quorum.identity import LeaderAndEpoch
 from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
 from broker.runtime.controller.auto_topic_creation import AutoTopicCreation
@@ -33,9 +33,6 @@ from protocol.ids import BrokerId
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec
 from storage.directories.formatting import random_id
-from storage.files import FileSystem
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 NO_SUCCESSOR_TIMEOUT_MS = 100
 """Time for a resigning leader to send EndQuorumEpoch where the remaining voters cannot elect a leader."""
@@ -114,69 +111,34 @@ class MetadataPart:
 
 
 def build_metadata(
-    fs: FileSystem,
+    runtime: NodeRuntime,
     config: BrokerConfig,
     directories: NodeDirectories,
     quorum: QuorumPart,
     incarnation_id: Uuid,
-    clock: Clock,
-    io: BlockingIo,
     snapshot_io: BlockingIo,
-    loop: asyncio.AbstractEventLoop,
-    spawn: Spawn,
     on_log_failure: Callable[[BaseException], None],
 ) -> MetadataPart:
-    """Put the controller, active or not, on the quorum, and find the ways to the active one.
+    """Build the controller, active or standby, over the quorum, and the channels to the active controller.
 
-    Snapshots are written through `snapshot_io`, lest a commit wait for them. Raises StorageError.
+    `snapshot_io` writes snapshots, so that no commit waits for them. Raise StorageError.
     """
-    controller = Controller(
-        _settings(config, directories.cluster_id),
-        KafkaConfigSchema(config),
-        random=random.Random(),
-        new_id=random_id,
-        quorum=ControllerQuorumView(quorum),
-        may_lead=config.is_controller,
-    )
-    driver = ControllerDriver(
-        controller,
-        quorum.driver,
-        clock=clock,
-        loop=loop,
-        io=io,
-        bootstrap=read_bootstrap(fs, directories.metadata_directory),
-        local_broker=LocalBroker(BrokerId(config.node_id), incarnation_id) if config.is_broker else None,
-    )
+    driver = _controller_driver(runtime, config, directories, quorum, incarnation_id)
     cache, dynamic, first_image = MetadataCache(), DynamicConfig(config), FirstImage()
-    connections = tuple(_connections(config, loop) for _ in range(2))
+    connections = tuple(_connections(runtime, config) for _ in range(2))
     heartbeat_router, forwarding_router = (
         ControllerRouter(config.node_id, driver, quorum.controller, peers) for peers in connections
     )
     forwarding_channel = ControllerChannel(driver, forwarding_router, _times(config))
-    snapshot_metrics = SnapshotMetrics(clock.monotonic_ms())
-    snapshots = SnapshotGenerator(
-        quorum.driver,
-        _snapshot_trigger(config, clock),
-        snapshot_metrics,
-        codec=Codec[config.ottla_metadata_snapshot_compression_type.upper()],
-        loop=loop,
-        clock=clock,
-        io=snapshot_io,
-    )
+    snapshot_metrics = SnapshotMetrics(runtime.clock.monotonic_ms())
+    snapshots = _snapshot_generator(runtime, config, quorum, snapshot_metrics, snapshot_io)
     driver.add_log_read_listener(snapshots)
     voter_shutdown = VoterShutdown(config.node_id, lambda: quorum.driver.core.voters.ids)
     for publisher in (cache, dynamic, first_image, voter_shutdown, snapshots):
         driver.add_publisher(publisher)
     quorum.driver.add_listener(driver)
     topic = _metadata_topic(config, quorum, on_log_failure) if config.ottla_cluster_metadata_readable else None
-
-    def on_leader_change(_leader: LeaderAndEpoch) -> None:
-        for router in (heartbeat_router, forwarding_router):
-            router.on_leader_change()
-        if topic is not None:
-            topic.on_quorum_changed()
-
-    quorum.driver.watch_leader(on_leader_change)
+    quorum.driver.watch_leader(partial(_on_leader_change, (heartbeat_router, forwarding_router), topic))
     return MetadataPart(
         quorum,
         driver,
@@ -196,11 +158,60 @@ def build_metadata(
             cache,
             config,
             voter_count=lambda: len(quorum.driver.core.voters.ids),
-            spawn=spawn,
+            spawn=runtime.spawn,
         ),
         ActiveControllerId(driver),
         connections,
     )
+
+
+def _controller_driver(
+    runtime: NodeRuntime,
+    config: BrokerConfig,
+    directories: NodeDirectories,
+    quorum: QuorumPart,
+    incarnation_id: Uuid,
+) -> ControllerDriver:
+    controller = Controller(
+        _settings(config, directories.cluster_id),
+        KafkaConfigSchema(config),
+        random=random.Random(),
+        new_id=random_id,
+        quorum=ControllerQuorumView(quorum),
+        may_lead=config.is_controller,
+    )
+    return ControllerDriver(
+        controller,
+        quorum.driver,
+        clock=runtime.clock,
+        loop=runtime.loop,
+        io=runtime.io,
+        bootstrap=read_bootstrap(runtime.files, directories.metadata_directory),
+        local_broker=LocalBroker(BrokerId(config.node_id), incarnation_id) if config.is_broker else None,
+    )
+
+
+def _snapshot_generator(
+    runtime: NodeRuntime, config: BrokerConfig, quorum: QuorumPart, metrics: SnapshotMetrics, io: BlockingIo
+) -> SnapshotGenerator:
+    return SnapshotGenerator(
+        quorum.driver,
+        _snapshot_trigger(config, runtime.clock),
+        metrics,
+        codec=Codec[config.ottla_metadata_snapshot_compression_type.upper()],
+        loop=runtime.loop,
+        clock=runtime.clock,
+        io=io,
+    )
+
+
+def _on_leader_change(
+    routers: tuple[ControllerRouter, ...], topic: MetadataTopic | None, _leader: LeaderAndEpoch
+) -> None:
+    for router in routers:
+        router.on_leader_change()
+    if topic is not None:
+        topic.on_quorum_changed()
 
 
 def _snapshot_trigger(config: BrokerConfig, clock: Clock) -> SnapshotTrigger:
@@ -221,9 +232,9 @@ def _metadata_topic(
     return MetadataTopic(config.node_id, partition, quorum.driver)
 
 
-def _connections(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> NetworkClient:
+def _connections(runtime: NodeRuntime, config: BrokerConfig) -> NetworkClient:
     limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
-    return NetworkClient(loop, TcpConnect(loop), client_id=str(config.node_id), settings=limits)
+    return NetworkClient(runtime.loop, runtime.connect, client_id=str(config.node_id), settings=limits)
 
 
 def _times(config: BrokerConfig) -> ChannelTimes:

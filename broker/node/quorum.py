@@ -1,23 +1,21 @@
 """A node's replica of the metadata log: its disk, core and connections, and what the configuration says to them."""
 
-import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.snapshot.check import SnapshotCheck
-from broker.net.peer import NetworkClient, PeerSettings, TcpConnect
+from broker.net.peer import NetworkClient, PeerSettings
 from broker.node.directories import NodeDirectories
 from broker.node.own_host import own_host
+from broker.node.runtime import NodeRuntime
 from broker.quorum.core import QuorumCore
 from broker.quorum.identity import Instant, ListenerEndpoint, Listeners, ReplicaKey, SocketAddress
 from broker.quorum.settings import QuorumSettings, StaticVoter
 from broker.runtime.controller.controller_router import ControllerLocation
-from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
@@ -27,7 +25,7 @@ from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
 from broker.runtime.quorum.transport import NetworkTransport
 from storage.config import CleanupPolicy, LogConfig
-from storage.files import FileSystem, join
+from storage.files import join
 
 STORE_PATIENCE_MS: Final = 10_000
 """For one request to a store of snapshots, with all its attempts."""
@@ -67,14 +65,11 @@ class QuorumPart:
 
 
 def build_quorum(
-    fs: FileSystem,
+    runtime: NodeRuntime,
     config: BrokerConfig,
     directories: NodeDirectories,
     bound: BoundAddresses,
-    clock: Clock,
-    io: BlockingIo,
     import_pool: WorkPool,
-    loop: asyncio.AbstractEventLoop,
     on_fatal: Callable[[BaseException], None],
 ) -> QuorumPart:
     """Open the metadata log and build the replica on it. `bound` are the controller listeners. Blocks.
@@ -83,15 +78,16 @@ def build_quorum(
 
     Raises StorageError, UnusableMetadataLog, InvalidQuorumState.
     """
+    clock = runtime.clock
     directory = join(directories.metadata_directory, METADATA_LOG_NAME)
-    log = RaftMetadataLog.open(fs, directory, log_config(config), clock.now_ms())
-    state_file = QuorumStateFile(fs, directory)
+    log = RaftMetadataLog.open(runtime.files, directory, log_config(config), clock.now_ms())
+    state_file = QuorumStateFile(runtime.files, directory)
     settings = quorum_settings(config, directories, bound)
     now = Instant(clock.monotonic_ms(), clock.now_ms())
     recovered = replace(log.recovered, election=state_file.read())
     core = QuorumCore(settings, recovered, random.Random(), now)
-    transport = _transport(config, settings.default_listener, loop)
-    importer = _importer(fs, config, directories, log, import_pool, clock)
+    transport = _transport(runtime, config, settings.default_listener)
+    importer = _importer(runtime, config, directories, log, import_pool)
     driver = QuorumDriver(
         core,
         log,
@@ -99,8 +95,8 @@ def build_quorum(
         transport,
         node_id=config.node_id,
         clock=clock,
-        loop=loop,
-        io=io,
+        loop=runtime.loop,
+        io=runtime.io,
         on_fatal=on_fatal,
         election=recovered.election,
         imports=importer,
@@ -109,12 +105,7 @@ def build_quorum(
 
 
 def _importer(
-    fs: FileSystem,
-    config: BrokerConfig,
-    directories: NodeDirectories,
-    log: RaftMetadataLog,
-    pool: WorkPool,
-    clock: Clock,
+    runtime: NodeRuntime, config: BrokerConfig, directories: NodeDirectories, log: RaftMetadataLog, pool: WorkPool
 ) -> SnapshotImporter | None:
     """None where the configuration names no store."""
     if not config.ottla_metadata_snapshot_import_uri:
@@ -125,18 +116,25 @@ def _importer(
     timeout_ms = config.ottla_metadata_snapshot_import_timeout_ms
     patience_ms = min(timeout_ms, STORE_PATIENCE_MS)
     store = SnapshotObjectStore(
-        partial(open_store, uri, fs=fs, must_exist=True, call_timeout_ms=patience_ms, attempt_timeout_ms=patience_ms),
+        partial(
+            open_store,
+            uri,
+            fs=runtime.files,
+            must_exist=True,
+            call_timeout_ms=patience_ms,
+            attempt_timeout_ms=patience_ms,
+        ),
         directories.cluster_id,
         config.ottla_metadata_snapshot_import_max_bytes,
         SnapshotCheck,
     )
-    return SnapshotImporter(store, log.snapshots, uri=str(uri), timeout_ms=timeout_ms, pool=pool, clock=clock)
+    return SnapshotImporter(store, log.snapshots, uri=str(uri), timeout_ms=timeout_ms, pool=pool, clock=runtime.clock)
 
 
-def _transport(config: BrokerConfig, listener: str, loop: asyncio.AbstractEventLoop) -> NetworkTransport:
+def _transport(runtime: NodeRuntime, config: BrokerConfig, listener: str) -> NetworkTransport:
     def connections() -> NetworkClient:
         limits = PeerSettings(frame_bytes_max=config.socket_request_max_bytes)
-        return NetworkClient(loop, TcpConnect(loop), client_id=f"raft-client-{config.node_id}", settings=limits)
+        return NetworkClient(runtime.loop, runtime.connect, client_id=f"raft-client-{config.node_id}", settings=limits)
 
     return NetworkTransport(connections(), connections(), listener=listener)
 

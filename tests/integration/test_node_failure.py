@@ -72,7 +72,7 @@ async def test_a_task_that_fails_ends_the_node_without_leave_of_anybody(
     """The heartbeats end with the task, so that no controller would ever let go of the broker."""
     failure = await run_until_it_fails(tmp_path)
     assert failure.group_contains(Planted)
-    assert "a task in the background failed, and the node with it" in caplog.text
+    assert "Background task failed; stopping the node" in caplog.text
     assert "PENDING_CONTROLLED_SHUTDOWN" not in caplog.text
 
 

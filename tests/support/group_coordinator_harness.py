@@ -14,7 +14,6 @@ from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, 
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
-from broker.runtime.loop.waiters import Deadlines
 from protocol.headers import RequestHeader
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
@@ -24,6 +23,7 @@ from protocol.messages.metadata_records import (
     TopicRecord,
 )
 from protocol.primitives import Uuid
+from tests.support.runtimes import make_runtime
 from tests.support.shard_log import MemoryShardLog
 
 BROKER_ID = 1
@@ -55,16 +55,14 @@ class GroupCoordinatorHarness:
         self.logs = [MemoryShardLog() for _ in range(PARTITIONS)]
         self.image = EMPTY_IMAGE
         self._ids = iter(range(1, 1_000))
-        self._deadlines = Deadlines(loop)
+        self._runtime = make_runtime(loop, clock=clock)
         self.runtime = ShardRuntime[GroupShard](
+            self._runtime,
             GROUP_METADATA_TOPIC,
             lambda: GroupShard(config, clock, lambda: str(next(self._ids))),
             self.logs.__getitem__,
             WriteLimits(linger_ms, config.offsets_commit_timeout_ms),
             ShardLoader(clock, 1 << 20),
-            clock,
-            loop,
-            self._deadlines,
         )
         self.groups = GroupCoordinator(self.runtime, config, lambda: PARTITIONS, BROKER_ID, loop)
         self.register_broker(BROKER_ID)
@@ -74,7 +72,7 @@ class GroupCoordinatorHarness:
 
     def close(self) -> None:
         self.groups.close()
-        self._deadlines.close()
+        self._runtime.deadlines.close()
 
     def current_image(self) -> MetadataImage:
         """What handlers are given as their view of the metadata."""

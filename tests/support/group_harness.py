@@ -18,7 +18,6 @@ from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.groups.state import GroupState
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
-from broker.runtime.loop.waiters import Deadlines
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.common_records import ConsumerProtocolSubscription
@@ -44,6 +43,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchR
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from protocol.primitives import ZERO_UUID, Uuid
 from tests.support.manual_loop import ManualLoop
+from tests.support.runtimes import make_runtime
 from tests.support.shard_log import MemoryShardLog
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class GroupHarness:
         self.log = log or MemoryShardLog()
         self.clients: dict[str, Client] = {}
         self._ids = count(1)
-        self._deadlines = Deadlines(self.loop)
+        self._runtime = make_runtime(self.loop, clock=self.clock)
         self.is_broken = False
         self.hosted = self._load()
 
@@ -369,9 +369,7 @@ class GroupHarness:
         shard = self.replayed_shard()
         shard.on_loaded()
         limits = WriteLimits(self.config.group_coordinator_append_linger_ms, self.config.offsets_commit_timeout_ms)
-        return HostedShard(
-            shard, self.log, 0, self.log.end_offset, limits, self.clock, self.loop, self._deadlines, self._on_broken
-        )
+        return HostedShard(self._runtime, shard, self.log, 0, self.log.end_offset, limits, self._on_broken)
 
     def _on_broken(self) -> None:
         self.is_broken = True

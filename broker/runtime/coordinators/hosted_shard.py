@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from broker.clock import Clock
 from broker.coordination.shard import CoordinatorRecord, CoordinatorResult, Shard
 from broker.logs import EventLog
 from broker.runtime.coordinators.shard_log import Cancellable, ShardLog
-from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
+from broker.runtime.loop.runtime import Runtime
+from broker.runtime.loop.waiters import Deadline, Loop
 from protocol.errors import ErrorCode, KafkaError
 
 # A shard's event type is an affair between the shard and itself, and Python cannot say "S, a Shard of some E".
@@ -111,14 +111,12 @@ class HostedShard(Generic[S]):
 
     def __init__(
         self,
+        runtime: Runtime,
         shard: S,
         log: ShardLog,
         leader_epoch: int,
         next_offset: int,
         limits: WriteLimits,
-        clock: Clock,
-        loop: Loop,
-        deadlines: Deadlines,
         on_broken: Callable[[], None],
     ) -> None:
         self.shard = shard
@@ -126,9 +124,9 @@ class HostedShard(Generic[S]):
         self._partition_log = log
         self._next_offset = next_offset
         self._limits = limits
-        self._clock = clock
-        self._loop = loop
-        self._deadlines = deadlines
+        self._clock = runtime.clock
+        self._loop = runtime.loop
+        self._deadlines = runtime.deadlines
         self._on_broken = on_broken
         self._open: list[CoordinatorOperation[Any]] = []
         self._open_bytes = _BATCH_OVERHEAD_BYTES

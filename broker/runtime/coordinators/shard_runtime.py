@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
-from broker.clock import Clock
 from broker.coordination.shard import Shard
 from broker.logs import EventLog
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import ShardLog
-from broker.runtime.loop.waiters import Deadlines, Loop
+from broker.runtime.loop.runtime import Runtime
 from protocol.errors import ErrorCode, KafkaError
 
 S = TypeVar("S", bound=Shard[Any, Any])
@@ -64,23 +63,19 @@ class ShardRuntime(Generic[S]):
 
     def __init__(
         self,
+        runtime: Runtime,
         topic: str,
         new_shard: Callable[[], S],
         open_log: Callable[[int], ShardLog],
         limits: WriteLimits,
         loader: ShardLoader,
-        clock: Clock,
-        loop: Loop,
-        deadlines: Deadlines,
     ) -> None:
         self._topic = topic
         self._new_shard = new_shard
         self._open_log = open_log
         self._limits = limits
         self._loader = loader
-        self._clock = clock
-        self._loop = loop
-        self._deadlines = deadlines
+        self._runtime = runtime
         self._slots: dict[int, _Slot[S]] = {}
         self._to_load: asyncio.Queue[_Slot[S]] = asyncio.Queue()
         self._is_running = True
@@ -182,7 +177,7 @@ class ShardRuntime(Generic[S]):
     async def _load(self, slot: _Slot[S]) -> None:
         if slot.state is not ShardState.LOADING:
             return
-        started_ms = self._clock.monotonic_ms()
+        started_ms = self._runtime.clock.monotonic_ms()
         shard = self._new_shard()
         try:
             log = self._open_log(slot.partition)
@@ -192,20 +187,18 @@ class ShardRuntime(Generic[S]):
             return
         if slot.state is ShardState.LOADING:  # else it was resigned meanwhile
             self._activate(slot, shard, log, next_offset)
-            took_ms = round(self._clock.monotonic_ms() - started_ms)
+            took_ms = round(self._runtime.clock.monotonic_ms() - started_ms)
             _log.info("loaded a coordinator", topic=self._topic, partition=slot.partition, ms=took_ms)
 
     def _activate(self, slot: _Slot[S], shard: S, log: ShardLog, next_offset: int) -> None:
         shard.on_loaded()
         slot.hosted = HostedShard(
+            self._runtime,
             shard,
             log,
             slot.leader_epoch,
             next_offset,
             self._limits,
-            self._clock,
-            self._loop,
-            self._deadlines,
             lambda: self._on_broken(slot),
         )
         slot.state = ShardState.ACTIVE
@@ -214,7 +207,7 @@ class ShardRuntime(Generic[S]):
         """The shard is not what its log says: serve nobody from it, and read the log again."""
         if slot.state is ShardState.ACTIVE:
             self._close(slot, ShardState.FAILED)
-            self._loop.call_soon(lambda: self._reload(slot))
+            self._runtime.loop.call_soon(lambda: self._reload(slot))
 
     def _reload(self, slot: _Slot[S]) -> None:
         if slot.state is ShardState.FAILED:

@@ -6,8 +6,8 @@ import pytest
 
 from broker.config.load import parse_config
 from broker.net.server import Server
-from broker.node import front, quorum
-from broker.node.front import advertised_endpoints
+from broker.node import listeners, quorum
+from broker.node.listeners import advertised_endpoints
 from broker.node.quorum import own_listeners
 
 NODE = {
@@ -26,7 +26,7 @@ class _Bound(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (front, quorum):
+    for module in (listeners, quorum):
         monkeypatch.setattr(module, "own_host", lambda: "machine.example")
 
 

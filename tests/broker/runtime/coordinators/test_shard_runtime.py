@@ -11,10 +11,10 @@ from broker.coordination.timers import TimerQueue
 from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
-from broker.runtime.loop.waiters import Deadlines
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from tests.support.group_harness import LoopClock
 from tests.support.manual_loop import ManualLoop
+from tests.support.runtimes import make_runtime
 from tests.support.shard_log import MemoryShardLog
 
 P = 0
@@ -101,14 +101,12 @@ class Stage:
         self.log = self.first_log or MemoryShardLog()
         self.is_hosted = True
         self.runtime: ShardRuntime[WordShard] = ShardRuntime(
+            make_runtime(self.loop, clock=self.clock),
             "words",
             lambda: WordShard(self.clock),
             self.open_log,
             WriteLimits(self.linger_ms, TIMEOUT_MS),
             ShardLoader(self.clock, 1 << 20),
-            self.clock,
-            self.loop,
-            Deadlines(self.loop),
         )
 
     def open_log(self, partition: int) -> MemoryShardLog:

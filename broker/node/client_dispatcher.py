@@ -1,0 +1,78 @@
+"""The handlers of the client listeners, over the parts of a node."""
+
+import random
+from typing import NamedTuple
+
+from broker.api.serving.dispatch import Dispatcher
+from broker.api.serving.routes import BrokerServices, broker_routes
+from broker.metrics.requests import RequestMetrics
+from broker.node.broker import BrokerPart
+from broker.runtime.controller.forwarding import Forwarder
+from broker.runtime.controller.loggers import ProcessLoggers
+from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
+from broker.runtime.partitions.creation_wait import CreationWait
+from broker.runtime.partitions.fetch_sessions import FetchSessions
+from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
+
+HOSTING_WAIT_MAX_MS = 500
+"""Longest time for which a CreateTopics answer waits until the topic's partitions are in service.
+
+An ordinary topic is in service within this time, so a client can use it at once. A topic of a thousand partitions is
+not: the answer then follows the commit alone, as in Kafka, and clients retry as they do there.
+"""
+
+
+class ForwardingBroker(NamedTuple):
+    """The controller that clients of this broker see: this broker, which forwards controller requests.
+
+    Kafka names any live broker. Naming the active controller would save a hop, but cost clients a failover: librdkafka
+    looks for another controller only ten seconds after the known one is gone.
+    """
+
+    controller_id: int
+
+
+def build_dispatcher(broker: BrokerPart, loggers: ProcessLoggers, requests: RequestMetrics) -> Dispatcher:
+    """Build the handlers of the client listeners over the parts of the node."""
+    runtime, config, directories = broker.runtime, broker.config, broker.directories
+    metadata, data, remote = broker.metadata, broker.data, broker.remote
+    hosting = CreationWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
+    metadata.driver.add_publisher(hosting)
+    quorum = metadata.quorum.driver
+    created = metadata.topics if config.auto_create_topics_enable else None
+    services = BrokerServices(
+        cluster_id=directories.cluster_id,
+        node_id=config.node_id,
+        kraft_version=lambda: quorum.core.kraft_version,
+        config=metadata.config.get,
+        clock=runtime.clock,
+        loop=runtime.loop,
+        deadlines=runtime.deadlines,
+        io=runtime.io,
+        metadata=metadata.cache,
+        controller=metadata.driver,
+        forwarder=Forwarder(metadata.forwarding_router),
+        created_partitions=hosting,
+        active_controller=ForwardingBroker(config.node_id),
+        topic_creator=created if remote is None else remote.topic_creator(created),
+        create_internal_topic=metadata.topics.ensure_internal_topic,
+        partitions=data.partitions,
+        log_dirs=directories.log_dirs,
+        fs=runtime.files,
+        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
+        throttles=data.throttles,
+        groups=data.groups,
+        producer_ids=ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker.lifecycle, config.node_id)),
+        loggers=loggers,
+        metadata_topic=metadata.topic,
+        snapshots=metadata.snapshots,
+        kraft_upgrade=KraftUpgrade(quorum),
+        quorum=quorum,
+        remote_reads=None if remote is None else remote.reads,
+        remote_offsets=None if remote is None else remote.offsets,
+    )
+    return Dispatcher(broker_routes(services), runtime.clock, requests)
+
+
+def _pick_session_id() -> int:
+    return random.randrange(1, 2**31)

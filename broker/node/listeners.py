@@ -1,0 +1,63 @@
+"""The ports of a node: listeners with their limits, and the endpoints that a broker advertises."""
+
+from collections.abc import Sequence
+
+from broker.clock import Clock
+from broker.config.broker_config import BrokerConfig
+from broker.config.listeners import ConfiguredListener
+from broker.metadata.image.cluster_image import RegisteredEndpoint
+from broker.net.limits import NetLimits
+from broker.net.listening import ListenAddress
+from broker.net.request import Dispatch
+from broker.net.server import Server
+from broker.node.own_host import own_host
+
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+def open_ports(
+    listeners: Sequence[ConfiguredListener], config: BrokerConfig, dispatch: Dispatch, clock: Clock
+) -> Server:
+    """A server that holds the ports of listeners and serves none of them yet. Raises ListenError."""
+    places = [ListenAddress(each.name, each.host, each.port) for each in listeners]
+    server = Server(dispatch, _limits(config), places, clock=clock)
+    server.open()
+    return server
+
+
+def advertised_endpoints(config: BrokerConfig, server: Server) -> dict[str, RegisteredEndpoint]:
+    """What to register, with the ports that were picked where 0 was asked for."""
+    bound = server.addresses
+    return {
+        each.name: RegisteredEndpoint(
+            each.host or own_host(),
+            each.port or bound[each.name][1],
+            SECURITY_PROTOCOL_IDS[each.protocol],
+        )
+        for each in config.advertised_listeners
+    }
+
+
+def _limits(config: BrokerConfig) -> NetLimits:
+    return NetLimits(
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        queued_max_requests=config.queued_max_requests,
+        queued_max_request_bytes=config.queued_max_request_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        socket_send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
+        socket_receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
+    )
+
+
+def _buffer_bytes(config: BrokerConfig, key: str) -> int:
+    """The size that somebody set, else -1.
+
+    A fixed receive buffer turns off the kernel's own tuning: with Kafka's default of 100 KB, a megabyte received cost
+    250-320 us of processor time instead of 85-100.
+    """
+    given = config.layers.find(key)
+    return -1 if given is None else int(given)
