@@ -16,9 +16,10 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
+from broker.api.pipeline.pipeline import RequestPipelines
 from broker.clock import SystemClock
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
@@ -28,11 +29,11 @@ from broker.logs import EventLog
 from broker.metrics.exposition import Exposition
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
-from broker.net.request import Dispatch, EncodedResponse, Request
+from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
 from broker.node.broker import BrokerPart, build_lifecycle, load_data
-from broker.node.client_dispatcher import build_dispatcher
-from broker.node.controller import build_controller_dispatcher, build_registrar, build_watch
+from broker.node.client_pipelines import build_client_pipelines
+from broker.node.controller import build_controller_pipelines, build_registrar, build_watch
 from broker.node.data import DataPart, build_data
 from broker.node.directories import NodeDirectories, open_directories
 from broker.node.listeners import open_ports
@@ -133,8 +134,8 @@ class Node:
         self._broker: BrokerPart | None = None
         self._incarnation_id = random_id()
         self._lag = LoopLag(loop)
-        self._client_dispatch_to: Dispatch | None = None
-        self._controller_dispatch_to: Dispatch | None = None
+        self._client_pipelines: RequestPipelines | None = None
+        self._controller_pipelines: RequestPipelines | None = None
         self._loggers = ProcessLoggers()
         self._requests = RequestMetrics(self._runtime.clock.monotonic_ms)
         self._exposition = Exposition([self._lag.family()])  # Replaced once the parts of the node exist.
@@ -154,9 +155,9 @@ class Node:
         self._directories = directories
         self._all_directories = directories.log_dirs.directories
         self._failures.listen(self._on_directory_failed)
-        clients = open_ports(config.client_listeners, config, self._dispatch_client, clock)
+        clients = open_ports(config.client_listeners, config, self._open_client_pipeline, clock)
         self._undo.callback(clients.stop_listening)
-        controllers = open_ports(config.controller_listeners, config, self._dispatch_controller, clock)
+        controllers = open_ports(config.controller_listeners, config, self._open_controller_pipeline, clock)
         self._undo.callback(controllers.stop_listening)
         await self._start_http()
         metadata = await self._build_metadata(directories, controllers)
@@ -206,7 +207,7 @@ class Node:
         registrar = build_registrar(self._config, server, metadata, self._incarnation_id)
         metadata.driver.add_publisher(registrar)
         self._tasks.spawn(registrar.run())
-        self._controller_dispatch_to = build_controller_dispatcher(
+        self._controller_pipelines = build_controller_pipelines(
             self._config,
             directories,
             metadata,
@@ -233,7 +234,7 @@ class Node:
         await self._tasks.wait_for(broker.lifecycle.wait_caught_up())
         await broker.settle_duplicates()
         broker.take_up_roles()
-        self._client_dispatch_to = build_dispatcher(broker, self._loggers, self._requests)
+        self._client_pipelines = build_client_pipelines(broker, self._loggers, self._requests)
         if metadata.topic is not None:
             metadata.driver.add_publisher(metadata.topic)
         self._exposition = Exposition(broker.families([server, controllers], self._requests, self._lag))
@@ -268,13 +269,13 @@ class Node:
         self._failures.listen(remote.manager.on_directory_failed)
         return remote
 
-    def _dispatch_client(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
-        assert self._client_dispatch_to is not None, "clients are served when the broker is unfenced"
-        return self._client_dispatch_to(request)
+    def _open_client_pipeline(self, connection: ConnectionInfo) -> Dispatch:
+        assert self._client_pipelines is not None, "clients are served when the broker is unfenced"
+        return self._client_pipelines.open(connection)
 
-    def _dispatch_controller(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
-        assert self._controller_dispatch_to is not None, "controllers are served once the metadata log is open"
-        return self._controller_dispatch_to(request)
+    def _open_controller_pipeline(self, connection: ConnectionInfo) -> Dispatch:
+        assert self._controller_pipelines is not None, "controllers are served once the metadata log is open"
+        return self._controller_pipelines.open(connection)
 
     async def _start_http(self) -> None:
         listener = self._config.http_listener

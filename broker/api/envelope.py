@@ -1,8 +1,8 @@
 """Envelope (key 58), version 0: a client's request that a broker could not answer itself (KIP-590).
 
 The request inside is answered as if the client had sent it here, under its own principal and address, and only if it
-is one that brokers may forward. That the sender is a broker is for authorization to say, which has not landed: until
-then every peer of the controller listener is trusted, as in Kafka without an authorizer.
+is one that brokers may forward. The sender needs ClusterAction on the cluster: without an authorizer every peer of the
+controller listener is trusted, as in Kafka.
 """
 
 import ipaddress
@@ -11,6 +11,7 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import Final
 
+from broker.api.pipeline.authorization import Authorizer, is_allowed_on_cluster
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
 from broker.api.serving.forwarding import reports_not_controller
@@ -30,8 +31,9 @@ _NO_PORT: Final = 0
 class EnvelopeHandler:
     """Answers Envelope. `forwardable` gives the rows whose requests may come in envelopes."""
 
-    def __init__(self, forwardable: Callable[[], Iterable[Route]]) -> None:
+    def __init__(self, forwardable: Callable[[], Iterable[Route]], authorizer: Authorizer | None = None) -> None:
         self._forwardable = forwardable
+        self._authorizer = authorizer
 
     async def __call__(self, envelope: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
         try:
@@ -42,7 +44,10 @@ class EnvelopeHandler:
             return EnvelopeResponse(error_code=refusal.code)
         # Those behind it are other clients'; the broker has one request of each under way.
         context.effects_applied()
-        response = await _answered(row, request, inner)
+        if is_allowed_on_cluster(self._authorizer, inner.connection, row.permission):
+            response = await _answered(row, request, inner)
+        else:
+            response = error_response(row.response_class, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
         if reports_not_controller(row.key, response):
             return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
         header = inner.header

@@ -37,14 +37,14 @@ from broker.net.backlog import RequestBacklog
 from broker.net.idle import IdleOrder
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import FrameReceiver, ReceiveArena
-from broker.net.request import CloseConnection, ConnectionInfo, Dispatch, EncodedResponse, Request
+from broker.net.request import CloseConnection, ConnectionInfo, EncodedResponse, OpenPipeline, Request
 from broker.net.response_order import ResponseOrder, Slot
 from broker.net.response_writer import ResponseWriter
 from broker.net.stats import ListenerStats
 from protocol.errors import DecodeError
 from protocol.headers import decode_request_header
 
-__all__ = ["AcceptedConnection", "CloseConnection", "ConnectionInfo", "Dispatch", "Request", "ServerResources"]
+__all__ = ["AcceptedConnection", "CloseConnection", "ConnectionInfo", "Request", "ServerResources"]
 
 PARKED_REQUESTS_MAX = 32  # a held connection reads ahead this far: enough to go on at once, little to keep
 PARKED_BYTES_MAX = 256 * 1024
@@ -85,7 +85,7 @@ class EventLoopTimers(Protocol):
 class ServerResources:
     """What all connections of a server share."""
 
-    dispatch: Dispatch
+    open_pipeline: OpenPipeline
     clock: Clock
     timers: EventLoopTimers
     arena: ReceiveArena
@@ -104,6 +104,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_answers",
         "_commons",
+        "_dispatch",
         "_holder",
         "_holds",
         "_is_reading",
@@ -134,6 +135,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self.stats = stats
         self._transport = transport
         self._commons = commons
+        self._dispatch = commons.open_pipeline(info)
         self._on_closed = on_closed
         self._receiver = FrameReceiver(commons.arena, commons.frame_bytes_max, self._may_claim)
         self._parked: deque[Request | CloseConnection] = deque()
@@ -296,7 +298,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
 
     def _begin(self, request: Request) -> None:
         try:
-            answer = self._commons.dispatch(request)
+            answer = self._dispatch(request)
         except (CloseConnection, DecodeError) as error:
             self._hang_up(error)
         except Exception as error:  # noqa: BLE001  a bug in one handler: logged, and this connection's end only

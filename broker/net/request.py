@@ -125,3 +125,6 @@ Dispatch: TypeAlias = Callable[[Request], EncodedResponse | Awaitable[EncodedRes
 An answer that is ready is returned as it is, and costs no task. A future or coroutine is waited for, and belongs to the
 connection from then on: when the peer goes away it is cancelled, so what others wait for too must be shielded.
 """
+
+OpenPipeline: TypeAlias = Callable[[ConnectionInfo], Dispatch]
+"""Returns what handles the requests of a new connection; called once per connection."""

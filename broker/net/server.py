@@ -1,6 +1,6 @@
 """All client listeners of a node: opening, accepting, limits on connections, silence, and a graceful end.
 
-It joins sockets with `AcceptedConnection`s and counts them. What a request is, only `dispatch` knows.
+Sockets become `AcceptedConnection`s here. Only the pipelines that `open_pipeline` returns know what a request means.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from broker.net.listening import Acceptor, ListenAddress, addresses_of, host_and
 from broker.net.pending_protocol import PendingProtocol
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import ReceiveArena
-from broker.net.request import ConnectionInfo, Dispatch
+from broker.net.request import ConnectionInfo, OpenPipeline
 from broker.net.stats import ListenerStats
 
 IDLE_CHECKS_PER_LIMIT = 20  # a silent connection outlives connections.max.idle.ms by a twentieth of it at most,
@@ -30,7 +30,7 @@ log = EventLog("broker.net")
 
 
 class Server:
-    """Accepts clients on `listeners` and gives their requests to `dispatch`.
+    """Accepts clients on `listeners`; `open_pipeline` returns the handling of each connection's requests.
 
     In this order: `open` takes the ports (clients may connect and wait from then on), `start` serves, `drain` ends.
     `protected_listener` (the one between brokers, when there are several) is exempt from `max.connections`: when the
@@ -39,7 +39,7 @@ class Server:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        open_pipeline: OpenPipeline,
         limits: NetLimits,
         listeners: Sequence[ListenAddress],
         *,
@@ -48,7 +48,7 @@ class Server:
     ) -> None:
         self.stats = {listener.name: ListenerStats() for listener in listeners}
         self.backlog = RequestBacklog(limits.queued_max_requests, limits.queued_max_request_bytes)
-        self._dispatch = dispatch
+        self._open_pipeline = open_pipeline
         self._limits = limits
         self._listeners = listeners
         self._clock = clock
@@ -100,7 +100,7 @@ class Server:
         """Serve, on the running event loop."""
         loop = asyncio.get_running_loop()
         commons = ServerResources(
-            dispatch=self._dispatch,
+            open_pipeline=self._open_pipeline,
             clock=self._clock,
             timers=loop,
             arena=ReceiveArena(),

@@ -1,5 +1,6 @@
 """The controller side of a node's network: the listeners for other controllers, brokers and administrators."""
 
+from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.controller_routes import ControllerServices, controller_routes
 from broker.api.serving.dispatch import Dispatcher
 from broker.clock import Clock
@@ -20,7 +21,7 @@ from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 from protocol.primitives import Uuid
 
 
-def build_controller_dispatcher(
+def build_controller_pipelines(
     config: BrokerConfig,
     directories: NodeDirectories,
     metadata: MetadataPart,
@@ -28,7 +29,7 @@ def build_controller_dispatcher(
     clock: Clock,
     requests: RequestMetrics,
     watch: BrokerWatch | None,
-) -> Dispatcher:
+) -> RequestPipelines:
     """The handlers of the controller listeners."""
     quorum = metadata.quorum.driver
     services = ControllerServices(
@@ -45,7 +46,10 @@ def build_controller_dispatcher(
         kraft_upgrade=KraftUpgrade(quorum),
         watch=watch,
     )
-    return Dispatcher(controller_routes(services), clock, requests)
+    return RequestPipelines(
+        Dispatcher(controller_routes(services), clock, requests),
+        security_protocols={listener.name: listener.protocol for listener in config.controller_listeners},
+    )
 
 
 def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:

@@ -8,7 +8,7 @@ from broker.config.listeners import ConfiguredListener
 from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.net.limits import NetLimits
 from broker.net.listening import ListenAddress
-from broker.net.request import Dispatch
+from broker.net.request import OpenPipeline
 from broker.net.server import Server
 from broker.node.own_host import own_host
 
@@ -16,11 +16,11 @@ SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SS
 
 
 def open_ports(
-    listeners: Sequence[ConfiguredListener], config: BrokerConfig, dispatch: Dispatch, clock: Clock
+    listeners: Sequence[ConfiguredListener], config: BrokerConfig, open_pipeline: OpenPipeline, clock: Clock
 ) -> Server:
     """A server that holds the ports of listeners and serves none of them yet. Raises ListenError."""
     places = [ListenAddress(each.name, each.host, each.port) for each in listeners]
-    server = Server(dispatch, _limits(config), places, clock=clock)
+    server = Server(open_pipeline, _limits(config), places, clock=clock)
     server.open()
     return server
 

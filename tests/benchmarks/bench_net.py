@@ -76,7 +76,9 @@ async def measure(
     name: str, dispatch: Dispatch, body_bytes: int, depth: int, count: int, answer_bytes: int = 8
 ) -> None:
     """One case with a server of ours."""
-    server = Server(dispatch, NetLimits(), [ListenAddress("PLAINTEXT", "127.0.0.1", 0)], clock=SystemClock())
+    server = Server(
+        lambda _connection: dispatch, NetLimits(), [ListenAddress("PLAINTEXT", "127.0.0.1", 0)], clock=SystemClock()
+    )
     server.open()
     server.start()
     await run_client(name, server.addresses["PLAINTEXT"][1], body_bytes, depth, count, answer_bytes)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from broker.api.pipeline.permission import CLUSTER_RESOURCE_NAME, Permission, Requirement, Unrestricted
-from broker.net.request import Dispatch, EncodedResponse, Request
+from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
 from protocol.errors import ErrorCode, KafkaError
 
 Refuse = Callable[[Request, KafkaError], EncodedResponse]
@@ -37,8 +37,25 @@ def require_authorizer(authorizer: Authorizer | None) -> Authorizer:
     return authorizer
 
 
+def is_allowed_on_cluster(
+    authorizer: Authorizer | None, client: ConnectionInfo, requirement: Requirement | Unrestricted
+) -> bool:
+    """Whether the client's principal has what `requirement` says about the cluster alone."""
+    if authorizer is None or isinstance(requirement, Unrestricted):
+        return True
+    return all(
+        any(
+            authorizer.is_allowed(client.principal, client.peer_host, permission, CLUSTER_RESOURCE_NAME)
+            for permission in clause
+        )
+        for clause in requirement.cluster_clauses
+    )
+
+
 class AuthorizationStage:
     """Refuses requests whose principal lacks a permission on the cluster that the route requires."""
+
+    __slots__ = ("_authorizer", "_next_stage", "_refuse", "_requirements")
 
     def __init__(
         self,
@@ -49,20 +66,12 @@ class AuthorizationStage:
     ) -> None:
         self._next_stage = next_stage
         self._authorizer = authorizer
+        self._requirements = requirements
         self._refuse = refuse
-        self._clauses = {
-            key: requirement.cluster_clauses
-            for key, requirement in requirements.items()
-            if isinstance(requirement, Requirement) and requirement.cluster_clauses
-        }
 
     def __call__(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
         """Handle one request; see `broker.net.request.Dispatch`."""
-        for clause in self._clauses.get(request.header.api_key, ()):
-            if not any(self._is_allowed(request, permission) for permission in clause):
-                return self._refuse(request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        return self._next_stage(request)
-
-    def _is_allowed(self, request: Request, permission: Permission) -> bool:
-        client = request.connection
-        return self._authorizer.is_allowed(client.principal, client.peer_host, permission, CLUSTER_RESOURCE_NAME)
+        requirement = self._requirements.get(request.header.api_key)
+        if requirement is None or is_allowed_on_cluster(self._authorizer, request.connection, requirement):
+            return self._next_stage(request)
+        return self._refuse(request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))

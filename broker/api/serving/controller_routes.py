@@ -155,7 +155,7 @@ def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
         ),
         *quorum_routes(REPLICA_REQUESTS, s.quorum),
         *member_routes(s.controller, s.watch),
-        route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: forwarded), needs.CLUSTER_ACTION),
+        route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: forwarded, s.authorizer), needs.CLUSTER_ACTION),
         # Requests of administrators that connect to a controller.
         route(ApiKey.DESCRIBE_CLUSTER, describe_controllers, needs.FILTERS_OPERATIONS),
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs, needs.DESCRIBE_CONFIGS_OF_ANY),

@@ -1,13 +1,14 @@
-"""From a frame to its answer: looks up the route, decodes, calls the handler, encodes.
+"""The last stage of a request: look up the route, decode, call the handler, encode the response.
 
-This is the one place through which every request passes, so version checks, the translation of errors and the counting
-of requests wrap all routes here, and no handler repeats them. It knows neither sockets nor what any API means.
+Every request passes here, so version checks, error responses and request counts apply to all routes, and no handler
+repeats them. This file knows neither sockets nor the meaning of any API.
 """
 
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Protocol
 
+from broker.api.pipeline.permission import Requirement, Unrestricted
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
 from broker.api.serving.route import Route
@@ -20,18 +21,18 @@ from protocol.messages import Message
 
 log = logging.getLogger(__name__)
 
-_FAULT = "request failed by a fault of the broker api=%s"
+_FAILURE = "request failed with an unexpected error api=%s"
 
 
 class RequestObserver(Protocol):
     """Counts requests; see `broker.metrics`."""
 
     def on_request(self, api_key: int, api_version: int, elapsed_ms: float) -> None:
-        """A request was answered (or needed no answer) so many milliseconds after its frame was complete."""
+        """Count a request whose response was ready (or not needed) `elapsed_ms` after its frame was complete."""
         ...
 
     def on_error(self, api_key: int, code: int) -> None:
-        """A request was refused as a whole."""
+        """Count a request that failed as a whole."""
         ...
 
 
@@ -43,13 +44,18 @@ class Dispatcher:
         self._clock = clock
         self._observer = observer
 
+    @property
+    def permissions(self) -> Mapping[int, Requirement | Unrestricted]:
+        """The required permission of each route, by API key."""
+        return {key: route.permission for key, route in self._routes.items()}
+
     def __call__(self, request: Request) -> EncodedResponse | Awaitable[EncodedResponse]:
         """See `broker.net.request.Dispatch`. Raises CloseConnection and DecodeError, which end the connection."""
         header = request.header
         version = header.api_version
         route = self._routes.get(header.api_key)
         if route is None:
-            raise CloseConnection(f"asks for API key {header.api_key}, which is not served here")
+            raise CloseConnection(f"sent API key {header.api_key}, which this listener does not serve")
         if version not in route.versions:
             return self._unsupported(route, request)
         message = route.decode(request.body, version)
@@ -57,46 +63,58 @@ class Dispatcher:
         try:
             response = route.handler(message, context)
         except KafkaError as error:
-            response = self._refusal(route, message, error)
+            response = self._error_response(route, message, error)
         except CloseConnection:
             raise
         except Exception:
-            log.exception(_FAULT, route.key.name)
-            response = self._refusal(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            log.exception(_FAILURE, route.key.name)
+            response = self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         if response is None or isinstance(response, route.response_class):
-            return self._answer(route, request, response)
-        return self._answer_later(route, request, message, response)
+            return self._encode(route, request, response)
+        return self._encode_later(route, request, message, response)
 
-    def _answer(self, route: Route, request: Request, response: Message | None) -> EncodedResponse:
+    def refuse(self, request: Request, error: KafkaError) -> EncodedResponse:
+        """Answer a served request with an error instead of handling it. Raises CloseConnection and DecodeError."""
+        route, version = self._routes[request.header.api_key], request.header.api_version
+        if version not in route.versions:
+            return self._unsupported(route, request)
+        return self._encode(route, request, self._error_response(route, route.decode(request.body, version), error))
+
+    def _encode(self, route: Route, request: Request, response: Message | None) -> EncodedResponse:
         header = request.header
         self._observer.on_request(header.api_key, header.api_version, self._clock.monotonic_ms() - request.arrived_ms)
         if response is None:
             return None
         return encode_response(header.api_key, header.api_version, header.correlation_id, response)
 
-    async def _answer_later(
+    async def _encode_later(
         self, route: Route, request: Request, message: Message, pending: Awaitable[Message | None]
     ) -> EncodedResponse:
         try:
             response = await pending
         except KafkaError as error:
-            response = self._refusal(route, message, error)
+            response = self._error_response(route, message, error)
         except CloseConnection:
             raise
         except Exception:
-            log.exception(_FAULT, route.key.name)
-            response = self._refusal(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
-        return self._answer(route, request, response)
+            log.exception(_FAILURE, route.key.name)
+            response = self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return self._encode(route, request, response)
 
-    def _refusal(self, route: Route, message: Message, error: KafkaError) -> Message:
-        """A fault of ours is told by its code alone; the trace is in our log."""
+    def _error_response(self, route: Route, message: Message, error: KafkaError) -> Message:
+        """Return the response that reports `error`. A failure of the broker is reported by its code alone."""
         self._observer.on_error(route.key, error.code)
         return error_response(route.response_class, message, error.code, error.message)
 
     def _unsupported(self, route: Route, request: Request) -> EncodedResponse:
-        """ApiVersions alone is answered in any version: in version 0, with the range to try again (KIP-511)."""
+        """Answer ApiVersions of any version in version 0, with the served range (KIP-511); refuse all other APIs.
+
+        Raises CloseConnection.
+        """
         header = request.header
         if route.key is not ApiKey.API_VERSIONS or route.unsupported_version is None:
             served = f"{route.min_version} to {route.max_version}"
-            raise CloseConnection(f"asks for {route.key.name} version {header.api_version}, served are {served}")
+            raise CloseConnection(
+                f"sent {route.key.name} version {header.api_version}, this listener serves versions {served}"
+            )
         return encode_response(header.api_key, 0, header.correlation_id, route.unsupported_version())

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.forwarding import ForwardingHandler
 from broker.net.limits import NetLimits
@@ -54,7 +55,9 @@ async def serving(*nodes: Node) -> AsyncIterator[Broker]:
     servers = []
     for node in nodes:
         dispatch = Dispatcher(node.rows, ManualClock(), Observer())
-        server = Server(dispatch, NetLimits(), [ListenAddress(LISTENER, "127.0.0.1", 0)], clock=ManualClock())
+        server = Server(
+            RequestPipelines(dispatch).open, NetLimits(), [ListenAddress(LISTENER, "127.0.0.1", 0)], clock=ManualClock()
+        )
         server.open()
         server.start()
         servers.append(server)

@@ -188,7 +188,7 @@ class ConnectionHarness:
         self.backlog = RequestBacklog(parked_max, bytes_max)
         self.closed: list[AcceptedConnection] = []
         self._commons = ServerResources(
-            dispatch=broker,
+            open_pipeline=lambda _connection: broker,
             clock=self.clock,
             timers=self.timers,
             arena=ReceiveArena(),

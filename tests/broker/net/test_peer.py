@@ -390,7 +390,10 @@ class Node:
     def __init__(self) -> None:
         self.envelopes: list[int] = []
         self.server = Server(
-            self._dispatch, NetLimits(), [ListenAddress("CONTROLLER", "127.0.0.1", 0)], clock=ManualClock()
+            lambda _connection: self._dispatch,
+            NetLimits(),
+            [ListenAddress("CONTROLLER", "127.0.0.1", 0)],
+            clock=ManualClock(),
         )
         self.server.open()
         self.server.start()

@@ -12,7 +12,7 @@ import uvloop
 
 from broker.net.limits import NetLimits
 from broker.net.listening import ListenAddress, ListenError
-from broker.net.request import Dispatch
+from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
 from tests.broker.net.fakes import Broker, frame
 from tests.support.clock import ManualClock
@@ -85,6 +85,10 @@ class ConnectionHarness:
         await self.server.drain(5.0)
 
 
+def _fresh_broker(_connection: ConnectionInfo) -> Broker:
+    return Broker()
+
+
 @asynccontextmanager
 async def serving(
     dispatch: Dispatch, limits: NetLimits | None = None, *listeners: ListenAddress, protected: str | None = None
@@ -92,7 +96,11 @@ async def serving(
     """A server on free ports."""
     clock = ManualClock()
     server = Server(
-        dispatch, limits or NetLimits(), listeners or [PLAINTEXT], clock=clock, protected_listener=protected
+        lambda _connection: dispatch,
+        limits or NetLimits(),
+        listeners or [PLAINTEXT],
+        clock=clock,
+        protected_listener=protected,
     )
     server.open()
     server.start()
@@ -142,7 +150,7 @@ def test_a_port_in_use_leaves_no_listener_open(run: Run) -> None:
         async with serving(Broker()) as house:
             port = house.server.addresses["PLAINTEXT"][1]
             other = Server(
-                Broker(), NetLimits(), [INTERNAL, ListenAddress("PLAINTEXT", "127.0.0.1", port)], clock=house.clock
+                _fresh_broker, NetLimits(), [INTERNAL, ListenAddress("PLAINTEXT", "127.0.0.1", port)], clock=house.clock
             )
             with pytest.raises(ListenError, match="in use"):
                 other.open()
@@ -153,7 +161,7 @@ def test_a_port_in_use_leaves_no_listener_open(run: Run) -> None:
 
 def test_clients_that_come_before_start_wait(run: Run) -> None:
     async def scenario() -> None:
-        server = Server(Broker(), NetLimits(), [PLAINTEXT], clock=ManualClock())
+        server = Server(_fresh_broker, NetLimits(), [PLAINTEXT], clock=ManualClock())
         server.open()
         client = Client(*await asyncio.open_connection(*server.addresses["PLAINTEXT"]))
         client.send(frame(1))

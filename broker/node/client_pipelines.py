@@ -1,8 +1,9 @@
-"""The handlers of the client listeners, over the parts of a node."""
+"""The request pipelines of the client listeners, over the parts of a node."""
 
 import random
 from typing import NamedTuple
 
+from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.routes import BrokerServices, broker_routes
 from broker.metrics.requests import RequestMetrics
@@ -32,8 +33,8 @@ class ForwardingBroker(NamedTuple):
     controller_id: int
 
 
-def build_dispatcher(broker: BrokerPart, loggers: ProcessLoggers, requests: RequestMetrics) -> Dispatcher:
-    """Build the handlers of the client listeners over the parts of the node."""
+def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests: RequestMetrics) -> RequestPipelines:
+    """Build the request pipelines of the client listeners over the parts of the node."""
     runtime, config, directories = broker.runtime, broker.config, broker.directories
     metadata, data, remote = broker.metadata, broker.data, broker.remote
     hosting = CreationWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
@@ -71,7 +72,10 @@ def build_dispatcher(broker: BrokerPart, loggers: ProcessLoggers, requests: Requ
         remote_reads=None if remote is None else remote.reads,
         remote_offsets=None if remote is None else remote.offsets,
     )
-    return Dispatcher(broker_routes(services), runtime.clock, requests)
+    return RequestPipelines(
+        Dispatcher(broker_routes(services), runtime.clock, requests),
+        security_protocols={listener.name: listener.protocol for listener in config.client_listeners},
+    )
 
 
 def _pick_session_id() -> int:

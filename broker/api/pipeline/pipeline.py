@@ -1,0 +1,48 @@
+"""The stages of one connection, in order: authenticate, authorize, check the quota, dispatch.
+
+A pipeline is resolved once per connection. A stage that would change nothing is left out: on a PLAINTEXT listener
+without authorizer and quotas the pipeline is the dispatcher itself, and requests cost no further call.
+"""
+
+from collections.abc import Mapping
+
+from broker.api.pipeline.authentication import (
+    INITIAL_STATES,
+    AuthenticationStage,
+    AuthenticationState,
+    ConnectionAuthentication,
+)
+from broker.api.pipeline.authorization import AllowAll, AuthorizationStage, Authorizer
+from broker.api.pipeline.quota import QuotaStage, RequestQuota, Unlimited
+from broker.api.serving.dispatch import Dispatcher
+from broker.net.request import ConnectionInfo, Dispatch
+
+
+class RequestPipelines:
+    """Builds the pipelines of a server's connections.
+
+    `security_protocols` names the protocol of each listener; a listener without entry is PLAINTEXT.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        security_protocols: Mapping[str, str] | None = None,
+        authorizer: Authorizer | None = None,
+        quota: RequestQuota | None = None,
+    ) -> None:
+        self._security_protocols = security_protocols or {}
+        shared: Dispatch = dispatcher
+        if not isinstance(quota, Unlimited | None):
+            shared = QuotaStage(shared, quota)
+        if not isinstance(authorizer, AllowAll | None):
+            shared = AuthorizationStage(shared, authorizer, dispatcher.permissions, dispatcher.refuse)
+        self._shared = shared
+
+    def open(self, connection: ConnectionInfo) -> Dispatch:
+        """Return the pipeline of a new connection."""
+        state = INITIAL_STATES[self._security_protocols.get(connection.listener, "PLAINTEXT")]
+        if state is AuthenticationState.AUTHENTICATED:
+            return self._shared
+        return AuthenticationStage(self._shared, ConnectionAuthentication(state))
