@@ -1,6 +1,6 @@
-"""The APIs of the protocol: their keys, names, versions, and the classes of their requests and responses.
+"""The APIs of the protocol: their keys, names and versions, and the classes of their requests and responses.
 
-Importing this module imports no message class; a class is imported when it is first asked for.
+Importing this module imports no message class; a class is imported on its first use.
 """
 
 from enum import IntEnum
@@ -12,11 +12,11 @@ from protocol.messages import Message
 from protocol.messages.index import APIS
 
 FIRST_PRIVATE_KEY = 10_000
-"""From here on keys are ours, far from where Kafka's own will ever be."""
+"""First key of Ottla's own APIs, far above Kafka's keys."""
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, and ours. 4, 5, 6 and 7 belonged to ZooKeeper clusters and are gone."""
+    """Kafka's API keys and Ottla's. Keys 4 to 7 belonged to ZooKeeper clusters and are removed."""
 
     PRODUCE = 0
     FETCH = 1
@@ -112,7 +112,7 @@ class ApiKey(IntEnum):
 
 
 class Api(NamedTuple):
-    """What is known of an API without its classes. `unstable` says that the highest version is still being designed."""
+    """The properties of an API, without its classes. `unstable`: the highest version is still under development."""
 
     key: ApiKey
     module: str
@@ -129,13 +129,13 @@ API_BY_KEY: dict[int, Api] = {key: Api(ApiKey(key), *row) for key, row in APIS.i
 
 @cache
 def request_class(key: int) -> type[Message]:
-    """Class of the API's requests. Raises KeyError for a key nobody defines."""
+    """Return the class of the API's requests. Raises KeyError for an unknown key."""
     return _load(API_BY_KEY[key], "Request")
 
 
 @cache
 def response_class(key: int) -> type[Message]:
-    """Class of the API's responses. Raises KeyError for a key nobody defines."""
+    """Return the class of the API's responses. Raises KeyError for an unknown key."""
     return _load(API_BY_KEY[key], "Response")
 
 

@@ -1,4 +1,4 @@
-"""Structs for arrays of fixed-width items, by length. Making a format anew each time costs more than packing."""
+"""Structs for arrays of fixed-width items, by length: creating a Struct costs more than packing with it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,11 +6,11 @@ from struct import Struct
 from typing import Any
 
 KEPT_ARRAY_STRUCTS = 1024
-"""Arrays of at least so many fixed-width items get a new Struct each time: peers choose the lengths."""
+"""Arrays of at least this many items get a new Struct each time, because peers choose the lengths."""
 
 
 class ArrayStructs(dict[int, Callable[..., Any]]):
-    """Number of items -> bound method of a Struct for so many; made when first asked for."""
+    """Number of items -> bound method of a Struct for that many, created on first use."""
 
     def __init__(self, code: str, method: str) -> None:
         super().__init__()
@@ -26,5 +26,5 @@ class ArrayStructs(dict[int, Callable[..., Any]]):
 
 @cache
 def array_structs(code: str, method: str) -> ArrayStructs:
-    """The one table for a `struct` code and method, which all compiled functions share."""
+    """Return the shared table for a `struct` code and method."""
     return ArrayStructs(code, method)

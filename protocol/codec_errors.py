@@ -1,9 +1,9 @@
-"""How decoding and encoding fail. Apart from `errors`, so that storage can use the codec and know no error codes."""
+"""Exceptions of decoding and encoding, separate from `errors` so that storage can use the codec without error codes."""
 
 
 class DecodeError(Exception):
-    """Bytes that are not the message they claim to be. Nothing else escapes from decoding."""
+    """The bytes are not a valid message. Decoding raises no other exception."""
 
 
 class EncodeError(Exception):
-    """A value that the message, or this version of it, cannot carry (as Kafka's UnsupportedVersionException)."""
+    """The message, or this version of it, cannot hold a value (as Kafka's UnsupportedVersionException)."""

@@ -1,7 +1,7 @@
-"""Schema and version -> compiled functions that decode and encode. `python -m protocol.compiler Fetch 12` prints them.
+"""Compiles a schema and a version to decode and encode functions. `python -m protocol.compiler Fetch 12` prints them.
 
-A function is written, compiled and registered with `linecache` (so that tracebacks and debuggers show its lines) when
-it is first asked for; nothing is written to disk. Per message and version this costs milliseconds, once.
+A function is generated, compiled and registered with `linecache` (so that tracebacks and debuggers show its lines) on
+first use; nothing is written to disk. The cost is milliseconds once per message and version.
 """
 
 import importlib
@@ -34,10 +34,10 @@ from protocol.schema import MessageSpec
 M = TypeVar("M", bound=Message)
 
 Decoder = Callable[[memoryview, int], tuple[M, int]]
-"""(view, position) -> (message, position after it). Raises DecodeError and nothing else."""
+"""(view, position) -> (message, end position). Raises DecodeError and nothing else."""
 
 Encoder = Callable[[M, bytearray, list[Buffer]], None]
-"""(message, out, chunks): appends the encoding to `out`, and to `chunks` what is complete. Raises EncodeError."""
+"""(message, out, chunks): appends the encoding to `out`, and completed buffers to `chunks`. Raises EncodeError."""
 
 _RUNTIME: Mapping[str, object] = {
     "DecodeError": DecodeError,
@@ -55,7 +55,7 @@ _RUNTIME: Mapping[str, object] = {
     "skip_tags": skip_tags,
     "uvarint": encode_uvarint,
 }
-"""Everything that generated source refers to, beside message classes and its own constants."""
+"""Names that generated source uses, except message classes and its own constants."""
 
 _specs: dict[type[Message], MessageSpec] = {}
 _decoders: dict[tuple[type[Message], int], Callable[..., Any]] = {}
@@ -63,25 +63,27 @@ _encoders: dict[tuple[type[Message], int], Callable[..., Any]] = {}
 
 
 def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
-    """(message, position after it); `records` are views of `buffer`. Raises DecodeError, but not for trailing bytes."""
+    """Return (message, end position); `records` are views of `buffer`. Raises DecodeError, but not for trailing
+    bytes.
+    """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     return decoder(cls, version)(view, offset)
 
 
 def encode(message: Message, version: int) -> list[Buffer]:
-    """The encoding as chunks: small parts joined, large `records` as they are. Raises EncodeError."""
+    """Return the encoding as chunks: small parts joined, large `records` as they are. Raises EncodeError."""
     chunks: list[Buffer] = []
     encoder(type(message), version)(message, bytearray(), chunks)
     return chunks
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """The encoding in one piece. Raises EncodeError."""
+    """Return the encoding in one piece. Raises EncodeError."""
     return b"".join(encode(message, version))
 
 
 def decoder(cls: type[M], version: int) -> Decoder[M]:
-    """The compiled decoder of one version. Raises DecodeError for a version that the message does not have."""
+    """Return the compiled decoder of one version. Raises DecodeError for an unknown version."""
     function = _decoders.get((cls, version))
     if function is None:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
@@ -91,7 +93,7 @@ def decoder(cls: type[M], version: int) -> Decoder[M]:
 
 
 def encoder(cls: type[M], version: int) -> Encoder[M]:
-    """The compiled encoder of one version. Raises EncodeError for a version that the message does not have."""
+    """Return the compiled encoder of one version. Raises EncodeError for an unknown version."""
     function = _encoders.get((cls, version))
     if function is None:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
@@ -101,7 +103,7 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
 
 
 def spec_of(cls: type[Message]) -> MessageSpec:
-    """The schema of a message class, read when first asked for."""
+    """Return the schema of a message class, read on first use."""
     spec = _specs.get(cls)
     if spec is None:
         spec = _specs[cls] = schema.load(cls.SCHEMA)
@@ -109,7 +111,7 @@ def spec_of(cls: type[Message]) -> MessageSpec:
 
 
 def struct_names(cls: type[Message]) -> dict[str, str]:
-    """Names of the classes, in the module of `cls`, that stand for the structs of its schema."""
+    """Return the names of the classes, in the module of `cls`, of the structs in its schema."""
     spec = spec_of(cls)
     module = sys.modules[cls.__module__]
     names = {}
@@ -127,19 +129,19 @@ def _compile(
     filename = f"<{name} {cls.__name__} v{version}>"
     module = sys.modules[cls.__module__]
     namespace = dict(_RUNTIME) | {class_name: getattr(module, class_name) for class_name in names.values()}
-    exec(compile(source, filename, "exec"), namespace)  # our own text, made from our own schemas
+    exec(compile(source, filename, "exec"), namespace)  # text generated from our own schemas
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return cast(Callable[..., Any], namespace[name])
 
 
 def source_of(cls: type[Message], version: int) -> str:
-    """Both functions of one version as text, for people."""
+    """Return both functions of one version as text for inspection."""
     spec, names = spec_of(cls), struct_names(cls)
     return decoder_source(spec, version, names) + "\n\n" + encoder_source(spec, version, names)
 
 
 def class_named(name: str) -> type[Message]:
-    """The class of a message by its schema name, as "FetchRequest". Raises KeyError when there is none."""
+    """Return the class of a message by its schema name, such as "FetchRequest". Raises KeyError for an unknown name."""
     import schemas
     from protocol.generate import module_name
 

@@ -1,12 +1,12 @@
-"""Writes the source of a decoder: straight-line reads of one message in one version.
+"""Generates the source of a decoder: straight-line reads of one message in one version.
 
-Shape of what is written, for `decode(buf, pos)` over a memoryview:
+Shape of the generated `decode(buf, pos)` over a memoryview:
 
-- Fixed-width fields next to one another, and the length that follows them, become one `unpack_from`. The first byte of
-  a varint is read as part of it: below 128 it is the whole varint, else a function reads on.
-- Every count and length is held against the bytes that are left before anything is allocated for it. A count is
-  multiplied by the least size of an element, so that a lying count fails here.
-- Reading past the end raises IndexError or struct.error by itself; the function turns those into DecodeError.
+- Adjacent fixed-width fields, with the length that follows them, become one `unpack_from`. The read includes the first
+  byte of a varint: below 128 it is the whole varint, otherwise a function reads the rest.
+- Every count and length is checked against the remaining bytes before anything is allocated for it. A count is
+  multiplied by the least size of an element, so that a false count fails here.
+- Reading past the end raises IndexError or struct.error, which the function turns into DecodeError.
 - Instances are made by `object.__new__` and filled attribute by attribute, which is twice as fast as `__init__`.
 """
 
@@ -17,7 +17,7 @@ from protocol.schema import FieldSpec, MessageSpec, StructSpec
 from protocol.source import FunctionSource
 
 FEW_ROWS = 4
-"""Below so many rows, setting up `iter_unpack` costs more than it saves."""
+"""With fewer rows, setting up `iter_unpack` costs more than it saves."""
 
 
 def decoder_source(spec: MessageSpec, version: int, names: Mapping[str, str]) -> str:
@@ -31,7 +31,7 @@ class _Decoder:
         self._names = names
         self._out = FunctionSource("unpack_from")
         self._run: list[tuple[str, str]] = []
-        """Fixed-width reads not yet written: (struct code, what the value is assigned to)."""
+        """Pending fixed-width reads: (struct code, assignment target)."""
 
     def source(self) -> str:
         spec, version = self._layout.spec, self._layout.version
@@ -55,7 +55,7 @@ class _Decoder:
         )
 
     def _instance(self, struct: StructSpec, name: str) -> None:
-        """Reads one struct into a new instance called `name`."""
+        """Read one struct into a new instance called `name`."""
         self._out.add(f"{name} = new({self._names[struct.name]})")
         self._fields(struct, name)
 
@@ -67,7 +67,7 @@ class _Decoder:
             self._tag_section(struct, name)
 
     def _defaults(self, struct: StructSpec, name: str) -> None:
-        """Values of what this version lacks, and of tagged fields, which may be missing."""
+        """Assign defaults to fields that this version lacks, and to tagged fields, which may be absent."""
         for field in struct.fields:
             if not self._layout.inline(field):
                 self._default(field, f"{name}.{field.attribute}")
@@ -94,7 +94,7 @@ class _Decoder:
             self._fields(field.struct, inner)
 
     def _nullable_struct(self, struct: StructSpec, target: str, code: str) -> None:
-        """A marker comes first: a signed byte, below 0 for null; in a tag section a varint, 0 for null."""
+        """Read the leading marker: a signed byte, below 0 for null; in a tag section a varint, 0 for null."""
         self._read(code, "n")
         self._flush()
         with self._out.block("if n < 0:" if code == "b" else "if n == 0:"):
@@ -113,7 +113,7 @@ class _Decoder:
             self._sized(field, target, nullable=nullable)
 
     def _sized(self, field: FieldSpec, target: str, *, nullable: bool) -> None:
-        """A string, bytes or records: a length, then so many bytes."""
+        """Read a string, bytes or records: a length, then the content."""
         compact = self._layout.compact(field)
         if field.primitive == "string":
             self._length(field, "h", "string_size")
@@ -153,7 +153,11 @@ class _Decoder:
         if compact:
             self._out.add("n -= 1")
         least = self._layout.least_element(field)
-        self._refuse(f"n * {least} > end - pos" if least > 1 else "n > end - pos", field, "counts more than the buffer")
+        self._refuse(
+            f"n * {least} > end - pos" if least > 1 else "n > end - pos",
+            field,
+            "counts more elements than the buffer holds",
+        )
         code = FORMATS.get(str(field.primitive))
         if field.struct is not None:
             self._structs(field.struct, target)
@@ -190,9 +194,9 @@ class _Decoder:
             self._out.add(f"{rows}.append({row})")
 
     def _fixed_rows(self, struct: StructSpec, rows: str) -> None:
-        """Rows of one size: by `iter_unpack`, but few of them, or with a tag section that holds something, one by one.
+        """Read rows of one size by `iter_unpack`; few rows, or rows with a non-empty tag section, one by one.
 
-        `t` says whether rows are left to be read one by one; in `iter_unpack` it is a row's count of tagged fields.
+        `t` says whether rows remain to be read one by one; in `iter_unpack` it is a row's count of tagged fields.
         """
         row = self._out.fresh("r")
         codes, targets, size = self._row_reads(struct, row)
@@ -211,7 +215,7 @@ class _Decoder:
             self._out.add("pos = stop")
 
     def _row_reads(self, struct: StructSpec, row: str) -> tuple[str, str, int]:
-        """(struct codes, what they are assigned to, size) of a whole row; `t` is the count of its tagged fields."""
+        """Return (struct codes, assignment targets, size) of a whole row; `t` is the count of its tagged fields."""
         fields = self._layout.inline_of(struct)
         codes = [FORMATS[str(field.primitive)] for field in fields]
         targets = [f"{row}.{field.attribute}" for field in fields]
@@ -249,7 +253,7 @@ class _Decoder:
                 self._out.add(self._raise("a tagged field", "has the wrong size"))
 
     def _length(self, field: FieldSpec, code: str, reader: str) -> None:
-        """Reads a length or count of `field` into `n`, as it stands on the wire: a varint, or else of this `code`."""
+        """Read a length or count of `field` into `n` in wire form: a varint, or an integer of this `code`."""
         if self._layout.compact(field):
             self._read("B", "n")
             self._flush()
@@ -266,7 +270,7 @@ class _Decoder:
         self._run.append((code, target))
 
     def _flush(self) -> None:
-        """Writes the pending fixed-width reads as one."""
+        """Write the pending fixed-width reads as one."""
         if not self._run:
             return
         codes = "".join(code for code, _ in self._run)
@@ -290,7 +294,7 @@ class _Decoder:
 
 
 def default_expression(field: FieldSpec) -> str:
-    """Python for the default of anything but a struct."""
+    """Return Python source for the default of a field that is not a struct."""
     if field.default is None:
         return "None"
     if field.array:

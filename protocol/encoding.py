@@ -1,14 +1,14 @@
-"""Writes the source of an encoder: straight-line writes of one message in one version.
+"""Generates the source of an encoder: straight-line writes of one message in one version.
 
-Shape of what is written, for `encode(m, out, chunks)`:
+Shape of the generated `encode(m, out, chunks)`:
 
-- `out` is a bytearray that may hold something already (a header); everything is appended to it. A large buffer, such as
-  records, is not copied: `out` and the buffer go to `chunks`, and a new `out` begins.
-- Fixed-width values next to one another, and the length that follows them, become one `pack`.
-- A field that this version lacks must have its default, unless it is ignorable: what a client or a record says is never
-  dropped silently. Responses are different: a handler answers as fully as it can, and an old client is told what its
-  version has room for; otherwise every handler would have to know the history of its own response.
-- Tagged fields are written when they differ from their default, each through a buffer of its own, for its size.
+- `out` is a bytearray that may already hold a header; the function appends to it. A large buffer, such as records, is
+  not copied: `out` and the buffer go to `chunks`, and a new `out` begins.
+- Adjacent fixed-width values, with the length that follows them, become one `pack`.
+- A field that this version lacks must have its default, unless it is ignorable: values of requests and records are
+  never dropped silently. Responses are different: a handler fills every field, and an old client gets the fields of its
+  version; otherwise every handler would have to know the history of its response.
+- Tagged fields are written when they differ from their default, each through its own buffer to get the size.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from protocol.schema import FieldSpec, MessageSpec, StructSpec
 from protocol.source import FunctionSource
 
 CHUNK_BYTES = 4096
-"""A buffer longer than this is handed on as it is; copying less costs less than another entry in a writev."""
+"""A longer buffer becomes a chunk of its own; copying a shorter one costs less than another entry in a writev."""
 
 
 def encoder_source(spec: MessageSpec, version: int, names: Mapping[str, str]) -> str:
@@ -32,7 +32,7 @@ class _Encoder:
         self._names = names
         self._out = FunctionSource("pack")
         self._run: list[tuple[str, str]] = []
-        """Fixed-width writes not yet written: (struct code, expression)."""
+        """Pending fixed-width writes: (struct code, expression)."""
         self._tag_depth = 0
 
     def source(self) -> str:
@@ -70,7 +70,7 @@ class _Encoder:
             self._out.add(self._raise(f"{field.name} does not exist in this version"))
 
     def _differs(self, field: FieldSpec, value: str) -> str:
-        """Expression: whether `value` is anything but the field's default."""
+        """Return an expression: whether `value` differs from the field's default."""
         if field.default is None:
             return f"{value} is not None"
         if field.struct is not None and not field.array:
@@ -103,7 +103,7 @@ class _Encoder:
             self._struct(field.struct, inner)
 
     def _nullable_struct(self, struct: StructSpec, value: str) -> None:
-        """A marker comes first: -1 or 1; in a tag section 0 or 1."""
+        """Write the leading marker: -1 or 1; in a tag section 0 or 1."""
         inner = self._out.fresh("s")
         self._flush()
         self._out.add(f"{inner} = {value}")
@@ -123,7 +123,7 @@ class _Encoder:
             self._sized(field, value, nullable=nullable)
 
     def _sized(self, field: FieldSpec, value: str, *, nullable: bool) -> None:
-        """A string, bytes or records: a length, then so many bytes."""
+        """Write a string, bytes or records: a length, then the content."""
         compact = self._layout.compact(field)
         content = f"{value}.encode()" if field.primitive == "string" else value
         if nullable:
@@ -183,7 +183,7 @@ class _Encoder:
             self._out.add(f"out += {self._out.array_struct(code)}[len({rows})](*{rows})")
 
     def _tag_section(self, tags: tuple[FieldSpec, ...], name: str) -> None:
-        """The count of tagged fields, then tag, size and value of each; nearly always there is none."""
+        """Write the count of tagged fields, then tag, size and value of each; nearly always there is none."""
         if not tags:
             self._write("x", "")
             return
@@ -217,9 +217,9 @@ class _Encoder:
         self._out.add(f"out = {outer}")
 
     def _length(self, field: FieldSpec, code: str, long_varint: str) -> None:
-        """Writes `n`, a length or count as it stands on the wire, behind the pending run.
+        """Write `n`, a length or count in wire form, after the pending run.
 
-        `code` is how an inflexible version writes it, `long_varint` makes its bytes when one byte is not enough.
+        `code` is the format in an inflexible version; `long_varint` makes the bytes if one byte is not enough.
         """
         if not self._layout.compact(field):
             self._write(code, "n")
@@ -238,7 +238,7 @@ class _Encoder:
         self._run.append((code, value))
 
     def _flush(self) -> None:
-        """Writes the pending fixed-width values as one."""
+        """Write the pending fixed-width values as one."""
         if not self._run:
             return
         codes = "".join(code for code, _ in self._run)

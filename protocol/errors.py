@@ -1,11 +1,8 @@
-"""The errors of the protocol: codes that travel to clients, and the exceptions of the codec.
+"""The errors of the protocol: codes in responses, and the exceptions of the codec.
 
-```
-Exception
-├── KafkaError     a request is refused: carries the code and the text for the client
-├── DecodeError    bytes from outside are malformed: the peer is at fault, its connection closes
-└── EncodeError    a value does not fit the message or version: the program is at fault
-```
+``` Exception ├── KafkaError     a refused request: error code and text for the client ├── DecodeError    malformed
+bytes: the peer is at fault, its connection closes └── EncodeError    a value that does not fit the message or version:
+the program is at fault ```
 """
 
 from protocol.codec_errors import DecodeError, EncodeError
@@ -15,7 +12,7 @@ __all__ = ["DecodeError", "EncodeError", "ErrorCode", "KafkaError"]
 
 
 class KafkaError(Exception):
-    """A refusal with an error code; `message` is what the client reads, by default the code's own sentence."""
+    """A refusal with an error code; `message` is sent to the client, by default the code's own sentence."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)

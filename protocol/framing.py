@@ -1,7 +1,7 @@
-"""Frames: a signed 32-bit size, then so many bytes. Cuts them out of received bytes and refuses sizes beyond a limit.
+"""Frames: a signed 32-bit size, then that many bytes. Cuts received bytes into frames and refuses sizes over a limit.
 
-Does no IO and keeps no socket. A server that reads into buffers of its own asks `frame_size`; whoever has bytes in
-hand uses `cut_frames`, or `FrameReader`, which also keeps what is incomplete.
+No IO. A server that reads into its own buffers calls `frame_size`; other callers use `cut_frames`, or `FrameReader`,
+which also keeps an incomplete frame.
 """
 
 from struct import Struct
@@ -17,14 +17,14 @@ _SIZE = Struct(">i")
 
 
 def frame_size(buffer: Buffer, position: int = 0, limit: int = DEFAULT_MAX_FRAME_BYTES) -> int:
-    """Bytes that follow the size prefix at `position`, where 4 bytes must be.
+    """Return the number of bytes after the size prefix at `position`, where `buffer` must hold 4 bytes.
 
-    Raises DecodeError when the size is negative or beyond `limit`. To be asked before anything is allocated for the
-    frame: "GET " is a size of 1.2 GB.
+    Raises DecodeError for a negative size or one beyond `limit`. Call it before allocating memory for the frame: "GET "
+    is a size of 1.2 GB.
     """
     (size,) = _SIZE.unpack_from(buffer, position)
     if size < 0:
-        raise DecodeError(f"frame of {size} bytes")
+        raise DecodeError(f"the frame has a negative size of {size} bytes")
     if size > limit:
         raise DecodeError(f"frame of {size} bytes exceeds the limit of {limit}")
     return int(size)
@@ -33,7 +33,7 @@ def frame_size(buffer: Buffer, position: int = 0, limit: int = DEFAULT_MAX_FRAME
 def cut_frames(
     view: memoryview, position: int = 0, limit: int = DEFAULT_MAX_FRAME_BYTES
 ) -> tuple[list[memoryview], int]:
-    """(complete frames from `position` on, without their prefixes; position of the first incomplete one)."""
+    """Return (complete frames from `position` on, without their prefixes; position of the first incomplete one)."""
     frames: list[memoryview] = []
     end = len(view)
     while end - position >= SIZE_BYTES:
@@ -47,14 +47,16 @@ def cut_frames(
 
 
 class FrameReader:
-    """Bytes in, whole frames out. Holds at most one incomplete frame beyond what the last `feed` brought."""
+    """A buffer that turns received bytes into whole frames. Holds at most one incomplete frame besides the last
+    `feed`.
+    """
 
     def __init__(self, limit: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._limit = limit
         self._pending = b""
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """Frames that `data` completes. Raises DecodeError, after which the stream is beyond repair."""
+        """Return the frames that `data` completes. Raises DecodeError, after which the stream is unusable."""
         held = self._pending + data if self._pending else bytes(data)
         frames, consumed = cut_frames(memoryview(held), 0, self._limit)
         self._pending = held[consumed:]

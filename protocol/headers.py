@@ -1,9 +1,9 @@
-"""Headers of requests and responses, and whole frames made with them.
+"""Headers of requests and responses, and the frames that contain them.
 
-A request header is version 2 (with a tag section) when the request's version is flexible, else 1; a response header is
-1 or 0 likewise. ApiVersions responses always have header 0: a client that asks with a version we lack must be able to
-read the answer (KIP-511). The client id stays an old-style string in every version, so that a header can be parsed
-before one knows whether the version exists.
+A request header has version 2 (with a tag section) if the request's version is flexible, else 1; a response header has
+1 or 0 likewise. ApiVersions responses always have header version 0, so that a client that requested an unsupported
+version can read the response (KIP-511). The client id is an old-style string in every version, so that a header can be
+parsed before the version is known to exist.
 """
 
 from struct import Struct
@@ -27,7 +27,7 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class RequestHeader(NamedTuple):
-    """`api_key` is as received: it need not be one that exists, nor `api_version` one that we serve."""
+    """A received header; `api_key` and `api_version` may be unknown."""
 
     api_key: int
     api_version: int
@@ -46,7 +46,7 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """(header, position of the body) of a frame without its size prefix. Raises DecodeError."""
+    """Return (header, position of the body) of a frame without its size prefix. Raises DecodeError."""
     try:
         api_key, version, correlation_id, size = _REQUEST.unpack_from(frame)
         position = _REQUEST.size
@@ -54,7 +54,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if size >= 0:
             position += size
             if position > len(frame):
-                raise DecodeError("client id exceeds the frame")
+                raise DecodeError("the client id exceeds the frame")
             client_id = str(frame[_REQUEST.size : position], "utf-8")
         if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
             count = frame[position]
@@ -67,7 +67,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """A whole response frame as chunks, the size prefix first. Raises EncodeError."""
+    """Return a response frame as chunks, the size prefix first. Raises EncodeError."""
     out = bytearray(_SIZED_RESPONSE.pack(0, correlation_id))
     if version >= _FLEXIBLE_FROM[api_key] and api_key != _API_VERSIONS:
         out.append(0)
@@ -75,7 +75,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Me
 
 
 def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
-    """A whole request frame as chunks, the size prefix first. Raises EncodeError."""
+    """Return a request frame as chunks, the size prefix first. Raises EncodeError."""
     client = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(client)
     out = bytearray(_SIZED_REQUEST.pack(0, message.API_KEY, version, correlation_id, size))
@@ -86,7 +86,7 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
 
 
 def _finish(message: Message, version: int, out: bytearray) -> list[Buffer]:
-    """Appends the message to the header in `out`, and puts the size of it all in front."""
+    """Append the message to the header in `out` and prefix the total size."""
     chunks: list[Buffer] = []
     encoder(type(message), version)(message, out, chunks)
     total = len(out) if len(chunks) == 1 else sum(map(len, chunks))
@@ -95,7 +95,7 @@ def _finish(message: Message, version: int, out: bytearray) -> list[Buffer]:
 
 
 def decode_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
-    """(correlation id, message) of a response frame without its size prefix. Raises DecodeError."""
+    """Return (correlation id, message) of a response frame without its size prefix. Raises DecodeError."""
     view = frame if type(frame) is memoryview else memoryview(frame)
     try:
         (correlation_id,) = _SIZE.unpack_from(view)

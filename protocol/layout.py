@@ -1,4 +1,4 @@
-"""What a schema means in one version: which fields are there, how each is laid out, and the least room it takes."""
+"""The layout of a message in one version: its fields, the encoding of each, and the least size."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ _WIDTHS = {"?": 1, "b": 1, "B": 1, "x": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 
 
 
 def width(code: str) -> int:
-    """Bytes that one item of a `struct` code takes."""
+    """Return the size in bytes of one item of a `struct` code."""
     return _WIDTHS[code]
 
 
@@ -47,30 +47,30 @@ class Layout:
         return self.version in field.tagged
 
     def inline(self, field: FieldSpec) -> bool:
-        """Whether the field takes its turn in the order of fields, rather than standing in the tag section."""
+        """Whether the field is written in the order of fields and not in the tag section."""
         return self.present(field) and not self.tagged(field)
 
     def nullable(self, field: FieldSpec) -> bool:
         return self.version in field.nullable
 
     def tags_of(self, struct: StructSpec) -> tuple[FieldSpec, ...]:
-        """Tagged fields in the order in which they are written."""
+        """Return the tagged fields in the order in which they are written."""
         return tuple(sorted((f for f in struct.fields if self.tagged(f)), key=lambda f: f.tag or 0))
 
     def inline_of(self, struct: StructSpec) -> tuple[FieldSpec, ...]:
         return tuple(f for f in struct.fields if self.inline(f))
 
     def fixed_width(self, struct: StructSpec) -> bool:
-        """Whether every inline field has a fixed width; a tag section behind them does not count."""
+        """Whether every inline field has a fixed width; the tag section does not count."""
         return all(not field.array and field.primitive in FORMATS for field in self.inline_of(struct))
 
     def least_size(self, struct: StructSpec) -> int:
-        """Bytes of the smallest encoding, at least 1: what bounds how many can follow a count."""
+        """Return the size of the smallest encoding, at least 1; it bounds the elements that can follow a count."""
         size = sum(self._least_field(field) for field in self.inline_of(struct))
         return max(1, size + self.flexible)
 
     def least_element(self, field: FieldSpec) -> int:
-        """Bytes of the smallest element of an array."""
+        """Return the size of the smallest element of an array."""
         if field.struct is not None:
             return self.least_size(field.struct)
         code = FORMATS.get(str(field.primitive))

@@ -1,9 +1,9 @@
-"""`@lazy_dataclass(slots=True)`: a dataclass whose methods are made when they are first needed.
+"""`@lazy_dataclass(slots=True)`: a dataclass whose methods are generated on first use.
 
-`dataclass` compiles `__init__`, `__repr__` and `__eq__` while a module is imported: 0.2 ms per class, 0.1 s for the 600
-classes of the protocol, most of which a process never constructs. Decoders fill instances attribute by attribute and
-need none of those methods. Here the decorator only gives the class its slots; whatever asks for more first makes it a
-real dataclass, by taking over what `dataclasses` makes for a twin with the same fields. Type checkers see a dataclass.
+`dataclass` compiles `__init__`, `__repr__` and `__eq__` at import: 0.2 ms per class, 0.1 s for the 600 classes of the
+protocol, most of which a process never constructs. Decoders fill instances attribute by attribute and need none of
+those methods. This decorator only gives the class its slots; the first use of a method completes the class with the
+methods that `dataclasses` generates for a second class with the same fields. Type checkers see a dataclass.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ _TAKEN_OVER = ("__init__", "__repr__", "__eq__", "__match_args__", "__dataclass_
 
 
 def _complete(cls: type) -> None:
-    """Makes `cls` the dataclass it claims to be."""
+    """Turn `cls` into the complete dataclass."""
     namespace = {"__annotations__": cls.__annotations__, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     twin: type = dataclasses.dataclass(type(cls.__name__, (), namespace | cls.__dict__["_defaults"]))
     for name in _TAKEN_OVER:
@@ -23,7 +23,7 @@ def _complete(cls: type) -> None:
 
 
 class _Fields:
-    """`__dataclass_fields__` until it is asked for."""
+    """`__dataclass_fields__` until its first use."""
 
     def __get__(self, instance: object, owner: type) -> object:
         if owner is _Incomplete:
@@ -33,7 +33,7 @@ class _Fields:
 
 
 class _Incomplete:
-    """The methods that a class has until one of them is called; each then gives way to the real one."""
+    """The methods of an incomplete class; the first call of any of them completes the class."""
 
     __slots__ = ()
     __dataclass_fields__ = _Fields()
@@ -69,6 +69,6 @@ if TYPE_CHECKING:
 else:
 
     def lazy_dataclass(*, slots: bool) -> Any:
-        """As `dataclasses.dataclass(slots=True)`; every field must have a default."""
-        assert slots, "a lazy dataclass has slots"
+        """Decorate like `dataclasses.dataclass(slots=True)`; every field must have a default."""
+        assert slots, "a lazy dataclass requires slots=True"
         return _with_slots

@@ -1,4 +1,4 @@
-"""Values below the level of a message: UUIDs, variable-length integers, and the buffer types the codec accepts."""
+"""Primitive values: UUIDs, variable-length integers, and the buffer types of the codec."""
 
 import base64
 from itertools import repeat
@@ -9,7 +9,7 @@ from protocol.codec_errors import DecodeError, EncodeError
 Buffer = bytes | bytearray | memoryview
 
 Uuid = NewType("Uuid", bytes)
-"""16 bytes in network order. Kafka writes it as 22 characters of URL-safe base64 without padding."""
+"""16 bytes in network order. Kafka's text form is 22 characters of URL-safe base64 without padding."""
 
 ZERO_UUID = Uuid(bytes(16))
 ONE_UUID = Uuid(bytes(15) + b"\x01")
@@ -19,7 +19,7 @@ METADATA_TOPIC_ID = ONE_UUID
 UVARINT_MAX_BYTES = 5
 UVARLONG_MAX_BYTES = 10
 COMPACT_STRING_MAX = 0x7FFF
-"""Longest string in bytes, compact or not: Kafka refuses more in either encoding."""
+"""Longest string in bytes, compact or not: Kafka refuses longer ones in either encoding."""
 
 
 def uuid_to_text(uuid: Uuid) -> str:
@@ -27,7 +27,7 @@ def uuid_to_text(uuid: Uuid) -> str:
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """Raises ValueError unless `text` is base64 of exactly 16 bytes, padded or not."""
+    """Parse base64 of exactly 16 bytes, padded or not. Raises ValueError."""
     try:
         raw = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
     except ValueError as error:
@@ -38,7 +38,7 @@ def uuid_from_text(text: str) -> Uuid:
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Unsigned LEB128 of a value in 0 .. 2**64 - 1."""
+    """Encode a value in 0 .. 2**64 - 1 as unsigned LEB128."""
     if value < 0:
         raise ValueError(f"unsigned varint cannot hold {value}")
     out = bytearray()
@@ -50,13 +50,13 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, position after it). Raises DecodeError beyond 5 bytes, IndexError when it is cut short."""
+    """Return (value, end position). Raises DecodeError beyond 5 bytes, IndexError if the varint is cut short."""
     first = buffer[position]
     return (first, position + 1) if first < 0x80 else rest_of_uvarint(buffer, position + 1, first)
 
 
 def rest_of_uvarint(buffer: Buffer, position: int, first: int, max_bytes: int = UVARINT_MAX_BYTES) -> tuple[int, int]:
-    """As `read_uvarint`, when the first byte has been read and says that more follow."""
+    """Return (value, end position) for a varint whose first byte was read and says that more follow."""
     value, shift = first & 0x7F, 7
     for index in range(position, position + max_bytes - 1):
         byte = buffer[index]
@@ -68,7 +68,9 @@ def rest_of_uvarint(buffer: Buffer, position: int, first: int, max_bytes: int = 
 
 
 def rest_of_string_size(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """As `rest_of_uvarint` for the length + 1 of a compact string; raises DecodeError when it exceeds the limit."""
+    """Return (length + 1, end position) of a compact string like `rest_of_uvarint`; raises DecodeError over the
+    limit.
+    """
     size, position = rest_of_uvarint(buffer, position, first)
     if size > COMPACT_STRING_MAX + 1:
         raise DecodeError(f"string of {size - 1} bytes")
@@ -76,7 +78,7 @@ def rest_of_string_size(buffer: Buffer, position: int, first: int) -> tuple[int,
 
 
 def skip_tags(buffer: Buffer, position: int, first: int) -> int:
-    """Position after a section of tagged fields none of which is known; `first` is the first byte of their count."""
+    """Return the position after a section of unknown tagged fields; `first` is the first byte of their count."""
     count = first
     if first > 0x7F:
         count, position = rest_of_uvarint(buffer, position, first)
@@ -90,7 +92,7 @@ def skip_tags(buffer: Buffer, position: int, first: int) -> int:
 
 
 def decode_uvarint(buffer: Buffer, position: int, max_bytes: int = UVARINT_MAX_BYTES) -> tuple[int, int]:
-    """(value, position after it). Raises DecodeError when it is cut short or longer than `max_bytes`."""
+    """Return (value, end position). Raises DecodeError if the varint is cut short or longer than `max_bytes`."""
     try:
         first = buffer[position]
         if first < 0x80:
@@ -101,18 +103,18 @@ def decode_uvarint(buffer: Buffer, position: int, max_bytes: int = UVARINT_MAX_B
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag LEB128 of a signed 64-bit value."""
+    """Encode a signed 64-bit value as zigzag LEB128."""
     return encode_uvarint((value << 1) ^ (value >> 63))
 
 
 def decode_varint(buffer: Buffer, position: int, max_bytes: int = UVARLONG_MAX_BYTES) -> tuple[int, int]:
-    """(signed value, position after it). Raises DecodeError as `decode_uvarint` does."""
+    """Return (signed value, end position). Raises DecodeError as `decode_uvarint` does."""
     value, position = decode_uvarint(buffer, position, max_bytes)
     return (value >> 1) ^ -(value & 1), position
 
 
 def compact_string_prefix(size: int) -> bytes:
-    """The length + 1 of a compact string of `size` bytes. Raises EncodeError when it exceeds the limit."""
+    """Return the encoded length + 1 of a compact string of `size` bytes. Raises EncodeError over the limit."""
     if size > COMPACT_STRING_MAX:
         raise EncodeError(f"string of {size} bytes")
     return encode_uvarint(size + 1)

@@ -1,7 +1,7 @@
-"""JSON in Kafka's schema dialect -> validated, immutable specs. Knows nothing of bytes or of generated classes.
+"""Parser of Kafka's schema dialect: JSON -> validated, immutable specs.
 
-An attribute that this module does not know, a type nobody defines, a tag used twice or a default that does not fit its
-type raises SchemaError: a schema that is silently half-understood would be a wire format that is silently wrong.
+An unknown attribute or type, a duplicate tag or a default that does not fit its type raises SchemaError: a schema that
+is half-understood would silently become a wrong wire format.
 """
 
 import re
@@ -51,7 +51,7 @@ class StructSpec:
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One field. `primitive` or `struct` says what one value is; `array` that the field is a list of those."""
+    """One field. `primitive` or `struct` is the type of one value; `array` marks a list of values."""
 
     name: str
     primitive: Primitive | None
@@ -73,7 +73,7 @@ class FieldSpec:
 
     @property
     def is_buffer(self) -> bool:
-        """Whether the value is left where it lies: decoded as a view, encoded as a chunk of its own."""
+        """Whether the value is a view when decoded and a chunk of its own when encoded."""
         return self.primitive == "records" or self.zero_copy
 
 
@@ -96,7 +96,7 @@ class MessageSpec:
         return self.struct.name
 
     def structs(self) -> Iterator[StructSpec]:
-        """Every struct of the message, each once, what is used before what uses it; the message itself is last."""
+        """Yield every struct of the message once, each after the structs it uses; the message itself is last."""
         seen: set[str] = set()
 
         def walk(struct: StructSpec) -> Iterator[StructSpec]:
@@ -110,12 +110,12 @@ class MessageSpec:
 
 
 def load(path: str) -> MessageSpec:
-    """The spec in `path`, relative to the schemas package. Raises SchemaError."""
+    """Load the spec in `path`, relative to the schemas package. Raises SchemaError."""
     return parse(path, schemas.read_json(path))
 
 
 def parse(path: str, document: object) -> MessageSpec:
-    """The spec that a parsed JSON `document` describes; `path` is for messages to people."""
+    """Return the spec for a parsed JSON `document`; `path` is used in messages."""
     try:
         return _Parser(path).message(document)
     except (KeyError, TypeError, ValueError) as error:
@@ -123,7 +123,7 @@ def parse(path: str, document: object) -> MessageSpec:
 
 
 class _Parser:
-    """Reads one document; holds the structs defined so far, which later fields may name."""
+    """The parser of one document, with the structs defined so far."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -154,14 +154,14 @@ class _Parser:
         )
         unused = self.common.keys() - self.structs.keys()
         if unused:
-            raise SchemaError(f"{self.path}: structs that no field uses: {sorted(unused)}")
+            raise SchemaError(f"{self.path}: no field uses the structs {sorted(unused)}")
         return spec
 
     def fields(self, owner: str, items: object) -> tuple[FieldSpec, ...]:
         fields = tuple(self.field(item) for item in _list(items))
         for what in ([field.attribute for field in fields], [field.tag for field in fields if field.tag is not None]):
             if len(set(what)) != len(what):
-                raise SchemaError(f"{self.path}: {owner} has a name or a tag twice")
+                raise SchemaError(f"{self.path}: {owner} has a duplicate field name or tag")
         return fields
 
     def field(self, item: object) -> FieldSpec:
@@ -191,7 +191,7 @@ class _Parser:
         return field
 
     def struct(self, name: str, versions: Versions, fields: object) -> StructSpec:
-        """A struct defined where it is used (`fields`), or one of the commonStructs."""
+        """Return a struct defined by its field (`fields`), or one of the commonStructs."""
         if fields is None and name not in self.structs:
             if name not in self.common:
                 raise SchemaError(f"{self.path}: unknown type {name!r}")
@@ -208,17 +208,19 @@ class _Parser:
     def check(self, field: FieldSpec) -> None:
         where = f"{self.path}: {field.name}"
         if (field.tag is None) != (field.tagged == NONE):
-            raise SchemaError(f"{where}: tag and taggedVersions belong together")
+            raise SchemaError(f"{where}: tag and taggedVersions require each other")
         if not field.tagged.within(field.versions):
-            raise SchemaError(f"{where}: tagged in versions in which it does not exist")
+            raise SchemaError(f"{where}: tagged in versions without the field")
         if field.nullable != NONE and not (field.array or field.struct or field.primitive in NULLABLE_PRIMITIVES):
             raise SchemaError(f"{where}: a {field.primitive} cannot be null")
         if field.array and field.primitive == "records":
-            raise SchemaError(f"{where}: no arrays of records")
+            raise SchemaError(f"{where}: arrays of records are not supported")
 
 
 def _default(element: str, array: bool, raw: object) -> Default:
-    """The default that a schema states or implies. For arrays, structs, bytes and UUIDs: None (null) or "" (empty)."""
+    """Return the default that a schema states or implies; None (null) or "" (empty) for arrays, structs, bytes and
+    UUIDs.
+    """
     if raw == "null" or (raw is None and element == "records"):
         return None
     if array or element not in PRIMITIVES or element in ("bytes", "uuid", "records"):

@@ -1,11 +1,11 @@
-"""A growing piece of Python source: indented lines, and the `struct.Struct` constants they use."""
+"""Builder of Python source: indented lines, and the `struct.Struct` constants they use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class FunctionSource:
-    """Lines of one function body. Names made by `fresh` never repeat, so that nested loops do not share variables."""
+    """The lines of one function body. Names from `fresh` never repeat, so that nested loops do not share variables."""
 
     def __init__(self, struct_method: str) -> None:
         self._struct_method = struct_method
@@ -19,7 +19,7 @@ class FunctionSource:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """Adds `header` and indents what is added inside the `with`; an empty block gets a `pass`."""
+        """Add `header` and indent the lines added inside the `with`; an empty block gets a `pass`."""
         self.add(header)
         before = len(self._lines)
         self._depth += 1
@@ -33,17 +33,17 @@ class FunctionSource:
         return f"{prefix}_{self._counts[prefix]}"
 
     def constant(self, expression: str, prefix: str = "c") -> str:
-        """Name of a module-level constant with this value; the same expression has one name."""
+        """Return the name of a module-level constant with this value; equal expressions share a name."""
         if expression not in self._constants:
             self._constants[expression] = self.fresh(prefix)
         return self._constants[expression]
 
     def struct(self, codes: str) -> str:
-        """Name of the bound method of a big-endian Struct for these codes."""
+        """Return the name of the bound method of a big-endian Struct for these codes."""
         return self.constant(f'Struct(">{codes}").{self._struct_method}', self._struct_method)
 
     def array_struct(self, code: str) -> str:
-        """Name of a table: number of items of this code -> bound method of the Struct that holds them."""
+        """Return the name of a table: number of items of this code -> bound method of the Struct for them."""
         return self.constant(f'array_structs("{code}", "{self._struct_method}")', f"{self._struct_method}_array")
 
     def iter_struct(self, codes: str) -> str:

@@ -1,4 +1,4 @@
-"""Ranges of message versions as schemas write them: "none", "3", "0-4", "7+"."""
+"""Ranges of message versions in schema notation: "none", "3", "0-4", "7+"."""
 
 import re
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Versions(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Versions":
-        """Raises ValueError for anything but "none", "N", "N-M" with N <= M, and "N+"."""
+        """Parse "none", "N", "N-M" with N <= M, or "N+". Raises ValueError."""
         if text == "none":
             return NONE
         match = _RANGE.fullmatch(text)
@@ -39,7 +39,7 @@ class Versions(NamedTuple):
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
     def within(self, other: "Versions") -> bool:
-        """Whether every version of this range is one of `other`."""
+        """Whether every version of this range is in `other`."""
         return self.first > self.last or (other.first <= self.first and self.last <= other.last)
 
 

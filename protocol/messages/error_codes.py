@@ -147,12 +147,12 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may try again and expect another answer."""
+        """Whether a client may retry."""
         return self.value in _RETRIABLE
 
     @property
     def message(self) -> str:
-        """One sentence for people."""
+        """The error in one sentence."""
         return _MESSAGES[self.value]
 
 

@@ -1,7 +1,6 @@
-"""Record batches, magic 2: the bytes that producers send, logs keep and consumers fetch.
+"""Record batches, magic 2: the format of producers, logs and consumers.
 
-`batch` reads and patches the 61-byte header and never opens the body; `builder` and `reader` make and open bodies;
-`control` holds the broker's own batches (transaction markers, leader changes); `compression` the five codecs;
-`compiled` loads the third-party machine code behind all of them. Not here: files, offsets of a log, who may append
-what.
+`batch` reads and patches the 61-byte header without the body; `builder` and `reader` make and parse bodies; `control`
+has the broker's own batches (transaction markers, leader changes); `compression` the five codecs; `compiled` loads the
+compiled third-party code they use.
 """

@@ -1,10 +1,10 @@
-"""The header of a record batch, magic 2: read it, check it, patch it. The body stays closed.
+"""The header of a record batch, magic 2: parse, check and patch it without the body.
 
-Layout (Apache Kafka's DefaultRecordBatch, all big-endian): baseOffset int64 @0, batchLength int32 @8 (bytes after
-this field), partitionLeaderEpoch int32 @12, magic int8 @16, crc uint32 @17 (CRC-32C from @21 to the end), attributes
-int16 @21, lastOffsetDelta int32 @23, baseTimestamp int64 @27, maxTimestamp int64 @35, producerId int64 @43,
-producerEpoch int16 @51, baseSequence int32 @53, recordCount int32 @57, records @61. Base offset and leader epoch lie
-outside the CRC, so that the broker can set them without touching the rest.
+Layout (Apache Kafka's DefaultRecordBatch, all big-endian): baseOffset int64 @0, batchLength int32 @8 (bytes after this
+field), partitionLeaderEpoch int32 @12, magic int8 @16, crc uint32 @17 (CRC-32C from @21 to the end), attributes int16
+@21, lastOffsetDelta int32 @23, baseTimestamp int64 @27, maxTimestamp int64 @35, producerId int64 @43, producerEpoch
+int16 @51, baseSequence int32 @53, recordCount int32 @57, records @61. Base offset and leader epoch lie outside the CRC,
+so that the broker can set them alone.
 """
 
 import struct
@@ -19,7 +19,7 @@ from protocol.records.errors import MalformedBatch
 MAGIC = 2
 HEADER_SIZE = 61
 LENGTH_PREFIX_SIZE = 12
-"""baseOffset and batchLength, which batchLength itself does not count."""
+"""Size of baseOffset and batchLength, which batchLength does not include."""
 ATTRIBUTES_POSITION = 21
 MIN_BATCH_LENGTH = HEADER_SIZE - LENGTH_PREFIX_SIZE
 
@@ -53,13 +53,11 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
-_TIMESTAMP_TYPES = tuple(TimestampType)  # looked up: calling the enum costs 0.3 µs, three times for each append
+_TIMESTAMP_TYPES = tuple(TimestampType)  # a lookup: calling the enum costs 0.3 µs, three times for each append
 
 
 class BatchHeader(NamedTuple):
-    """The 13 fields of the header, in the order of the bytes. Timestamps in ms; -1 stands for "none" where Kafka has
-    it so.
-    """
+    """The 13 fields of the header, in the order of the bytes. Timestamps in ms; -1 means "none" as in Kafka."""
 
     base_offset: int
     batch_length: int
@@ -77,7 +75,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return self.batch_length + LENGTH_PREFIX_SIZE
 
     @property
@@ -114,24 +112,24 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record (they wrap from 2^31-1 to 0), or -1 where the batch carries none."""
+        """Sequence of the last record (they wrap from 2^31-1 to 0); -1 for a batch without sequences."""
         return next_sequence(self.base_sequence, self.last_offset_delta) if self.base_sequence >= 0 else NO_SEQUENCE
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the tombstones of this batch may go, as set by the log cleaner; None if it has not met them yet."""
+        """Time in ms from which compaction may remove the batch's tombstones; None until the cleaner sets it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
 def next_sequence(sequence: int, increment: int) -> int:
-    """The producer sequence `increment` records after `sequence`; 2^31-1 is followed by 0."""
+    """Return the producer sequence `increment` records after `sequence`; 2^31-1 is followed by 0."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the body may lie beyond the end of `buffer`.
+    """Parse the header at `position`; the body may lie beyond the end of `buffer`.
 
-    Raises MalformedBatch where 61 bytes are not there, the length is too small for a header, or the magic is not 2.
+    Raises MalformedBatch for fewer than 61 bytes, a length below the header's, or a magic other than 2.
     """
     try:
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
@@ -145,13 +143,15 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def batch_size(buffer: Buffer, position: int = 0) -> int:
-    """Bytes of the batch at `position` by its length field alone, unchecked; `buffer` must hold its first 12 bytes."""
+    """Return the size of the batch at `position` from its unchecked length field; `buffer` must hold its first 12
+    bytes.
+    """
     length: int = _OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
     return length + LENGTH_PREFIX_SIZE
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch; an incomplete one at the end is left out. Raises MalformedBatch."""
+    """Yield (position, header) of each whole batch; skip an incomplete one at the end. Raises MalformedBatch."""
     end = len(buffer)
     while end - position >= HEADER_SIZE:
         header = parse_header(buffer, position)
@@ -162,19 +162,19 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
-    """Whether the checksum in the header is that of the batch's `size` bytes at `position`."""
+    """Whether the checksum in the header matches the batch's `size` bytes at `position`."""
     expected: int = _CRC.unpack_from(buffer, position + _CRC_POSITION)[0]
     return expected == crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size])
 
 
 def patch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Sets base offset and leader epoch of the batch at `position`; the CRC does not cover them."""
+    """Set base offset and leader epoch of the batch at `position`; the CRC does not cover them."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def patch_log_append_time(buffer: bytearray | memoryview, position: int, size: int, timestamp_ms: int) -> None:
-    """Makes `timestamp_ms` the time of every record of the batch: its maximum, the type bit, and a new CRC."""
+    """Set `timestamp_ms` as LogAppendTime of the batch: the max timestamp, the type bit, and a new CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_FLAG)
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
@@ -182,14 +182,14 @@ def patch_log_append_time(buffer: bytearray | memoryview, position: int, size: i
 
 
 def clear_log_append_time(buffer: bytearray | memoryview, position: int, size: int) -> None:
-    """Makes the records of the batch bear their own times, with a new CRC."""
+    """Clear the LogAppendTime bit, so that the records have their own timestamps, with a new CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes & ~LOG_APPEND_TIME_FLAG)
     write_crc(buffer, position, size)
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
-    """Computes and stores the checksum of the batch at `position`."""
+    """Compute and store the checksum of the batch at `position`."""
     _CRC.pack_into(
         buffer,
         position + _CRC_POSITION,
@@ -198,7 +198,7 @@ def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
 
 
 def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
-    """`header` and `body` as one batch; length, magic and CRC are computed, not taken from `header`."""
+    """Return `header` and `body` as one batch; length, magic and CRC are computed."""
     batch = bytearray(HEADER_SIZE + len(body))
     HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LENGTH_PREFIX_SIZE, magic=MAGIC, crc=0))
     batch[HEADER_SIZE:] = body

@@ -1,4 +1,4 @@
-"""Builds record batches: new ones from records, and old ones again with some records gone or another codec."""
+"""Builders of record batches, from new records or from the remaining records of another batch."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -26,9 +26,9 @@ from protocol.records.compression import Codec, compress
 from protocol.records.reader import FullRecord
 
 _UNBOUNDED = 2**31 - 1
-"""The compiled builder wants a size limit; ours are checked where batches are appended."""
+"""Size limit for the compiled builder, which requires one; batch sizes are checked on append."""
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
-"""Never changed: the builder only reads it."""
+"""Shared empty list, which the builder only reads."""
 
 
 class Record(NamedTuple):
@@ -62,7 +62,7 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """One batch of `records` with offsets from `base_offset` on. Raises ValueError if there are none."""
+    """Build one batch of `records` with offsets from `base_offset` on. Raises ValueError without records."""
     entries = [_Entry(delta, *record) for delta, record in enumerate(records)]
     if not entries:
         raise ValueError("a batch needs at least one record")
@@ -93,9 +93,10 @@ def build_batch(
 def build_value_batch(
     values: Sequence[bytes], timestamp_ms: int, *, base_offset: int, leader_epoch: int, codec: int = Codec.NONE
 ) -> bytes:
-    """As `build_batch` for records that are nothing but values, all of one time: how metadata is logged.
+    """Build a batch of records with values only and one timestamp, as in the metadata log.
 
-    A third of the cost, which counts in snapshots of a million records. Raises ValueError if there are none.
+    The cost is a third of `build_batch`, which matters for snapshots of a million records. Raises ValueError without
+    records.
     """
     if not values:
         raise ValueError("a batch needs at least one record")
@@ -129,11 +130,11 @@ def rebuild_batch(
     level: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """The batch of `header` with `records` alone; they keep their offsets and timestamps.
+    """Build the batch of `header` with `records` only, which keep their offsets and timestamps.
 
-    Base offset, last offset delta, producer fields, leader epoch and flags stay; `codec` None keeps the codec. With a
-    delete horizon (KIP-534) the base timestamp carries it and every delta counts from there. No records:
-    `empty_batch`.
+    Base offset, last offset delta, producer fields, leader epoch and flags stay; `codec` None keeps the codec. A delete
+    horizon (KIP-534) becomes the base timestamp, and every delta counts from there. Returns `empty_batch` without
+    records.
     """
     entries = [_Entry(r.offset - header.base_offset, r.timestamp, r.key, r.value, r.headers) for r in records]
     if not entries:
@@ -152,14 +153,14 @@ def rebuild_batch(
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The 61 bytes that remain of a batch whose records are all gone, kept for its offsets and producer fields."""
+    """Return the 61-byte batch without records, kept for its offsets and producer fields."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
     return pack_batch(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 
 
 def _encode(entries: Sequence[_Entry], base_timestamp: int | None = None) -> Buffer:
-    """The record section. The compiled builder counts timestamps from its first record, so a base of our own is a
-    record that goes first and is cut off again.
+    """Encode the record section. The compiled builder counts timestamps from its first record; another base becomes an
+    additional first record, which is cut off again.
     """
     builder = record_code().builder(MAGIC, Codec.NONE, 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, _UNBOUNDED)
     skipped = HEADER_SIZE

@@ -1,8 +1,8 @@
-"""Third-party machine code, loaded without the luggage of the packages around it.
+"""Loading of compiled third-party code without the packages around it.
 
-`import crc32c` scans the installed distributions for its own version (30 ms) and `import aiokafka` brings a whole
-client (50 ms and its memory); a node needs one function of the former and two classes of the latter, so the extension
-modules are loaded by themselves. Owns how they are found; knows nothing of what they compute.
+`import crc32c` scans the installed distributions for its own version (30 ms) and `import aiokafka` loads a whole client
+(50 ms and its memory). A node needs one function of the former and two classes of the latter, so the extension modules
+are loaded directly.
 """
 
 import importlib
@@ -20,7 +20,7 @@ class Checksum(Protocol):
 
 
 class CompiledRecord(Protocol):
-    """One record as the compiled reader gives it."""
+    """One record of the compiled reader."""
 
     @property
     def offset(self) -> int: ...
@@ -35,14 +35,14 @@ class CompiledRecord(Protocol):
 
 
 class CompiledReader(Protocol):
-    """Iterates the records of one uncompressed batch."""
+    """An iterator over the records of one uncompressed batch."""
 
     def __iter__(self) -> "CompiledReader": ...
     def __next__(self) -> CompiledRecord: ...
 
 
 class CompiledBuilder(Protocol):
-    """Encodes records one after another behind a batch header."""
+    """An encoder that appends records after a batch header."""
 
     def append(
         self,
@@ -74,7 +74,7 @@ class BuilderClass(Protocol):
 
 
 class RecordCode(NamedTuple):
-    """aiokafka's compiled classes, and the exception they raise for bytes that make no sense."""
+    """The compiled classes of aiokafka, and the exception they raise for invalid bytes."""
 
     reader: ReaderClass
     builder: BuilderClass
@@ -82,7 +82,7 @@ class RecordCode(NamedTuple):
 
 
 def package_directory(package: str) -> str:
-    """Where an installed package lies. Raises ImportError. Imports nothing."""
+    """Return the directory of an installed package without importing it. Raises ImportError."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"{package} is not installed", name=package)
@@ -99,7 +99,7 @@ def _load_crc32c() -> Checksum:
 
 
 def record_code() -> RecordCode:
-    """aiokafka's compiled reader and builder, imported at the first record that must be opened, on whatever thread."""
+    """Import aiokafka's compiled reader and builder on first use, on any thread."""
     from protocol.records import record_code as loaded
 
     return loaded.RECORD_CODE

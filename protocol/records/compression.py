@@ -1,8 +1,8 @@
 """The codecs of record batches: one block of bytes in, one out.
 
-gzip and zstd are the plain formats. lz4 is a frame of independent blocks, the only kind Apache Kafka's reader takes.
-snappy is the xerial stream of snappy-java (a 16-byte header, then chunks of int32 size and a raw block); readers also
-accept one raw block without that header, as Kafka's does. Levels mean what Kafka's `compression.*.level` means.
+gzip and zstd are the plain formats. lz4 is a frame of independent blocks, the only kind that Apache Kafka's reader
+accepts. snappy is the xerial stream of snappy-java (a 16-byte header, then chunks of int32 size and a raw block); the
+reader also accepts one raw block without that header, as in Kafka. Levels are those of Kafka's `compression.*.level`.
 """
 
 import struct
@@ -24,7 +24,7 @@ class Codec(IntEnum):
 
 
 MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024
-"""A batch that grows beyond this when opened is refused: 32 KB of zstd can hold 1 GB of zeros."""
+"""Limit of a decompressed batch: 32 KB of zstd can hold 1 GB of zeros."""
 
 _FIRST_GUESS_FACTOR = 4
 _MIN_OUTPUT_BYTES = 64 * 1024
@@ -32,7 +32,7 @@ _GZIP_DEFAULT_LEVEL = 6
 _ZSTD_DEFAULT_LEVEL = 3
 _LZ4_DEFAULT_LEVEL = 9
 _BUFFER_TOO_SMALL = "failed to write whole buffer"
-"""How cramjam's `decompress_into` says that the output did not fit (a test pins it)."""
+"""The error text of cramjam's `decompress_into` for a small output buffer; a test checks it."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -41,7 +41,7 @@ _CHUNK_SIZE = struct.Struct(">i")
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` compressed; `level` None or -1 (gzip) is the codec's default, and NONE and snappy have no levels."""
+    """Compress `data`; `level` None or -1 (gzip) is the codec's default; NONE and snappy have no levels."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -56,7 +56,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """`data` decompressed. Raises UnknownCodec for 5 to 7, MalformedRecords for bad input or over `limit` bytes."""
+    """Decompress `data`. Raises UnknownCodec for 5 to 7, MalformedRecords for bad input or over `limit` bytes."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.SNAPPY:
@@ -75,7 +75,9 @@ _DECOMPRESSORS: dict[int, Callable[[Buffer, bytearray], int]] = {
 
 
 def _decompress_growing(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int) -> Buffer:
-    """The streams do not say how long they get, so the output is guessed and doubled until it fits or is too long."""
+    """Decompress into a buffer that is doubled until the output fits or exceeds the limit: streams do not state their
+    size.
+    """
     size = min(limit, max(_MIN_OUTPUT_BYTES, _FIRST_GUESS_FACTOR * len(data)))
     while True:
         output = bytearray(size)

@@ -1,8 +1,7 @@
-"""Control records: what brokers write into logs for themselves. They take offsets; consumers skip them.
+"""Control records: records that brokers write for brokers. They have offsets; consumers skip them.
 
-A control batch holds one record whose key is `version int16 · type int16`. The value of a transaction marker is
-`version int16 · coordinatorEpoch int32`; the other types carry messages of the protocol, encoded by whoever writes
-them.
+A control batch holds one record with the key `version int16 · type int16`. The value of a transaction marker is
+`version int16 · coordinatorEpoch int32`; the other types hold encoded protocol messages.
 """
 
 import struct
@@ -36,7 +35,7 @@ def control_key(type: ControlType) -> bytes:
 
 
 def control_type(key: bytes | None) -> ControlType | None:
-    """The type a control record's key names; None for a type of a later version, to be skipped. Raises
+    """Return the type in a control record's key; None for an unknown type, which is skipped. Raises
     MalformedRecords.
     """
     if key is None or len(key) < _KEY.size:
@@ -55,7 +54,7 @@ def control_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     transactional: bool = False,
 ) -> bytes:
-    """A control batch of (type, encoded value) records; all but the voters records of a snapshot hold just one."""
+    """Build a control batch of (type, encoded value) records; only the voters records of a snapshot share a batch."""
     return build_batch(
         [Record(timestamp_ms, control_key(type), value) for type, value in records],
         base_offset=base_offset,
@@ -71,7 +70,7 @@ def control_batch(
 def end_transaction_marker(
     type: ControlType, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
 ) -> bytes:
-    """The 78-byte batch that ends a transaction on one partition; `type` is ABORT or COMMIT."""
+    """Build the 78-byte batch that ends a transaction on one partition; `type` is ABORT or COMMIT."""
     return control_batch(
         [(type, _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch))],
         timestamp_ms,
@@ -82,8 +81,9 @@ def end_transaction_marker(
 
 
 def read_marker(batch: Buffer, position: int = 0) -> tuple[ControlType, int] | None:
-    """(ABORT or COMMIT, coordinator epoch) of a control batch; None if it ends no transaction. Raises
-    MalformedRecords.
+    """Return (ABORT or COMMIT, coordinator epoch) of a control batch; None if it ends no transaction.
+
+    Raises MalformedRecords.
     """
     for record in iter_records(batch, position):
         type = control_type(record.key)

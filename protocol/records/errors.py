@@ -1,8 +1,8 @@
-"""What can be wrong with the bytes of a record batch."""
+"""Exceptions for the bytes of a record batch."""
 
 
 class MalformedBatch(Exception):
-    """The bytes are no record batch: too short, a length that cannot be, or a magic other than 2."""
+    """The bytes are not a record batch: too short, an impossible length, or a magic other than 2."""
 
 
 class MalformedRecords(Exception):

@@ -1,6 +1,6 @@
-"""Control records of the metadata log that say how its quorum works: kraft.version and the voters (KIP-853).
+"""Control records of the metadata log about its quorum: kraft.version and the voters (KIP-853).
 
-They stand in the log and at the head of snapshots, and mean the same there. What to do about them is not known here.
+Logs and snapshots contain them with the same meaning.
 """
 
 from typing import Final, NamedTuple
@@ -17,14 +17,14 @@ _CONTROL_VERSION: Final = 0
 
 
 class ControlState(NamedTuple):
-    """What the log's control records have established so far."""
+    """The kraft.version and voters that the control records so far have set."""
 
     kraft_version: int
     voters: VotersRecord | None
 
 
 def control_records(control: ControlState) -> list[tuple[ControlType, bytes]]:
-    """The control records that state a kraft.version and, if known, the voters."""
+    """Return the control records for a kraft.version and, if known, the voters."""
     version = KRaftVersionRecord(kraft_version=control.kraft_version)
     records = [(ControlType.KRAFT_VERSION, encode_bytes(version, _CONTROL_VERSION))]
     if control.voters is not None:
@@ -33,7 +33,7 @@ def control_records(control: ControlState) -> list[tuple[ControlType, bytes]]:
 
 
 def read_control_state(batch: Buffer, position: int, before: ControlState | None) -> ControlState | None:
-    """What a control batch leaves established; `before` if it is about something else. Raises MalformedRecords."""
+    """Return the state after a control batch; `before` if the batch has other records. Raises MalformedRecords."""
     state = before
     try:
         for record in iter_records(batch, position):

@@ -1,5 +1,5 @@
-"""Opens record batches. For the few places that must: metadata, offsets, compaction, keys on compacted topics,
-lookups by time.
+"""Reader of the records in a batch, for metadata, offsets, compaction, keys on compacted topics, and lookups by
+time.
 """
 
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ FullRecord: TypeAlias = CompiledRecord
 
 
 def iter_records(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[FullRecord]:
-    """The records of the batch at `position`, with the offsets that its header gives them.
+    """Yield the records of the batch at `position`, with the offsets from its header.
 
-    Under LogAppendTime each record carries the batch's maximum timestamp. Raises MalformedBatch for a header that is
-    none, MalformedRecords (perhaps after some records) for a body that does not decompress to more than `limit` bytes
-    or parse.
+    Under LogAppendTime each record has the batch's max timestamp. Raises MalformedBatch for an invalid header,
+    MalformedRecords (perhaps after some records) for a body that does not parse or that decompresses to more than
+    `limit` bytes.
     """
     header = parse_header(batch, position)
     view = memoryview(batch)[position : position + header.size]
     if len(view) < header.size:
-        raise MalformedBatch(f"{len(view)} bytes of a batch of {header.size}")
+        raise MalformedBatch(f"{len(view)} bytes of a batch of {header.size} bytes")
     return _iterate(_opened(header, view, limit), header.record_count)
 
 
 def iter_all_records(batches: Buffer) -> Iterator[tuple[BatchHeader, FullRecord]]:
-    """(header, record) over every whole batch in `batches`, control batches included. Raises as `iter_records`."""
+    """Yield (header, record) of every whole batch in `batches`, including control batches. Raises as `iter_records`."""
     position = 0
     while len(batches) - position >= HEADER_SIZE:
         header = parse_header(batches, position)
@@ -42,7 +42,7 @@ def iter_all_records(batches: Buffer) -> Iterator[tuple[BatchHeader, FullRecord]
 
 
 def _opened(header: BatchHeader, view: memoryview, limit: int) -> Buffer:
-    """The same batch without compression, for a reader that knows none."""
+    """Return the batch uncompressed, for a reader without codecs."""
     if header.codec == Codec.NONE:
         return view
     body = decompress(header.codec, view[HEADER_SIZE:], limit)
@@ -62,4 +62,4 @@ def _iterate(opened: Buffer, count: int) -> Iterator[FullRecord]:
     except (code.corrupt, ValueError, IndexError, OverflowError, MemoryError) as error:
         raise MalformedRecords(f"record {seen} does not parse: {error}") from error
     if seen != count:
-        raise MalformedRecords(f"{seen} records where the header counts {count}")
+        raise MalformedRecords(f"the batch holds {seen} records, its header counts {count}")

@@ -1,7 +1,7 @@
-"""The import of aiokafka's compiled record code, as a module: Python imports a module once, however many threads ask.
+"""The import of aiokafka's compiled record code as a module, which Python imports once for all threads.
 
-Threads open their first records at the same time (the loop reads its metadata log while others recover partitions), and
-the import changes `sys.modules` in ways that two of them must not do at once.
+Threads read their first records at the same time (the loop reads the metadata log while others recover partitions), and
+the import changes `sys.modules` in ways that two threads must not do at once.
 """
 
 import importlib
@@ -12,8 +12,8 @@ from protocol.records.compiled import RecordCode, package_directory
 
 
 def _load() -> RecordCode:
-    """Unless someone has imported aiokafka already, an empty package stands in for it during the import, so that its
-    `__init__` does not run; nothing of that remains in `sys.modules`, and a later real import starts afresh.
+    """Import the extension modules. Unless aiokafka is already imported, an empty package replaces it during the
+    import, so that its `__init__` does not run; `sys.modules` is restored, and a later import is a normal one.
     """
     if "aiokafka" in sys.modules:
         return _import()
@@ -23,7 +23,7 @@ def _load() -> RecordCode:
     try:
         return _import()
     finally:
-        for name in list(sys.modules):  # in one step: other threads may be importing something else
+        for name in list(sys.modules):  # list() in one step: other threads may be importing
             if name.partition(".")[0] == "aiokafka":
                 del sys.modules[name]
 

@@ -17,7 +17,7 @@ def test_a_size_is_refused_before_anything_is_allocated_for_it() -> None:
     for prefix in (b"\x00\x00\x00\x08", b"\x7f\xff\xff\xff", b"GET ", b"\x16\x03\x01\x02"):
         with pytest.raises(DecodeError, match="exceeds the limit of 7"):
             frame_size(prefix, limit=7)
-    with pytest.raises(DecodeError, match="frame of -1 bytes"):
+    with pytest.raises(DecodeError, match="negative size of -1 bytes"):
         frame_size(b"\xff\xff\xff\xff")
 
 

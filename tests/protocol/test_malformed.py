@@ -63,8 +63,8 @@ def test_records_longer_than_the_buffer() -> None:
 
 
 def test_a_count_that_the_buffer_cannot_hold() -> None:
-    refused(ListOffsetsRequest, 1, "ffffffff 7fffffff", "Topics counts more than the buffer")
-    refused(ListOffsetsRequest, 6, "ffffffff 00 ffffffff0f", "Topics counts more than the buffer")
+    refused(ListOffsetsRequest, 1, "ffffffff 7fffffff", "Topics counts more elements than the buffer holds")
+    refused(ListOffsetsRequest, 6, "ffffffff 00 ffffffff0f", "Topics counts more elements than the buffer holds")
     refused(ListOffsetsRequest, 1, "ffffffff ffffffff", "Topics is null")
 
 

@@ -195,10 +195,10 @@ def test_a_disk_that_fails_on_the_way_ends_the_log(fs: FailingPower) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"log_start_offset": 40}, "nothing is remote"),
+        ({"log_start_offset": 40}, "no offset is remote"),
         ({"epochs": ()}, "leader epochs"),
         ({"epochs": (EpochEntry(1, 0), EpochEntry(2, 40))}, "leader epochs"),
-        ({"producers": ProducerState()}, "producers at 0"),
+        ({"producers": ProducerState()}, "producer state ends at offset 0"),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes: dict[str, object], complaint: str) -> None:
