@@ -20,13 +20,13 @@ _ATTRIBUTES = frozenset(
 
 
 class UnknownSubscriptionSetting(ConfigError):
-    """A name or interval that Kafka answers with INVALID_REQUEST, where other faults are INVALID_CONFIG."""
+    """A name or interval that Kafka answers with INVALID_REQUEST; other errors are INVALID_CONFIG."""
 
 
 def validate_client_metrics_configs(configs: Mapping[str, str]) -> dict[str, Value]:
-    """Checks a subscription; returns every setting.
+    """Check a subscription and return every setting.
 
-    Raises UnknownSubscriptionSetting (INVALID_REQUEST) or ConfigError (INVALID_CONFIG).
+    Raise UnknownSubscriptionSetting (INVALID_REQUEST) or ConfigError (INVALID_CONFIG).
     """
     for name in configs:
         if name not in CLIENT_METRICS_KEYS:
@@ -40,7 +40,7 @@ def validate_client_metrics_configs(configs: Mapping[str, str]) -> dict[str, Val
 
 
 def matching_patterns(match: Value) -> dict[str, re.Pattern[str]]:
-    """Patterns by client attribute. Raises ConfigError for an entry that is not ``attribute=pattern``."""
+    """Return patterns by client attribute. Raise ConfigError for an entry that is not ``attribute=pattern``."""
     assert isinstance(match, tuple)
     return dict(_pattern(entry) for entry in match)
 
@@ -51,5 +51,8 @@ def _pattern(entry: str) -> tuple[str, re.Pattern[str]]:
         if equals and attribute in _ATTRIBUTES:
             return attribute, re.compile(pattern)
     except re.error:
-        pass  # The sentence below says all there is to say.
-    raise ConfigError("match", f"match has {entry!r}, which is not a client attribute, =, and a pattern.")
+        pass  # The message below covers an invalid pattern as well.
+    known = ", ".join(sorted(_ATTRIBUTES))
+    raise ConfigError(
+        "match", f"match has {entry!r} but every entry must be attribute=pattern, attribute one of {known}."
+    )

@@ -1,6 +1,6 @@
-"""What must hold between the settings of a broker (Kafka's ``KafkaConfig.validateValues`` and its helpers).
+"""Rules between the settings of a broker (Kafka's ``KafkaConfig.validateValues`` and its helpers).
 
-What holds between the listener keys is in ``listeners``.
+``listeners`` owns the rules between the listener keys.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _QUORUM_TIMES = (
 
 
 def check_together(config: BrokerConfig) -> None:
-    """Raises ConfigError for the first rule that is broken."""
+    """Raise ConfigError for the first rule that the configuration breaks."""
     for check in _CHECKS:
         check(config)
 
@@ -34,9 +34,9 @@ def _check_quorum(config: BrokerConfig) -> None:
     if not voters and not config.bootstrap_servers:
         raise ConfigError(
             "controller.quorum.voters",
-            "controller.quorum.voters or controller.quorum.bootstrap.servers must be set, or the quorum is nowhere.",
+            "controller.quorum.voters or controller.quorum.bootstrap.servers must be set to the quorum's controllers.",
         )
-    for name in _QUORUM_TIMES:  # Kafka takes 0 and fails at the first election, or asks as fast as it can
+    for name in _QUORUM_TIMES:  # Kafka accepts 0 and then fails at the first election, or retries without a pause
         if config.value(name) == 0:
             raise ConfigError(name, f"{name} is 0 but must be at least 1.")
     if not voters:
@@ -44,12 +44,12 @@ def _check_quorum(config: BrokerConfig) -> None:
     if config.is_controller and config.node_id not in voters:
         raise ConfigError(
             "controller.quorum.voters",
-            f"controller.quorum.voters must have this controller, node.id {config.node_id}.",
+            f"controller.quorum.voters must contain this controller, node.id {config.node_id}.",
         )
     if not config.is_controller and config.node_id in voters:
         raise ConfigError(
             "controller.quorum.voters",
-            f"controller.quorum.voters has node.id {config.node_id}, but this node is not a controller.",
+            f"controller.quorum.voters contains node.id {config.node_id}, but its process.roles lacks controller.",
         )
 
 
@@ -63,7 +63,9 @@ def _check_log_times(config: BrokerConfig) -> None:
     if config.log_roll_ms is not None and config.log_roll_ms < 1:
         raise ConfigError("log.roll.ms", f"log.roll.ms is {config.log_roll_ms} but must be at least 1.")
     if config.log_roll_jitter_ms is not None and config.log_roll_jitter_ms < 0:
-        raise ConfigError("log.roll.jitter.ms", f"log.roll.jitter.ms is {config.log_roll_jitter_ms}, below 0.")
+        raise ConfigError(
+            "log.roll.jitter.ms", f"log.roll.jitter.ms is {config.log_roll_jitter_ms} but must be at least 0."
+        )
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         if config.value(name) is not None:
             _check_retention(name, config.value(name))
@@ -80,14 +82,17 @@ def _check_early_start(config: BrokerConfig) -> None:
     bound = {listener.name for listener in config.client_listeners} | set(config.controller_listener_names)
     for name in early if isinstance(early, tuple) else ():
         if name.upper() not in bound:
-            raise ConfigError("early.start.listeners", f"early.start.listeners has {name}, which is no listener here.")
+            known = ", ".join(sorted(bound))
+            raise ConfigError(
+                "early.start.listeners", f"early.start.listeners has {name} but the listeners of this node are {known}."
+            )
 
 
 def _check_connection_limits(config: BrokerConfig) -> None:
     if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
         raise ConfigError(
             "max.connections.per.ip",
-            "max.connections.per.ip may be 0 only when max.connections.per.ip.overrides lets somebody in.",
+            "max.connections.per.ip may be 0 only when max.connections.per.ip.overrides admits at least one address.",
         )
 
 
@@ -106,21 +111,21 @@ def _check_replica_times(config: BrokerConfig) -> None:
         raise ConfigError(
             "replica.socket.timeout.ms",
             f"replica.socket.timeout.ms is {config.replica_socket_timeout_ms} but must be at least "
-            f"replica.fetch.wait.max.ms, {wait_ms}, or fetches would time out for waiting as they should.",
+            f"replica.fetch.wait.max.ms, {wait_ms}: otherwise fetches that wait for records time out.",
         )
     if wait_ms > config.replica_lag_time_max_ms:
         raise ConfigError(
             "replica.fetch.wait.max.ms",
             f"replica.fetch.wait.max.ms is {wait_ms} but must be at most replica.lag.time.max.ms, "
-            f"{config.replica_lag_time_max_ms}, or idle followers would leave the in-sync replicas.",
+            f"{config.replica_lag_time_max_ms}: otherwise idle followers leave the in-sync replicas.",
         )
 
 
 def _check_replica_selector(config: BrokerConfig) -> None:
     name = config.replica_selector_class
     if name and name not in _REPLICA_SELECTORS:
-        known = " and ".join(_REPLICA_SELECTORS)
-        raise ConfigError("replica.selector.class", f"replica.selector.class is {name} but there are only {known}.")
+        known = " or ".join(_REPLICA_SELECTORS)
+        raise ConfigError("replica.selector.class", f"replica.selector.class is {name} but must be {known}.")
 
 
 def _check_cleaner(config: BrokerConfig) -> None:
@@ -132,18 +137,20 @@ def _check_cleaner(config: BrokerConfig) -> None:
             f"1 MiB for each of log.cleaner.threads, {config.log_cleaner_threads}.",
         )
     if config.log_cleaner_enable and config.log_cleaner_threads < 1:
-        raise ConfigError("log.cleaner.threads", "log.cleaner.threads is 0 but log.cleaner.enable is true.")
+        raise ConfigError(
+            "log.cleaner.threads", "log.cleaner.threads is 0 but must be at least 1 where log.cleaner.enable is true."
+        )
 
 
 def _check_groups(config: BrokerConfig) -> None:
     if "classic" not in config.group_coordinator_rebalance_protocols:
         raise ConfigError(
-            "group.coordinator.rebalance.protocols", "group.coordinator.rebalance.protocols must have classic."
+            "group.coordinator.rebalance.protocols", "group.coordinator.rebalance.protocols must contain classic."
         )
     for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
         codec = config.value(name)
         if not isinstance(codec, int) or not 0 <= codec <= _HIGHEST_CODEC:
-            raise ConfigError(name, f"{name} is {codec} but codecs are numbered 0 to {_HIGHEST_CODEC}.")
+            raise ConfigError(name, f"{name} is {codec} but must be from 0 to {_HIGHEST_CODEC}.")
 
 
 def _check_group_bounds(config: BrokerConfig) -> None:
@@ -162,7 +169,7 @@ def _check_group_bounds(config: BrokerConfig) -> None:
 
 
 def check_bounds(config: BrokerConfig, name: str, prefix: str, setting: str) -> None:
-    """min <= value <= max for a setting with bounds of its own (``group.consumer`` + ``session.timeout.ms``)."""
+    """Check min <= value <= max for a setting with bounds (``group.consumer`` + ``session.timeout.ms``)."""
     low_name, high_name = f"{prefix}.min.{setting}", f"{prefix}.max.{setting}"
     low, value, high = config.value(low_name), config.value(name), config.value(high_name)
     assert isinstance(low, int)
@@ -189,13 +196,13 @@ def _check_remote_storage(config: BrokerConfig) -> None:
     if config.ottla_log_remote_storage_enable and not is_on:
         raise ConfigError(
             "ottla.log.remote.storage.enable",
-            "ottla.log.remote.storage.enable needs remote.log.storage.system.enable, which is off.",
+            "ottla.log.remote.storage.enable is true but needs remote.log.storage.system.enable=true.",
         )
     if is_on and config.is_broker and config.remote_log_storage_manager_class_name is None:
         raise ConfigError(
             "remote.log.storage.manager.class.name",
             "remote.log.storage.manager.class.name must be s3, local or an import path, "
-            "since remote.log.storage.system.enable is on.",
+            "since remote.log.storage.system.enable is true.",
         )
     if is_on:
         check_local_retention(config)
@@ -203,12 +210,12 @@ def _check_remote_storage(config: BrokerConfig) -> None:
     if is_on and listener is not None and listener not in {each.name for each in config.client_listeners}:
         raise ConfigError(
             "remote.log.metadata.manager.listener.name",
-            f"remote.log.metadata.manager.listener.name is {listener}, which is none of the broker's listeners.",
+            f"remote.log.metadata.manager.listener.name is {listener} but must be one of the broker's listeners.",
         )
 
 
 def check_local_retention(config: BrokerConfig) -> None:
-    """What topics get that do not say otherwise: the part on the disk may not be kept longer than the whole."""
+    """Check the defaults of topics: the local log must not be retained longer than the whole log."""
     defaults = log_config({}, config)
     for unit, local, total in (
         ("ms", defaults.local_retention_ms, defaults.retention_ms),
@@ -223,7 +230,8 @@ def _check_snapshot_import(config: BrokerConfig) -> None:
     uri = config.ottla_metadata_snapshot_import_uri
     if not uri:
         return
-    from storage.tiered.loading.store_uri import StoreUriError, parse_store_uri  # only where it is used
+    # Local import: only this setting needs it.
+    from storage.tiered.loading.store_uri import StoreUriError, parse_store_uri
 
     try:
         parse_store_uri(uri)

@@ -1,7 +1,7 @@
-"""Every configuration key there is, by kind of resource.
+"""The tables of configuration keys, joined by kind of resource.
 
-Owns the joined tables and what they say about a name: which key it stands for (a listener's own spelling, an alias,
-a plug-in's prefix) and which broker keys stand behind a topic key. Knows no values.
+Maps names to keys (a listener's own spelling, an alias, a plug-in's prefix) and topic keys to their broker keys. Holds
+no values.
 """
 
 import re
@@ -41,29 +41,29 @@ DYNAMIC_ONLY: frozenset[str] = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""Broker keys that only AlterConfigs can set: a properties file has no say in them, and they are not described."""
+"""Broker keys that only AlterConfigs can set: a properties file does not affect them, and they are not described."""
 
 ALIASES: Mapping[str, str] = {
     # KIP-630's name; Kafka shipped the setting under another.
     "metadata.snapshot.min.new_records.size": "metadata.log.max.record.bytes.between.snapshots",
-    # KIP-405's: Kafka renamed one and left the other out.
+    # KIP-405's names: Kafka renamed the first and omitted the second.
     "remote.log.manager.task.retry.interval.ms": "remote.log.manager.task.retry.backoff.ms",
     "remote.partition.remover.task.interval.ms": "ottla.remote.partition.remover.task.interval.ms",
     "remote.log.index.file.cache.total.size.mb": "remote.log.index.file.cache.total.size.bytes",
 }
 
 ALIAS_UNITS: Mapping[str, int] = {"remote.log.index.file.cache.total.size.mb": 1024 * 1024}
-"""What one of an alias is, in the unit of the key that it stands for, where these differ."""
+"""Units of aliases that differ from the unit of their key, in the key's unit."""
 
 REPLACED: Mapping[str, str] = {
     "remote.log.manager.thread.pool.size": "remote.log.manager.follower.thread.pool.size",
 }
-"""Keys that are deprecated, and those that win over them."""
+"""Deprecated keys, with the keys that take precedence over them."""
 
 OWN_PREFIX = "ottla."
 
 PLUGIN_PREFIXES: tuple[str, ...] = ("rsm.config.", "rlmm.config.", "config.providers.")
-"""Settings below these belong to a plug-in; what they may be is not ours to say."""
+"""Prefixes of settings that belong to a plug-in, which validates them itself."""
 
 TOPIC_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "cleanup.policy": ("log.cleanup.policy",),
@@ -98,7 +98,7 @@ TOPIC_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
     "unclean.leader.election.enable": ("unclean.leader.election.enable",),
 }
-"""Broker keys that give a topic key its default, the one that wins first; where absent there is none."""
+"""Broker keys that supply a topic key's default, in order of precedence. A topic key without an entry has none."""
 
 LISTENER_PREFIX = "listener.name."
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]*\.(.+)")
@@ -113,7 +113,7 @@ _CLUSTER_LISTENER_KEYS = frozenset({"max.connections", "max.connection.creation.
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The broker key that ``name`` spells, seen through ``listener.name.X.`` (and ``X.mechanism.``) prefixes."""
+    """Return the broker key behind ``name``, without its ``listener.name.X.`` (and ``X.mechanism.``) prefix."""
     key = BROKER_KEYS.get(name)
     if key is not None:
         return key
@@ -133,7 +133,7 @@ def is_plugin_setting(name: str) -> bool:
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """Broker keys that can stand for ``name``, itself included, in order of preference."""
+    """Return the broker keys that can supply ``name``, itself included, in order of precedence."""
     for family in _SYNONYM_FAMILIES:
         if name in family:
             return family
@@ -152,9 +152,9 @@ _SYNONYM_FAMILIES: tuple[tuple[str, ...], ...] = tuple(
 
 
 def scope_of(name: str) -> Scope | None:
-    """When the broker key ``name`` may change; None for a name we do not know.
+    """Return when the broker key ``name`` may change; None for an unknown name.
 
-    A key behind a listener prefix belongs to one broker, save for the few connection limits.
+    A key behind a listener prefix is per broker, except for a few connection limits.
     """
     if name.startswith(LISTENER_PREFIX):
         match = _LISTENER_KEY.fullmatch(name)
@@ -165,8 +165,8 @@ def scope_of(name: str) -> Scope | None:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate most like ``name``, for "did you mean"; None when nothing is near."""
-    import difflib  # here, because a start without typing errors does not need it
+    """Return the candidate most similar to ``name``, for "Did you mean"; None when none is similar."""
+    import difflib  # local import: only a misspelled key needs it
 
     matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.7)
     return matches[0] if matches else None

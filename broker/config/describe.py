@@ -1,7 +1,7 @@
-"""What DescribeConfigs answers: entries with value, source, synonyms, type and documentation.
+"""DescribeConfigs entries: value, source, synonyms, type and documentation.
 
-Follows Kafka's ``ConfigHelper`` to its corners (which synonyms are listed, what counts as sensitive), because tools
-compare brokers by this answer. Returns plain data; the API handler makes the message and leaves out what was not asked.
+Follows Kafka's ``ConfigHelper`` in detail (listed synonyms, sensitive keys), because tools compare brokers by this
+response. Returns plain data; the API handler builds the message and omits fields that were not requested.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ from broker.config.values import ConfigType, render_value
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it (version 1 and later)."""
+    """Sources of values, as DescribeConfigs numbers them (version 1 and later)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -50,7 +50,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One described setting; ``value`` is None when it is unset or sensitive."""
+    """A described setting; ``value`` is None when it is unset or sensitive."""
 
     name: str
     value: str | None
@@ -63,7 +63,7 @@ class ConfigEntry:
 
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
-    """Every topic config of a topic with these overrides; of those that Kafka 4.2 does not know, what is overridden."""
+    """Describe every topic config. Keys that Kafka 4.2 does not know appear only when the topic overrides them."""
     values = topic_values(overrides, broker)
     return [
         _entry(key, render_value(values[name]), _topic_synonyms(name, overrides, broker))
@@ -73,8 +73,8 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
 
 
 def describe_metadata_topic() -> list[ConfigEntry]:
-    """What can be said of `__cluster_metadata` (KIP-630): snapshots clean it up, and nobody can change that."""
-    documentation = "The records below a snapshot are deleted once it stands for them."
+    """Describe `__cluster_metadata` (KIP-630): snapshots clean it up, and this cannot be changed."""
+    documentation = "Records below a snapshot are deleted once the snapshot contains their state."
     return [
         ConfigEntry("cleanup.policy", "snapshot", ConfigSource.DEFAULT, (), ConfigType.LIST, True, False, documentation)
     ]
@@ -90,7 +90,7 @@ def _topic_synonyms(name: str, overrides: Mapping[str, str], broker: BrokerConfi
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
-    """Every config of this broker: all known keys, and whatever else was set."""
+    """Describe every config of this broker: all known keys, and every other key that is set."""
     layers = broker.layers
     described = [name for name, key in BROKER_KEYS.items() if not key.internal and name not in DYNAMIC_ONLY]
     extra = {**layers.static, **layers.cluster, **layers.broker}.keys() - set(described)
@@ -114,7 +114,7 @@ def _broker_entry(name: str, value: str | None, broker: BrokerConfig) -> ConfigE
 
 
 def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
-    """The dynamic defaults of the whole cluster: what a broker resource without a name stands for."""
+    """Describe the cluster's dynamic defaults: the broker resource without a name."""
     entries = []
     for name, text in sorted(broker.layers.cluster.items()):
         sensitive = _is_sensitive(broker_key(name))
@@ -157,7 +157,7 @@ def _own_or_default(
 
 
 def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
-    """Levels by logger name."""
+    """Describe logger levels by logger name."""
     source = ConfigSource.DYNAMIC_BROKER_LOGGER
     return [
         ConfigEntry(name, level, source, (Synonym(name, level, source),), ConfigType.STRING, False, False, None)
@@ -179,7 +179,7 @@ def _entry(key: ConfigKey, value: str | None, synonyms: tuple[Synonym, ...]) -> 
 
 
 def _is_our_default(synonym: Synonym) -> bool:
-    """A key of ours that nobody set is not worth telling clients of."""
+    """Whether the synonym is the default of a key that only Ottla has; DescribeConfigs omits it."""
     return synonym.name.startswith(OWN_PREFIX) and synonym.source is ConfigSource.DEFAULT
 
 
@@ -188,20 +188,22 @@ def _first_source(synonyms: tuple[Synonym, ...]) -> ConfigSource:
 
 
 def _is_sensitive(key: ConfigKey | None) -> bool:
-    """What we do not know could be a secret."""
+    """Whether the value is hidden. An unknown key could hold a secret."""
     return key is None or key.sensitive
 
 
 def _is_dynamic(name: str) -> bool:
-    """Kafka calls a key behind a listener prefix read-only here, although it can be altered; so do we."""
+    """Whether the key is shown as dynamic. Like Kafka, show keys behind a listener prefix as read-only, though they can
+    be altered.
+    """
     key = BROKER_KEYS.get(name)
     return key is not None and key.scope is not Scope.RESTART
 
 
 def _broker_value_synonyms(name: str, broker: BrokerConfig, *, sensitive: bool) -> tuple[Synonym, ...]:
-    """Every source that has a value for ``name`` or a synonym of it, strongest first.
+    """Return every source with a value for ``name`` or a synonym of it, in order of precedence.
 
-    What precedes the first entry called ``name`` itself is dropped: it decided another key.
+    Entries before the first one named ``name`` are dropped: they decided another key.
     """
     found = list(_synonyms_by_source(broker_synonyms(name), broker, sensitive=sensitive))
     return tuple(dropwhile(lambda synonym: synonym.name != name, found))

@@ -1,6 +1,6 @@
-"""Whether a broker config may be changed while the broker runs (Kafka's ``DynamicBrokerConfig``).
+"""Rules for changing a broker config while the broker runs (Kafka's ``DynamicBrokerConfig``).
 
-A ConfigError raised here answers as INVALID_REQUEST, except that of a value that does not parse: INVALID_CONFIG.
+A ConfigError raised here becomes INVALID_REQUEST, except for a value that does not parse: INVALID_CONFIG.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ THREAD_COUNTS: tuple[str, ...] = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
-"""Pools that may at most double or halve in one step, so that a slip of the finger does not stop a broker."""
+"""Thread pools that may at most double or halve in one step, so that a typing error does not stop a broker."""
 
 
 class NotDynamic(ConfigError):
@@ -30,9 +30,9 @@ class NotDynamic(ConfigError):
 
 
 def validate_dynamic_change(settings: Mapping[str, str], *, per_broker: bool) -> None:
-    """Checks the whole set of dynamic settings one broker (or the cluster's default) would have.
+    """Check the complete dynamic settings of one broker, or of the cluster's default.
 
-    Names nobody knows are let through, as in Kafka: they may belong to a plug-in. Raises NotDynamic or ConfigError.
+    Accept unknown names, as Kafka does: they may belong to a plug-in. Raise NotDynamic or ConfigError.
     """
     for name, text in settings.items():
         _check_scope(name, per_broker=per_broker)
@@ -44,7 +44,7 @@ def validate_dynamic_change(settings: Mapping[str, str], *, per_broker: bool) ->
 def _check_scope(name: str, *, per_broker: bool) -> None:
     scope = scope_of(name)
     if scope is Scope.RESTART:
-        raise NotDynamic(name, f"{name} cannot be changed while the broker runs.")
+        raise NotDynamic(name, f"{name} cannot be changed while the broker runs; set it in the configuration file.")
     if scope is Scope.BROKER and not per_broker:
         raise NotDynamic(name, f"{name} can only be set for one broker, not as the cluster's default.")
     if name.startswith("ssl."):
@@ -52,7 +52,7 @@ def _check_scope(name: str, *, per_broker: bool) -> None:
 
 
 def check_thread_counts(present: BrokerConfig, proposed: BrokerConfig) -> None:
-    """Raises ConfigError where a thread count would leave half to double of the present one."""
+    """Raise ConfigError for a thread count below half or above double the present one."""
     for name in THREAD_COUNTS:
         old, new = present.value(name), proposed.value(name)
         assert isinstance(old, int)
@@ -61,5 +61,5 @@ def check_thread_counts(present: BrokerConfig, proposed: BrokerConfig) -> None:
             continue
         if new < 1 or new < old // 2 or new > old * 2:
             raise ConfigError(
-                name, f"{name} is {new} but may in one step only be from {max(1, old // 2)} to {old * 2}."
+                name, f"{name} is {new} but one step may change it only to between {max(1, old // 2)} and {old * 2}."
             )

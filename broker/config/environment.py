@@ -1,7 +1,7 @@
-"""Settings from environment variables, as the apache/kafka container image maps them.
+"""Settings from environment variables, mapped as by the apache/kafka container image.
 
 ``KAFKA_NUM_PARTITIONS`` is ``num.partitions``: after the prefix, ``_`` stands for a dot, ``__`` for an underscore and
-``___`` for a dash, in lower case. ``CLUSTER_ID`` comes without prefix.
+``___`` for a dash, in lower case. ``CLUSTER_ID`` has no prefix.
 """
 
 import re
@@ -26,14 +26,14 @@ IGNORED: frozenset[str] = frozenset(
         "KAFKA_VERSION",
     }
 )
-"""What the image's start script and its JVM read. There is no JVM here: accepted, and without effect."""
+"""Variables that the image's start script and JVM read. Accepted without effect: this broker has no JVM."""
 
 _UNDERSCORES = re.compile("_{1,3}")
 _MEANING = {"_": ".", "__": "_", "___": "-"}
 
 
 def settings_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings by key. A name the tables do not know is passed on: whoever loads warns about it."""
+    """Return settings by key. Names that the tables do not know are included; `load` warns about them."""
     return {
         setting_name(variable): value
         for variable, value in environ.items()
@@ -42,6 +42,8 @@ def settings_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def setting_name(variable: str) -> str:
-    """``KAFKA_ADVERTISED_LISTENERS`` -> ``advertised.listeners``. Runs of underscores are read three at a time."""
+    """Convert ``KAFKA_ADVERTISED_LISTENERS`` to ``advertised.listeners``. Underscores are read in groups of up to
+    three.
+    """
     rest = variable.removeprefix(_PREFIX).lower()
     return _UNDERSCORES.sub(lambda run: _MEANING[run.group()], rest)

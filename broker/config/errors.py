@@ -1,11 +1,11 @@
-"""The one error of configuration: a key and a sentence a person can act on."""
+"""The error of configuration: a key and a sentence that tells the operator what to change."""
 
 
 class ConfigError(Exception):
     """A configuration value cannot be used.
 
-    ``key`` is the setting at fault; ``sentence`` names it, says what is wrong, and is fit for the operator's
-    terminal as well as for the error message of an INVALID_CONFIG answer.
+    ``key`` is the setting at fault. ``sentence`` names the key, the problem and the allowed values; the terminal and
+    the error message of an INVALID_CONFIG response both show it.
     """
 
     def __init__(self, key: str, sentence: str) -> None:

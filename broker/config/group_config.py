@@ -1,4 +1,4 @@
-"""Configs of groups (KIP-848, KIP-932, KIP-1071): checks against the broker's bounds, and what applies."""
+"""Configs of groups (KIP-848, KIP-932, KIP-1071): validation against the broker's bounds, and effective values."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ _BROKER_DEFAULTS: Mapping[str, str] = {
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
-    """Checks the whole set a group would have; returns every group setting. Raises ConfigError (INVALID_CONFIG)."""
+    """Check a group's complete configs and return every group setting. Raise ConfigError (INVALID_CONFIG)."""
     for name in configs:
         if name not in GROUP_KEYS:
-            raise ConfigError(name, f"{name} is not a group config.")
+            raise ConfigError(name, f"{name} is not a group config; known are {', '.join(sorted(GROUP_KEYS))}.")
     values = group_values(configs, broker)
     for name in configs:
         _check_bounds(name, values[name], broker)
@@ -26,7 +26,7 @@ def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
 
 
 def group_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
-    """Every group setting: the group's own over the broker's ``group.*`` key over the default."""
+    """Return every group setting: the group's own value, else the broker's ``group.*`` key, else the default."""
     return {
         name: key.parse(configs[name]) if name in configs else _default(name, broker)
         for name, key in GROUP_KEYS.items()

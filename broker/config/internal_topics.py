@@ -1,11 +1,11 @@
-"""How many replicas internal topics get where the cluster is too small for their default."""
+"""Replication of internal topics where the cluster has fewer brokers than their default needs."""
 
 
 def internal_replication_factor(configured: int, *, voter_count: int, broker_count: int) -> int:
-    """The replication factor to create an internal topic with.
+    """Return the replication factor for creating an internal topic.
 
-    A quorum of one voter is somebody's single machine: there the default of 3 is brought down to the brokers there
-    are, so that offsets and transactions work at once. With more voters the operator's number stands, as in Kafka.
+    A quorum of one voter is usually a development machine: the default of 3 is limited to the number of brokers, so
+    that offsets and transactions work at once. With more voters the configured number applies, as in Kafka.
     """
     if voter_count > 1:
         return configured
@@ -13,5 +13,5 @@ def internal_replication_factor(configured: int, *, voter_count: int, broker_cou
 
 
 def internal_min_isr(configured: int, replication_factor: int) -> int:
-    """``min.insync.replicas`` to go with a replication factor that may have been brought down."""
+    """Return ``min.insync.replicas`` for a replication factor that may have been limited."""
     return min(configured, replication_factor)

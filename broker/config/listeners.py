@@ -1,7 +1,7 @@
-"""Listeners of a node: parsing, and the rules that tie the five listener keys together.
+"""Listeners of a node: parsing, and the rules between the five listener keys.
 
-Sources of the rules: Kafka's ``KafkaConfig.validateValues``, ``CoreUtils.listenerListToEndPoints``. Knows no sockets:
-port 0 stays 0 here, whoever binds puts the real port in.
+The rules follow Kafka's ``KafkaConfig.validateValues`` and ``CoreUtils.listenerListToEndPoints``. Port 0 stays 0 here;
+the code that binds the socket fills in the real port.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ _ENTRY = re.compile(r"(?P<name>[^:/]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredListener:
-    """One address: ``host`` empty means every interface, ``port`` 0 one that the system picks."""
+    """An address. An empty ``host`` means every interface; ``port`` 0 means a port that the system picks."""
 
     name: str
     protocol: str
@@ -39,7 +39,7 @@ class ConfiguredListener:
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The listener keys as given, lists parsed, nothing compared yet."""
+    """The listener keys as given: lists are parsed, values are not compared yet."""
 
     is_broker: bool
     is_controller: bool
@@ -55,12 +55,12 @@ class ListenerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ListenerPlan:
-    """What the listener keys mean together.
+    """The combined meaning of the listener keys.
 
-    ``clients`` are the bound listeners that serve clients and brokers, ``controllers`` those of the quorum;
-    ``advertised`` is what a broker registers (never a controller listener), ``advertised_controllers`` what a
-    controller tells the quorum of itself, in the order of ``controller_names``. On a node that is only a controller
-    ``clients`` and ``advertised`` are empty and ``inter_broker_name`` is still the configured name.
+    ``clients`` are the bound listeners for clients and brokers, ``controllers`` the bound listeners for the quorum. A
+    broker registers ``advertised`` (never a controller listener). A controller registers ``advertised_controllers``, in
+    the order of ``controller_names``. On a node that is only a controller, ``clients`` and ``advertised`` are empty and
+    ``inter_broker_name`` is the configured name.
     """
 
     clients: tuple[ConfiguredListener, ...]
@@ -73,7 +73,7 @@ class ListenerPlan:
 
 
 def plan_listeners(settings: ListenerSettings) -> ListenerPlan:
-    """Resolves and cross-checks the listener keys. Raises ConfigError naming the key at fault."""
+    """Resolve and cross-check the listener keys. Raise ConfigError with the key at fault."""
     protocols = _protocols(settings)
     bound = _parse_entries(LISTENERS, settings.listeners, protocols)
     _check_ports(bound)
@@ -92,7 +92,7 @@ def plan_listeners(settings: ListenerSettings) -> ListenerPlan:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL`` pairs; a later pair of the same name wins, as in Kafka."""
+    """Parse ``NAME:PROTOCOL`` pairs; the last pair of a name wins, as in Kafka."""
     pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
     return {_listener_name(name): _protocol(protocol) for name, _, protocol in pairs}
 
@@ -107,12 +107,12 @@ def _protocol(protocol: str) -> str:
     protocol = protocol.strip().upper()
     if protocol not in SECURITY_PROTOCOLS:
         allowed = ", ".join(SECURITY_PROTOCOLS)
-        raise ConfigError(PROTOCOL_MAP, f"{PROTOCOL_MAP} names the protocol {protocol!r}; there are {allowed}.")
+        raise ConfigError(PROTOCOL_MAP, f"{PROTOCOL_MAP} has the protocol {protocol!r} but must use {allowed}.")
     return protocol
 
 
 def _protocols(settings: ListenerSettings) -> dict[str, str]:
-    """The protocol map; controller listeners are PLAINTEXT when the map is left alone (KIP-903's default)."""
+    """Return the protocol map. Controller listeners are PLAINTEXT when the map is not set (KIP-903's default)."""
     protocols = parse_protocol_map(settings.protocol_map)
     if not settings.protocol_map_is_set:
         for name in settings.controller_names:
@@ -132,15 +132,15 @@ def _parse_entries(key: str, entries: Iterable[str], protocols: Mapping[str, str
 def _parse_entry(key: str, entry: str, protocols: Mapping[str, str]) -> ConfiguredListener:
     match = _ENTRY.fullmatch(entry)
     if match is None or int(match["port"]) > 65535:
-        raise ConfigError(key, f"{key} has the entry {entry!r}, which is not of the form NAME://host:port.")
+        raise ConfigError(key, f"{key} has the entry {entry!r} but every entry must be of the form NAME://host:port.")
     name = match["name"].upper()
     if name not in protocols:
-        raise ConfigError(key, f"{key} names the listener {name}, for which {PROTOCOL_MAP} has no security protocol.")
+        raise ConfigError(key, f"{key} has the listener {name}, for which {PROTOCOL_MAP} has no security protocol.")
     return ConfiguredListener(name, protocols[name], match["v6"] or match["host"] or "", int(match["port"]))
 
 
 def _check_ports(bound: Iterable[ConfiguredListener]) -> None:
-    """A port serves one listener, or one of IPv4 and one of IPv6."""
+    """Check that a port serves one listener, or one on IPv4 and one on IPv6."""
     by_port: dict[int, list[str]] = defaultdict(list)
     for listener in bound:
         if listener.port != 0:
@@ -177,7 +177,7 @@ def _advertised_controllers(
     controller_names: tuple[str, ...],
     protocols: Mapping[str, str],
 ) -> tuple[ConfiguredListener, ...]:
-    """Each as advertised.listeners has it, else as it is bound (KIP-853)."""
+    """Return each controller listener as in advertised.listeners, else as bound (KIP-853)."""
     if not settings.is_controller:
         return ()
     by_name = {listener.name: listener for listener in bound}
@@ -198,7 +198,8 @@ def _inter_broker_name(settings: ListenerSettings, protocols: Mapping[str, str])
         )
     if name.upper() not in protocols:
         raise ConfigError(
-            INTER_BROKER_LISTENER_NAME, f"{INTER_BROKER_LISTENER_NAME} is {name}, which {PROTOCOL_MAP} does not have."
+            INTER_BROKER_LISTENER_NAME,
+            f"{INTER_BROKER_LISTENER_NAME} is {name} but must be a listener of {PROTOCOL_MAP}.",
         )
     return name.upper()
 
@@ -216,7 +217,7 @@ def _check_roles(settings: ListenerSettings, plan: ListenerPlan) -> None:
     elif plan.clients:
         raise ConfigError(
             LISTENERS,
-            f"{LISTENERS} has {plan.clients[0].name}, but a mere controller opens only controller listeners.",
+            f"{LISTENERS} has {plan.clients[0].name}, but a controller without the broker role opens none for clients.",
         )
 
 
@@ -226,7 +227,7 @@ def _check_controller_listeners(settings: ListenerSettings, plan: ListenerPlan) 
     if missing:
         raise ConfigError(
             CONTROLLER_LISTENER_NAMES,
-            f"{CONTROLLER_LISTENER_NAMES} has {missing[0]}, which {LISTENERS} of this controller lacks.",
+            f"{CONTROLLER_LISTENER_NAMES} has {missing[0]}, but {LISTENERS} of this controller does not have it.",
         )
 
 
@@ -234,14 +235,14 @@ def _check_broker_listeners(plan: ListenerPlan) -> None:
     if not plan.advertised:
         raise ConfigError(
             ADVERTISED_LISTENERS,
-            f"{ADVERTISED_LISTENERS} has no listener for clients: all belong to {CONTROLLER_LISTENER_NAMES}.",
+            f"{ADVERTISED_LISTENERS} needs a listener for clients; all are in {CONTROLLER_LISTENER_NAMES}.",
         )
     for listener in plan.advertised:
         _check_advertised(listener, {bound.name for bound in plan.clients})
     if plan.inter_broker_name not in {listener.name for listener in plan.advertised}:
         raise ConfigError(
             INTER_BROKER_LISTENER_NAME,
-            f"{INTER_BROKER_LISTENER_NAME} is {plan.inter_broker_name}, but advertised are only "
+            f"{INTER_BROKER_LISTENER_NAME} is {plan.inter_broker_name} but must be an advertised listener: "
             f"{', '.join(listener.name for listener in plan.advertised)}.",
         )
 
@@ -255,5 +256,5 @@ def _check_advertised(listener: ConfiguredListener, bound_names: set[str]) -> No
         )
     if listener.name not in bound_names:
         raise ConfigError(
-            ADVERTISED_LISTENERS, f"{ADVERTISED_LISTENERS} has {listener.name}, on which {LISTENERS} does not listen."
+            ADVERTISED_LISTENERS, f"{ADVERTISED_LISTENERS} has {listener.name}, but {LISTENERS} does not have it."
         )

@@ -1,7 +1,7 @@
-"""What a single configuration value must satisfy beyond its type.
+"""Rules for a single configuration value, beyond its type.
 
-A rule takes the parsed value and returns the end of a sentence ("must be at least 1") when it is broken, else None.
-Rules see one value at a time; what several keys must satisfy together is in ``cross_checks``.
+A rule takes the parsed value and returns the end of a sentence ("must be at least 1") when the value breaks it, else
+None. ``cross_checks`` owns the rules between several keys.
 """
 
 import re
@@ -52,7 +52,7 @@ def one_of_ignoring_case(*allowed: str) -> Rule:
 
 
 def items_of(*allowed: str) -> Rule:
-    """Every item of the list is one of ``allowed``; the list may be empty."""
+    """Every item of the list must be one of ``allowed``; the list may be empty."""
 
     def rule(value: Value) -> str | None:
         assert isinstance(value, tuple)
@@ -72,12 +72,12 @@ def some_of(*allowed: str) -> Rule:
 
 
 def non_empty(value: Value) -> str | None:
-    """A text or a list that must hold something."""
+    """Check that a text or list is not empty."""
     return None if value else "must not be empty"
 
 
 def throttled_replicas(value: Value) -> str | None:
-    """``*``, or ``partition:broker`` items (the two ``*.replication.throttled.replicas`` topic keys)."""
+    """Check for ``*`` or ``partition:broker`` items (the two ``*.replication.throttled.replicas`` topic keys)."""
     assert isinstance(value, tuple)
     if value == ("*",) or all(_THROTTLED_REPLICA.fullmatch(item) for item in value):
         return None
@@ -85,7 +85,7 @@ def throttled_replicas(value: Value) -> str | None:
 
 
 def offset_reset_strategy(value: Value) -> str | None:
-    """``share.auto.offset.reset`` (KIP-932): latest, earliest, or by_duration with an ISO-8601 duration."""
+    """Check ``share.auto.offset.reset`` (KIP-932): latest, earliest, or by_duration with an ISO-8601 duration."""
     text = str(value)
     prefix = "by_duration:"
     if text in ("latest", "earliest"):

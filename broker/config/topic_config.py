@@ -1,6 +1,6 @@
-"""Topic configs: checking what somebody wants to set, and working out what applies to a log.
+"""Topic configs: validation of changes, and the effective configuration of a log.
 
-Rules are those of Kafka's ``LogConfig.validate``; every ConfigError raised here answers as INVALID_CONFIG.
+The rules are those of Kafka's ``LogConfig.validate``. Every ConfigError raised here becomes INVALID_CONFIG.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ REMOTE = "remote.storage.enable"
 def validate_topic_configs(
     configs: Mapping[str, str], broker: BrokerConfig, *, existing: Mapping[str, str] | None = None
 ) -> LogConfig:
-    """Checks the whole set of overrides a topic would have, and returns what would apply.
+    """Check a topic's complete overrides and return the effective configuration.
 
-    ``existing`` are the overrides before a change of configs, None for a new topic. Raises ConfigError.
+    ``existing`` are the overrides before a change of configs, None for a new topic. Raise ConfigError.
     """
     for name in configs:
         if name not in TOPIC_KEYS:
@@ -38,9 +38,9 @@ def validate_topic_configs(
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """The LogConfig of a topic: its overrides over the broker's dynamic and static settings over defaults.
+    """Return the LogConfig of a topic: its overrides, else the broker's dynamic and static settings, else defaults.
 
-    Raises ConfigError for an override that does not parse.
+    Raise ConfigError for an override that does not parse.
     """
     values = topic_values(overrides, broker)
 
@@ -95,7 +95,7 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
 
 
 def topic_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
-    """The value of every topic key. Overrides whose name is no topic key are passed over."""
+    """Return the value of every topic key. Overrides with unknown names are skipped."""
     return {
         name: key.parse(overrides[name]) if name in overrides else _broker_default(name, broker)
         for name, key in TOPIC_KEYS.items()
@@ -103,7 +103,7 @@ def topic_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str
 
 
 def _broker_default(name: str, broker: BrokerConfig) -> Value:
-    """What the broker's keys make of a topic key: the first of its synonyms that has a value."""
+    """Return the topic key's default from the broker's keys: the first synonym with a value."""
     for synonym in TOPIC_SYNONYMS.get(name, ()):
         value = broker.value(synonym)
         if value is not None:
@@ -120,7 +120,7 @@ def _in_milliseconds(synonym: str, value: Value) -> Value:
 
 
 def _unlimited_is_minus_one(name: str, value: Value) -> Value:
-    """A broker may say any negative retention time for "keep everything"; a topic says -1."""
+    """Return -1 for any negative retention time: brokers accept all of them for "unlimited", topics only -1."""
     return max(-1, cast(int, value)) if name == "retention.ms" else value
 
 
@@ -142,13 +142,13 @@ def _check_remote_storage(config: LogConfig, broker: BrokerConfig) -> None:
     name = REMOTE
     if not broker.remote_log_storage_system_enable:
         raise ConfigError(
-            name, f"{name} needs remote.log.storage.system.enable on brokers and controllers, and it is off here."
+            name, f"{name} needs remote.log.storage.system.enable=true on brokers and controllers; it is false here."
         )
     if config.is_compacted and not broker.ottla_remote_storage_compacted_enable:
         raise ConfigError(
             name,
             f"{name} cannot be combined with a cleanup.policy that compacts, "
-            "unless ottla.remote.storage.compacted.enable is on.",
+            "unless ottla.remote.storage.compacted.enable is true.",
         )
     times = (config.local_retention_ms, config.total_retention_ms)
     sizes = (config.local_retention_bytes, config.total_retention_bytes)
@@ -161,7 +161,7 @@ def _check_remote_storage(config: LogConfig, broker: BrokerConfig) -> None:
 
 
 def _check_local_retention(unit: str, local: int, total: int) -> None:
-    """The local part may not be kept longer than the whole."""
+    """Check that the local log is not retained longer than the whole log."""
     if local == _INHERIT or total < 0:
         return
     if local < 0 or local > total:
@@ -170,7 +170,7 @@ def _check_local_retention(unit: str, local: int, total: int) -> None:
 
 
 def _check_copy_lag(unit: str, lag: int, local: int) -> None:
-    """What is not copied yet may not leave the local disk (KIP-1241)."""
+    """Check that segments are copied before they leave the local disk (KIP-1241)."""
     if lag > local >= 0:
         name = f"remote.copy.lag.{unit}"
         raise ConfigError(name, f"{name} is {lag} but must be at most the local retention, {local}.")
@@ -181,13 +181,13 @@ def _check_read_only(unit: str, local: int, total: int) -> None:
         name = f"local.retention.{unit}"
         raise ConfigError(
             name,
-            f"{name} is {local} but must be retention.{unit}, {total}, under remote.log.copy.disable: "
-            "what leaves the local disk would not be copied any more.",
+            f"{name} is {local} but must equal retention.{unit}, {total}, while remote.log.copy.disable is true: "
+            "segments that leave the local disk would not be copied.",
         )
 
 
 def _was_remote(existing: Mapping[str, str], broker: BrokerConfig) -> bool:
-    """By the two keys that it depends on: others that no longer parse are there to be changed."""
+    """Whether the topic was tiered. Only the two keys that decide are parsed: other overrides may no longer parse."""
     of_interest = {name: value for name, value in existing.items() if name in (REMOTE, "cleanup.policy")}
     return log_config(of_interest, broker).remote_storage_enable
 
@@ -197,5 +197,5 @@ def _check_disabling(config: LogConfig) -> None:
         raise ConfigError(
             REMOTE,
             "remote.storage.enable can be turned off only with remote.log.delete.on.disable=true, which deletes the "
-            "remote part; remote.log.copy.disable=true keeps it and copies nothing more.",
+            "remote segments; remote.log.copy.disable=true keeps them and copies no more.",
         )

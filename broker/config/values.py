@@ -1,6 +1,6 @@
-"""Types of configuration values: their numbers on the wire, and text to value and back.
+"""Types of configuration values: their numbers on the wire, parsing and rendering.
 
-Owns how Kafka reads a value of each type (``ConfigDef.parseType``). Knows no key.
+Follows Kafka's parsing of each type (``ConfigDef.parseType``). Knows no keys.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""What a parsed setting holds: LIST is a tuple, STRING, CLASS and PASSWORD are str, unset is None."""
+"""A parsed setting: LIST is a tuple, STRING, CLASS and PASSWORD are str, an unset key is None."""
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DECIMAL_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
@@ -34,9 +34,9 @@ _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
 def parse_value(kind: ConfigType, text: str) -> Value:
-    """Reads ``text`` as a value of ``kind``; surrounding white space does not count.
+    """Parse ``text`` as a value of ``kind``, without surrounding white space.
 
-    Raises ValueError with the end of a sentence ("must be true or false") that the caller puts the key before.
+    Raise ValueError with the end of a sentence ("must be true or false"), which the caller completes with the key.
     """
     text = text.strip()
     match kind:
@@ -73,15 +73,15 @@ def _parse_decimal_number(text: str) -> float:
 
 
 def _parse_items(text: str) -> Iterator[str]:
-    """Items in order, each once: a repeated one says nothing new."""
+    """Return the items in order, each once."""
     items = _COMMA.split(text) if text else []
     if "" in items:
-        raise ValueError("has an empty item between its commas")
+        raise ValueError("must not have an empty item between its commas")
     return iter(dict.fromkeys(items))
 
 
 def render_value(value: Value) -> str | None:
-    """The text form in which Kafka shows a value; None for an unset one."""
+    """Return the text form in which Kafka shows a value; None for an unset one."""
     match value:
         case None:
             return None
@@ -96,6 +96,6 @@ def render_value(value: Value) -> str | None:
 
 
 def _render_double(value: float) -> str:
-    """As Java prints doubles: an exponent is an upper-case E without plus sign or leading zeros."""
+    """Render a double as Java prints it: an upper-case E before the exponent, without plus sign or leading zeros."""
     mantissa, e, exponent = repr(value).partition("e")
     return f"{mantissa}E{int(exponent)}" if e else mantissa

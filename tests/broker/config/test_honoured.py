@@ -1,6 +1,7 @@
 """Proofs over the source: product code reads every typed setting and uses every honoured key."""
 
 import ast
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,8 @@ TABLES_AND_CHECKS = [CONFIG / "definitions.py", CONFIG / "cross_checks.py", *(CO
 
 READ_BY_RAW_NAME = {"unclean.leader.election.enable": "allows_unclean_election"}
 """Topic keys that the controller reads from the image instead of LogConfig, with the method that does."""
+
+USES_CONFIGURATION = re.compile(r"broker\.config|DynamicConfig")
 
 RESOLVED_IN_LOG_CONFIG = {"internal.segment.bytes": "segment_bytes"}
 """Topic keys that LogConfig has under the name of another key."""
@@ -64,8 +67,8 @@ def product_files() -> list[Path]:
 
 
 def readers_of_settings() -> list[Path]:
-    """Product files that import the configuration, so that an attribute of the same name elsewhere does not count."""
-    return [path for path in product_files() if "broker.config" in path.read_text()]
+    """Product files that use the configuration, so that an attribute of the same name elsewhere does not count."""
+    return [path for path in product_files() if USES_CONFIGURATION.search(path.read_text())]
 
 
 def test_product_code_reads_every_typed_setting() -> None:
