@@ -58,7 +58,7 @@ class DeleteRecordsHandler:
             if is_internal(topic) and self._partitions.image.topics.by_name(topic) is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._partitions.hosted(topic, asked.partition_index)
-            target = partition.delete_records(asked.offset)
+            target = partition.record_deletion.delete_records(asked.offset)
             low_watermark = partition.low_watermark()
         except KafkaError as error:
             entry.error_code = error.code
@@ -94,7 +94,7 @@ class _PendingDelete:
     def start(self, deadlines: Deadlines, timeout_ms: int) -> None:
         self._deadline = deadlines.after_ms(timeout_ms, self._expire)
         for one in tuple(self._waiting):
-            one.waiter = one.partition.when_trimmed(one.target, partial(self._settle, one))
+            one.waiter = one.partition.record_deletion.when_deleted(one.target, partial(self._settle, one))
 
     def _settle(self, one: _Trimming, error: ErrorCode) -> None:
         del self._waiting[one]

@@ -397,7 +397,7 @@ class _Fetch:
         return (
             quota is not None
             and quota.is_listed(partition.topic, partition.index)
-            and not partition.is_in_sync(self._reader.broker_id)
+            and not partition.isr_updater.is_in_sync(self._reader.broker_id)
             and quota.is_exceeded(self._terms.clock.monotonic_ms())
         )
 
@@ -427,7 +427,7 @@ class _Fetch:
         image = self._source.topic_image(target)
         if image is None and self._context.api_version >= TOPIC_IDS_FROM:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        return self._source.partitions.absence(image, target.index)
+        return self._source.partitions.absence_error(image, target.index)
 
     def _entry(self, target: FetchTarget, result: LogReadResult, hints: LeaderHints) -> PartitionData:
         error = self._error_told(result.error)

@@ -23,8 +23,8 @@ from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_interna
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
-from broker.runtime.partitions.partition import Partition, RecordsRefused
-from broker.runtime.partitions.registry import HostedTopic, Partitions
+from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
+from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -202,7 +202,7 @@ class _Produce:
                     ErrorCode.INVALID_TOPIC_EXCEPTION
                 )  # clients may know it, and would try an unknown one for minutes
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        absence = self._partitions.absence(image, index)
+        absence = self._partitions.absence_error(image, index)
         is_known = absence is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.INVALID_TOPIC_EXCEPTION if is_known and self._is_closed(is_internal(image.name)) else absence
 

@@ -93,7 +93,7 @@ class BrokerPart:
             partial(_directory_id_of, self.directories.log_dirs),
             self.runtime.loop,
         )
-        self.data.partitions.add_listener(assignments)
+        self.data.partitions.roles.add_listener(assignments)
         self.runtime.spawn(self.lifecycle.run())
         return assignments
 
@@ -116,7 +116,7 @@ class BrokerPart:
         """
         data, driver = self.data, self.metadata.driver
         set_aside_strays(data.store, self.directories.log_dirs, self.metadata.cache.image, self.config.node_id)
-        for publisher in (data.throttles, data.fetchers, data.partitions, data.groups):
+        for publisher in (data.throttles, data.fetchers, data.replica_assignments, data.groups):
             driver.add_publisher(publisher)
         if self.remote is not None:
             for remote_publisher in self.remote.publishers:
@@ -136,7 +136,7 @@ class BrokerPart:
         if controlled and self.remote is not None:
             await self.remote.finish()
         if controlled:
-            self.data.partitions.begin_leaving()
+            self.data.partitions.roles.begin_controlled_shutdown()
         await self.lifecycle.shut_down(controlled=controlled)
 
     def stop_replication(self) -> None:

@@ -37,7 +37,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
     """Build the request pipelines of the client listeners over the parts of the node."""
     runtime, config, directories = broker.runtime, broker.config, broker.directories
     metadata, data, remote = broker.metadata, broker.data, broker.remote
-    hosting = CreationWait(data.partitions, wait_max_ms=HOSTING_WAIT_MAX_MS)
+    hosting = CreationWait(data.replica_assignments, wait_max_ms=HOSTING_WAIT_MAX_MS)
     metadata.driver.add_publisher(hosting)
     quorum = metadata.quorum.driver
     created = metadata.topics if config.auto_create_topics_enable else None

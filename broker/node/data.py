@@ -21,12 +21,16 @@ from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
+from broker.runtime.partitions.broker_view import MetadataBrokerView
 from broker.runtime.partitions.duplicate_logs import current_log
+from broker.runtime.partitions.hosted_roles import HostedRoles
 from broker.runtime.partitions.isr_shrinking import IsrShrinking
 from broker.runtime.partitions.log_flusher import LogFlusher
+from broker.runtime.partitions.log_operations import StoredLogOperations
 from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
 from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
 from broker.runtime.partitions.registry import Partitions
+from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.fetch_transport import NetworkFetchTransport
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from broker.runtime.replication.throttles import ReplicationThrottles
@@ -39,7 +43,8 @@ from storage.directories.removals import PendingRemovals
 
 @dataclass(frozen=True, slots=True)
 class DataPart:
-    """Built, not started: `tasks.run` and `groups.run` want to be run. `throttles`, `fetchers`, `partitions` and
+    """Built, not started: `tasks.run` and `groups.run` want to be run. `throttles`, `fetchers`,
+    `replica_assignments` and
     `groups` want to be published to, in this order.
     """
 
@@ -48,6 +53,7 @@ class DataPart:
     throttles: ReplicationThrottles
     fetchers: ReplicaFetcherManager
     partitions: Partitions
+    replica_assignments: ReplicaAssignments
     tasks: LogTasks
     groups: GroupCoordinator
     alter_partition_manager: AlterPartitionManager
@@ -124,21 +130,11 @@ def build_data(
     throttles = _build_throttles(static)
     fetchers = _build_fetchers(runtime, config, cache, throttles, broker)
     alter_partition_manager = AlterPartitionManager(static.node_id, metadata.forwarding_channel, broker, loop)
-    partitions = Partitions(
-        static.node_id,
-        store,
-        flusher,
-        runtime.clock,
-        cache,
-        config.log_config,
-        loop,
-        fetchers,
-        alter_partition_manager,
-        lag_time_max_ms=static.replica_lag_time_max_ms,
-    )
-    isr_shrinking = IsrShrinking(
-        lambda: partitions.replicated, loop, deadlines, lag_time_max_ms=static.replica_lag_time_max_ms
-    )
+    brokers = MetadataBrokerView(static.node_id, cache, lag_time_max_ms=static.replica_lag_time_max_ms)
+    roles = HostedRoles(static.node_id, fetchers, alter_partition_manager, cache)
+    partitions = Partitions(cache, runtime.clock, brokers, StoredLogOperations(store, flusher, loop), roles)
+    replica_assignments = ReplicaAssignments(static.node_id, partitions, store, config.log_config)
+    isr_shrinking = IsrShrinking(roles.isr_updaters, loop, deadlines, lag_time_max_ms=static.replica_lag_time_max_ms)
     isr_shrinking.start()
     failures.listen(partitions.on_directory_failed)
     tasks = LogTasks(
@@ -152,13 +148,14 @@ def build_data(
         lambda: _task_settings(config.current),
     )
     groups = _build_groups(runtime, static, partitions, cache)
-    partitions.add_listener(groups)
+    roles.add_listener(groups)
     return DataPart(
         log_dirs,
         store,
         throttles,
         fetchers,
         partitions,
+        replica_assignments,
         tasks,
         groups,
         alter_partition_manager,

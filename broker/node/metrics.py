@@ -92,7 +92,7 @@ def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
 def _replicas(data: DataPart) -> list[Family]:
     partitions = data.partitions
     return [
-        *partitions.figures.families(offline_replica_count=lambda: partitions.offline_count),
+        *partitions.roles.figures.families(offline_replica_count=lambda: partitions.offline_count),
         *fetcher_families(data.fetchers.figures),
     ]
 

@@ -162,13 +162,13 @@ def build_remote(
     follower_pool = ThreadPool(followers, None, "remote-follow", clock=runtime.clock)
     reader = SegmentReader(stores.storage, builder.cache)
     manager = builder.manager()
-    data.partitions.add_listener(manager)
+    data.partitions.roles.add_listener(manager)
     leader_starts = builder.leader_starts()
-    data.partitions.use_tier(leader_starts)
+    data.partitions.roles.use_remote_storage(leader_starts)
     descriptions = builder.descriptions()
     if descriptions is not None:
-        data.partitions.add_listener(descriptions)
-    data.fetchers.use_tier(builder.tier_source(follower_pool))
+        data.partitions.roles.add_listener(descriptions)
+    data.fetchers.use_remote_storage(builder.tier_source(follower_pool))
     return RemoteStoragePart(
         dynamic,
         stores.storage,

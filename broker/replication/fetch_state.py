@@ -13,7 +13,7 @@ All but FAILED lead back to FETCHING. GONE: it is followed no longer, or under a
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.replication.epochs import EpochEnd
 from protocol.primitives import Uuid
@@ -24,17 +24,12 @@ PartitionKey = tuple[Uuid, int]
 """Topic id and index: a topic that is created anew under its old name is another one."""
 
 
-class FetchPosition(Protocol):
-    """Where a replica fetches on: its log's end, the epoch of its last record (-1: none), its log's start."""
+class FetchPosition(NamedTuple):
+    """The position of a replica's next fetch: its log end, the epoch of its last record (-1: none), its log start."""
 
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def last_epoch(self) -> int: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
+    offset: int
+    last_epoch: int
+    log_start_offset: int
 
 
 class FetchedReplica(Protocol):

@@ -46,11 +46,11 @@ class Assignment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """The role after a change. `is_new_reign` asks the caller to note the epoch in the log (as leader, with its log end
+    """The role after a change. `is_new_epoch` asks the caller to note the epoch in the log (as leader, with its log end
     offset, even before anything is appended), to restart fetching (as follower), and to wake who waits."""
 
     role: Role
-    is_new_reign: bool
+    is_new_epoch: bool
 
 
 def next_role(
@@ -74,19 +74,19 @@ def next_role(
 
 
 def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_offset: int, now_ms: int) -> RoleChange:
-    is_new_reign = not isinstance(present, LeaderRole) or assignment.leader_epoch > present.epoch
+    is_new_epoch = not isinstance(present, LeaderRole) or assignment.leader_epoch > present.epoch
     leader = LeaderRole(
         broker_id=broker_id,
         epoch=assignment.leader_epoch,
         partition_epoch=assignment.partition_epoch,
-        epoch_start_offset=log_end_offset if is_new_reign else _epoch_start(present),
+        epoch_start_offset=log_end_offset if is_new_epoch else _epoch_start(present),
         replicas=assignment.replicas,
-        isr=_isr(present, assignment, is_new_reign=is_new_reign),
-        followers=_followers(present, assignment, broker_id, now_ms, is_new_reign=is_new_reign),
+        isr=_isr(present, assignment, is_new_epoch=is_new_epoch),
+        followers=_followers(present, assignment, broker_id, now_ms, is_new_epoch=is_new_epoch),
         coming=assignment.adding_replicas,
         is_reassigning=bool(assignment.adding_replicas or assignment.removing_replicas),
     )
-    return RoleChange(leader, is_new_reign)
+    return RoleChange(leader, is_new_epoch)
 
 
 def _epoch_start(present: Role | None) -> int:
@@ -94,11 +94,11 @@ def _epoch_start(present: Role | None) -> int:
     return present.epoch_start_offset
 
 
-def _isr(present: Role | None, assignment: Assignment, *, is_new_reign: bool) -> IsrState:
+def _isr(present: Role | None, assignment: Assignment, *, is_new_epoch: bool) -> IsrState:
     """The in-sync set of the metadata; but where that is only what the controller has answered us already, a proposal
     made since then stands. It may have been accepted, and then whoever it adds could be elected: to forget it would let
     the high watermark pass that replica by. (Kafka forgets it.)"""
-    if isinstance(present, LeaderRole) and not is_new_reign and not isinstance(present.isr, CommittedIsr):
+    if isinstance(present, LeaderRole) and not is_new_epoch and not isinstance(present.isr, CommittedIsr):
         is_known = assignment.partition_epoch == present.partition_epoch
         if is_known and present.isr.maximal.issubset(assignment.replicas):
             return present.isr
@@ -106,7 +106,7 @@ def _isr(present: Role | None, assignment: Assignment, *, is_new_reign: bool) ->
 
 
 def _followers(
-    present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_reign: bool
+    present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_epoch: bool
 ) -> dict[int, FollowerProgress]:
     """What is known of the other replicas: kept within a reign, with a fresh caught-up time in the next reign of the
     same leader, nothing (not even a log end, so that the high watermark waits for their fetches) if another led.
@@ -121,7 +121,7 @@ def _followers(
     )
     others = (replica for replica in assignment.replicas if replica != broker_id)
     followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
-    if is_new_reign:
+    if is_new_epoch:
         for replica, progress in followers.items():
             progress.caught_up_ms = now_ms if replica in assignment.isr else NEVER_MS
             progress.last_fetch_ms, progress.leader_end_at_last_fetch = NEVER_MS, 0
@@ -133,5 +133,5 @@ def _follow(present: Role | None, assignment: Assignment, broker_id: int) -> Rol
     follower = FollowerRole(
         broker_id, leader_id, assignment.leader_epoch, assignment.partition_epoch, assignment.replicas
     )
-    is_new_reign = not isinstance(present, FollowerRole) or assignment.leader_epoch > present.epoch
-    return RoleChange(follower, is_new_reign)
+    is_new_epoch = not isinstance(present, FollowerRole) or assignment.leader_epoch > present.epoch
+    return RoleChange(follower, is_new_epoch)

@@ -39,7 +39,7 @@ def check_loss(cluster: BrokerCluster, topic: str) -> None:
     assert produce(cluster.bootstrap, topic, [b"next"]) == [1]
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, topic)
-    assert f"cutting the log partition={topic}-0 at=1 end=2" in cluster[1].log_text
+    assert f"truncating the log partition={topic}-0 at=1 end=2" in cluster[1].log_text
     cluster.ottla("leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0")
     wait_for_state(cluster.bootstrap, topic, lambda state: state.leader == 1 and state.is_whole)
     assert consume_all(cluster.bootstrap, topic, 0) == [b"both", b"next"]

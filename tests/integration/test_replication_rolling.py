@@ -49,4 +49,4 @@ def test_nobody_notices_a_rolling_restart(tmp_path: Path) -> None:
         load.books.check()
         offsets = wait_for_state(cluster.bootstrap, "__consumer_offsets", lambda state: state.is_whole)
         assert [len(state.isr) for state in offsets.values()] == [3] * 50
-        assert "proposing a smaller in-sync set" not in "".join(map(cluster.log_text, range(cluster.nodes)))
+        assert "proposing to shrink the ISR" not in "".join(map(cluster.log_text, range(cluster.nodes)))

@@ -17,11 +17,16 @@ from broker.net.request import ConnectionInfo, Request
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
+from broker.runtime.partitions.broker_view import MetadataBrokerView
 from broker.runtime.partitions.fetch_sessions import FetchSessions
+from broker.runtime.partitions.hosted_follower import HostedFollower
+from broker.runtime.partitions.hosted_roles import HostedRoles
 from broker.runtime.partitions.log_flusher import LogFlusher
+from broker.runtime.partitions.log_operations import StoredLogOperations
 from broker.runtime.partitions.log_store import LogStore
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
+from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader
 from protocol.ids import BrokerEpoch
@@ -97,10 +102,10 @@ class RecordedFetchers:
     def __init__(self) -> None:
         self.told: list[tuple[str, int | None, int | None]] = []
 
-    def follow(self, partition: Partition) -> None:
+    def follow(self, partition: HostedFollower) -> None:
         self.told.append((str(partition), partition.leader_id, partition.leader_epoch))
 
-    def unfollow(self, partition: Partition) -> None:
+    def unfollow(self, partition: HostedFollower) -> None:
         self.told.append((str(partition), None, None))
 
     def take(self) -> list[tuple[str, int | None, int | None]]:
@@ -195,16 +200,14 @@ class DataPlane:
         self.controller = FakeController(self.loop)
         self.alter_partition_manager = AlterPartitionManager(BROKER_ID, self.controller, self.controller, self.loop)
         self.partitions = Partitions(
-            BROKER_ID,
-            self.store,
-            self.flusher,
-            self.clock,
             self.metadata,
-            lambda image, topic: self._config_of_topic(topic),
-            self.loop,
-            self.fetchers,
-            self.alter_partition_manager,
-            lag_time_max_ms=30_000,
+            self.clock,
+            MetadataBrokerView(BROKER_ID, self.metadata, lag_time_max_ms=30_000),
+            StoredLogOperations(self.store, self.flusher, self.loop),
+            HostedRoles(BROKER_ID, self.fetchers, self.alter_partition_manager, self.metadata),
+        )
+        self.assignments = ReplicaAssignments(
+            BROKER_ID, self.partitions, self.store, lambda image, topic: self._config_of_topic(topic)
         )
         session_ids = count(1)
         self.sessions = FetchSessions(slots, lambda: next(session_ids))
@@ -231,7 +234,7 @@ class DataPlane:
         publication = self._loader.load(
             [RecordBatch(first, first + len(records) - 1, 1, self.clock.now_ms(), list(records))]
         )
-        for publisher in (self.metadata, self.partitions):
+        for publisher in (self.metadata, self.assignments):
             publisher.on_metadata(publication.delta, publication.image)
         self.loop.run_soon()
 

@@ -20,12 +20,12 @@ from broker.metrics.topics import TopicMeters
 from broker.net.peer import SocketAddress
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings
-from broker.replication.fetch_state import FetchPhase
+from broker.replication.fetch_state import FetchPhase, FetchPosition
 from broker.replication.tier_state_machine import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.fetch_sessions import FetchSessions, OpenFetch, SessionRefused
-from broker.runtime.partitions.partition import FetchedOutOfOrder, FetchPosition
+from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager

@@ -57,7 +57,7 @@ class PartitionLog:
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> Cancellable:
         """Call back once the high watermark is above `offset`, or with the error that ended this leadership."""
-        return self._led().when_committed(offset + 1, callback)
+        return self._led().when_acknowledged(offset + 1, ACKS_ALL, callback)
 
     async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
         """The batches from the one with `offset` on, about `max_bytes` of them; none at the log's end.

@@ -16,6 +16,7 @@ from broker.replication.isr_changes import IsrAnswer, IsrChanges, Outcome, Parti
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Loop
+from broker.runtime.partitions.partition_services import IsrProposer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -38,19 +39,6 @@ class AlterPartitionChannel(Protocol):
     def alter_partitions(self, request: AlterPartitionRequest) -> Awaitable[AlterPartitionResponse]: ...
 
 
-class Proposer(Protocol):
-    """A led partition, as far as its in-sync set goes."""
-
-    @property
-    def topic_id(self) -> Uuid: ...
-
-    @property
-    def index(self) -> int: ...
-
-    def on_isr_outcome(self, outcome: Outcome) -> None:
-        """What became of the proposal."""
-
-
 class AlterPartitionManager:
     """The proposals of this broker on their way."""
 
@@ -60,7 +48,7 @@ class AlterPartitionManager:
         self._broker = broker
         self._loop = loop
         self._changes = IsrChanges()
-        self._proposers: dict[PartitionKey, Proposer] = {}
+        self._proposers: dict[PartitionKey, IsrProposer] = {}
         self._next_send: asyncio.Handle | None = None
         self._sending: asyncio.Future[AlterPartitionResponse] | None = None
         self._is_closed = False
@@ -70,14 +58,14 @@ class AlterPartitionManager:
         """Proposals without an answer."""
         return len(self._changes)
 
-    def propose(self, proposer: Proposer, proposal: IsrProposal) -> None:
+    def propose(self, proposer: IsrProposer, proposal: IsrProposal) -> None:
         """Ask the controller for a change; the partition will hear of the outcome unless it withdraws."""
         key = _key(proposer)
         self._proposers[key] = proposer
         self._changes.submit(key, proposal)
         self._send_soon()
 
-    def withdraw(self, proposer: Proposer) -> None:
+    def withdraw(self, proposer: IsrProposer) -> None:
         """The partition's state has changed in another way, or it is gone."""
         key = _key(proposer)
         self._changes.withdraw(key)
@@ -148,7 +136,7 @@ class AlterPartitionManager:
         proposer.on_isr_outcome(outcome)
 
 
-def _key(proposer: Proposer) -> PartitionKey:
+def _key(proposer: IsrProposer) -> PartitionKey:
     return proposer.topic_id, proposer.index
 
 

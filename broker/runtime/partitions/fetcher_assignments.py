@@ -1,7 +1,7 @@
-"""Which replicas of this node follow whom, told to whoever fetches for them.
+"""The leaders that this node's replicas follow, as instructions to the replica fetcher manager.
 
-A replica follows from the moment when its reign begins, if its leader is registered; it follows anew in each reign, and
-when its leader comes back at another address. It knows partitions by what they say of their role, and no fetcher.
+A replica follows from the beginning of a leader epoch, if the leader is registered. It follows anew in each leader
+epoch, and when the leader changes its endpoints.
 """
 
 from collections.abc import Mapping
@@ -9,77 +9,74 @@ from functools import partial
 from typing import Protocol
 
 from broker.metadata.image.cluster_image import BrokerRegistration, ClusterDelta, RegisteredEndpoint
-from broker.metadata.image.metadata_image import MetadataImage
+from broker.replication.follower import FollowerRole
+from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.partitions.partition import Partition
 
 
 class FetcherManager(Protocol):
-    """Keeps replicas up with their leaders. Told of a partition at any time, and perhaps of nothing new."""
+    """Keeps replicas up to date with their leaders. All calls are idempotent."""
 
-    def follow(self, partition: Partition) -> None:
-        """Fetch for this replica, from the leader and in the epoch that it names now; what was under way is void."""
+    def follow(self, replica: HostedFollower) -> None:
+        """Fetch for the replica from its present leader, in its present leader epoch; drop earlier work."""
 
-    def unfollow(self, partition: Partition) -> None:
-        """Fetch for it no more: it leads, has no leader, or is gone."""
+    def unfollow(self, replica: HostedFollower) -> None:
+        """Stop fetching for the replica: it leads, has no leader, or is no longer hosted."""
 
 
 class NoFetchers:
-    """A FetcherManager for a node without fetchers, whose followers stay as they are."""
+    """A FetcherManager for a node without fetchers; followers stay as they are."""
 
-    def follow(self, partition: Partition) -> None:
-        """Nothing happens."""
+    def follow(self, replica: HostedFollower) -> None:
+        """Do nothing."""
 
-    def unfollow(self, partition: Partition) -> None:
-        """Nothing happens."""
-
-
-class ImageSource(Protocol):
-    """Holds the latest image."""
-
-    @property
-    def image(self) -> MetadataImage: ...
+    def unfollow(self, replica: HostedFollower) -> None:
+        """Do nothing."""
 
 
 class FetcherAssignments:
-    """The replicas that are fetched for, by leader. `is_leaving` from the begin of this node's controlled shutdown."""
+    """The followers of this node, by leader. `is_shutting_down` is set when a controlled shutdown begins."""
 
-    def __init__(self, broker_id: int, source: FetcherManager, metadata: ImageSource) -> None:
-        self.is_leaving = False
+    def __init__(self, broker_id: int, fetchers: FetcherManager, metadata: MetadataCache) -> None:
+        self.is_shutting_down = False
         self._broker_id = broker_id
-        self._source = source
+        self._fetchers = fetchers
         self._metadata = metadata
         self._leaders: dict[Partition, int] = {}
         self._by_leader: dict[int, dict[Partition, None]] = {}
-        """Also those whose leader is not registered, and who wait for it."""
-        self._addresses: dict[int, Mapping[str, RegisteredEndpoint]] = {}
+        """Includes partitions whose leader is not registered yet."""
+        self._endpoints: dict[int, Mapping[str, RegisteredEndpoint]] = {}
 
-    def on_role(self, partition: Partition, *, is_new_reign: bool) -> None:
-        """A partition has taken up or confirmed its role."""
-        leader_id = partition.leader_id if partition.is_following and self._should_follow(partition) else None
+    def on_role(self, partition: Partition, *, is_new_epoch: bool) -> None:
+        """Note that a partition has taken or confirmed its role."""
+        leader_id = partition.leader_id if self._should_follow(partition) else None
         if leader_id is None:
-            self.drop(partition)
-        elif is_new_reign or self._leaders.get(partition) != leader_id:
+            self.remove(partition)
+        elif is_new_epoch or self._leaders.get(partition) != leader_id:
             self._follow(partition, leader_id)
 
-    def drop(self, partition: Partition) -> None:
-        """The partition is hosted no longer, or has nobody to follow."""
+    def remove(self, partition: Partition) -> None:
+        """Stop fetching: the partition is no longer hosted, or has no leader to follow."""
         if self._forget(partition):
-            self._source.unfollow(partition)
+            self._fetchers.unfollow(partition.follower)
 
     def on_brokers(self, delta: ClusterDelta) -> None:
-        """Leaders may have come, or have moved to other addresses."""
+        """Follow anew where leaders have registered or changed their endpoints."""
         for broker_id, broker in delta.changed_brokers.items():
             followers = self._by_leader.get(broker_id)
-            if not followers or self._addresses.get(broker_id) == _address(broker):
+            if not followers or self._endpoints.get(broker_id) == _endpoints_of(broker):
                 continue
-            self._note_address(broker_id, broker)
+            self._note_endpoints(broker_id, broker)
             for partition in tuple(followers):
-                # A cut that goes on for the old connection's sake is none of the new one's.
-                partition.when_settled(partial(self._refollow, partition, broker_id))
+                # The former connection may have ordered a truncation that the new connection knows nothing of.
+                partition.truncation.when_over(partial(self._follow_again, partition, broker_id))
 
     def _should_follow(self, partition: Partition) -> bool:
-        """While this node leaves, it must not come back into the in-sync sets that it was taken out of."""
-        if not self.is_leaving:
+        """Whether to fetch. During a controlled shutdown, this broker must not rejoin an ISR that it has left."""
+        if not isinstance(partition.role, FollowerRole):
+            return False
+        if not self.is_shutting_down:
             return True
         registration = self._metadata.image.topics.partition(partition.topic_id, partition.index)
         return registration is not None and self._broker_id in registration.isr
@@ -89,26 +86,26 @@ class FetcherAssignments:
         self._leaders[partition] = leader_id
         followers = self._by_leader.setdefault(leader_id, {})
         if not followers:
-            self._note_address(leader_id, self._metadata.image.brokers.get(leader_id))
+            self._note_endpoints(leader_id, self._metadata.image.brokers.get(leader_id))
         followers[partition] = None
-        self._tell(partition, leader_id)
+        self._assign_fetcher(partition, leader_id)
 
-    def _refollow(self, partition: Partition, leader_id: int) -> None:
+    def _follow_again(self, partition: Partition, leader_id: int) -> None:
         if self._leaders.get(partition) == leader_id:
-            self._tell(partition, leader_id)
+            self._assign_fetcher(partition, leader_id)
 
-    def _tell(self, partition: Partition, leader_id: int) -> None:
-        if leader_id in self._addresses:
-            self._source.follow(partition)
+    def _assign_fetcher(self, partition: Partition, leader_id: int) -> None:
+        if leader_id in self._endpoints:
+            self._fetchers.follow(partition.follower)
         else:
-            self._source.unfollow(partition)
+            self._fetchers.unfollow(partition.follower)
 
-    def _note_address(self, broker_id: int, broker: BrokerRegistration | None) -> None:
-        address = _address(broker)
-        if address is None:
-            self._addresses.pop(broker_id, None)
+    def _note_endpoints(self, broker_id: int, broker: BrokerRegistration | None) -> None:
+        endpoints = _endpoints_of(broker)
+        if endpoints is None:
+            self._endpoints.pop(broker_id, None)
         else:
-            self._addresses[broker_id] = address
+            self._endpoints[broker_id] = endpoints
 
     def _forget(self, partition: Partition) -> bool:
         leader_id = self._leaders.pop(partition, None)
@@ -118,9 +115,9 @@ class FetcherAssignments:
         del followers[partition]
         if not followers:
             del self._by_leader[leader_id]
-            self._addresses.pop(leader_id, None)
+            self._endpoints.pop(leader_id, None)
         return True
 
 
-def _address(broker: BrokerRegistration | None) -> Mapping[str, RegisteredEndpoint] | None:
+def _endpoints_of(broker: BrokerRegistration | None) -> Mapping[str, RegisteredEndpoint] | None:
     return None if broker is None else broker.endpoints

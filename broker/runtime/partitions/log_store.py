@@ -152,7 +152,7 @@ class LogStore:
         until then. Fails with LogDirFailure."""
         return self._io.submit(partial(self._cut, log, partial(log.truncate_to, offset, now_ms=self._clock.now_ms())))
 
-    def restart(self, log: Log, offset: int) -> "asyncio.Future[bool]":
+    def truncate_fully_and_start_at(self, log: Log, offset: int) -> "asyncio.Future[bool]":
         """Empty a log, which goes on from `offset`. As `truncate`."""
 
         def restart() -> bool:

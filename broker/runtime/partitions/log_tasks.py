@@ -174,7 +174,7 @@ class LogTasks:
         """Forget producers that have been silent for long."""
         slices, expiration_ms = Slices(self._clock), self._settings().producer_expiration_ms
         for partition in self._in_service():
-            if not partition.is_truncating:
+            if not partition.truncation.is_under_way:
                 partition.log.expire_producers(self._clock.now_ms(), expiration_ms)
             await slices.pause()
 
@@ -194,7 +194,7 @@ class LogTasks:
 
     async def _next_candidate(self) -> LogToClean | None:
         compacted = (partition for partition in self._partitions.all() if partition.log.config.is_compacted)
-        logs = [partition.log for partition in compacted if not partition.is_truncating]
+        logs = [partition.log for partition in compacted if not partition.truncation.is_under_way]
         if not logs:
             return None
         return await self._io.submit(partial(self._cleaner.next_candidate, logs, self._clock.now_ms()))
@@ -204,17 +204,17 @@ class LogTasks:
         whether it is ours to change: one that is being cut is not."""
         topic = self._partitions.by_name.get(log.topic)
         partition = None if topic is None else topic.partitions.get(log.partition)
-        return partition is not None and partition.log is log and not partition.is_truncating
+        return partition is not None and partition.log is log and not partition.truncation.is_under_way
 
     async def _compact_log(self, candidate: LogToClean) -> None:
         cleaning = self._cleaner.begin(candidate, self._clock.now_ms())
         try:
             await self._run_pass(cleaning)
         except LogDirFailure as failure:
-            self._partitions.on_log_dir_failure(failure)
+            self._log_dirs.fail_log(failure)
             await self._io.submit(partial(self._cleaner.abort, cleaning.log))
         except OSError as error:
-            self._partitions.on_log_dir_failure(cleaning.log.fail(error))
+            self._log_dirs.fail_log(cleaning.log.fail(error))
             await self._io.submit(partial(self._cleaner.abort, cleaning.log))
         except (CorruptBatch, MalformedRecords) as error:
             _log.error("a log cannot be compacted and is left alone until restart", error, log=cleaning.log.name)

@@ -1,7 +1,7 @@
-"""The time during which a log is being cut: on the IO thread, for it takes longer than the loop may wait.
+"""The state of a log while the IO thread truncates it; truncation takes longer than the loop may block.
 
-The log is that thread's until then. Readers are told the marks that hold on both sides of the cut, and whatever else
-would touch the log waits for its end.
+Until the truncation ends, only the IO thread may touch the log. Readers get offsets that are valid before and after,
+and every other operation on the log waits.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from typing import NamedTuple
 from storage.log import Log
 
 
-class Marks(NamedTuple):
-    """What readers may know of a log while it is being cut."""
+class LogOffsetSnapshot(NamedTuple):
+    """The offsets that readers may see while the log is truncated."""
 
     high_watermark: int
     last_stable_offset: int
@@ -19,37 +19,37 @@ class Marks(NamedTuple):
 
 
 class LogTruncation:
-    """At most one cut of a log at a time. `marks` is None while there is none."""
+    """At most one truncation of a log at a time. `offsets` is None while none is under way."""
 
-    __slots__ = ("_waiting", "marks")
+    __slots__ = ("_waiting", "offsets")
 
     def __init__(self) -> None:
-        self.marks: Marks | None = None
+        self.offsets: LogOffsetSnapshot | None = None
         self._waiting: list[Callable[[], None]] = []
 
     @property
     def is_under_way(self) -> bool:
-        return self.marks is not None
+        return self.offsets is not None
 
     def begin(self, log: Log, offset: int) -> None:
-        """From now on the log is not to be touched. `offset` is where it will end."""
-        assert self.marks is None, f"{log.name} is being cut already"
+        """Reserve the log for the IO thread; the log will end at `offset`."""
+        assert self.offsets is None, f"{log.name} is being truncated already"
         committed, stable = min(log.high_watermark, offset), min(log.last_stable_offset, offset)
-        self.marks = Marks(committed, stable, log.log_start_offset)
+        self.offsets = LogOffsetSnapshot(committed, stable, log.log_start_offset)
 
     def end(self) -> list[Callable[[], None]]:
-        """The log is the loop's again; returns what has waited for that, in order."""
-        self.marks = None
+        """Release the log; return the callbacks that waited, in order."""
+        self.offsets = None
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def when_over(self, callback: Callable[[], None]) -> None:
-        """Call back when no cut is under way, which may be now."""
+        """Call back once no truncation is under way, at once if none is; never after `forget_waiting`."""
         if self.is_under_way:
             self._waiting.append(callback)
         else:
             callback()
 
     def forget_waiting(self) -> None:
-        """The replica is gone: nothing of it comes after the cut."""
+        """Drop all callbacks: the replica is no longer hosted."""
         self._waiting.clear()

@@ -5,6 +5,7 @@ Timestamps are milliseconds; the negative ones below have meanings of their own 
 
 from typing import Final, NamedTuple
 
+from broker.replication.leader import LeaderRole
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import bound_of, check_reader
 from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation
@@ -77,7 +78,12 @@ def found_here(partition: Partition, timestamp: int) -> FoundOffset:
 
 def _lags(partition: Partition, query: OffsetQuery) -> bool:
     """Whether a consumer may have been told of more by the last leader."""
-    return query.isolation is not FetchIsolation.LOG_END and not partition.has_committed_own_epoch
+    role = partition.role
+    return (
+        query.isolation is not FetchIsolation.LOG_END
+        and isinstance(role, LeaderRole)
+        and not role.has_committed_own_epoch(partition.log.high_watermark)
+    )
 
 
 def look_up(log: Log, timestamp: int) -> FoundOffset:

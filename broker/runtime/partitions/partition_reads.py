@@ -59,7 +59,7 @@ def read(
             # What this very fetch has committed is news for the next one. And a follower that is not in sync must be
             # looked at with each fetch: the moment when it may join has nothing to do with the log.
             is_settled = partition.log.high_watermark == result.high_watermark
-            result.is_idle = result.is_idle and is_settled and partition.is_in_sync(reader.broker_id)
+            result.is_idle = result.is_idle and is_settled and partition.isr_updater.is_in_sync(reader.broker_id)
     except KafkaError as error:
         return LogReadResult(error=error.code)
     except OffsetMovedToTier:
@@ -75,8 +75,8 @@ def read(
 
 def _read(partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
     check_epoch(partition, target.current_leader_epoch, needs_leader=reader.needs_leader)
-    if partition.marks_while_cut is not None:
-        return LogReadResult(ErrorCode.NONE, *partition.marks_while_cut, is_idle=True)
+    if partition.truncation.offsets is not None:
+        return LogReadResult(ErrorCode.NONE, *partition.truncation.offsets, is_idle=True)
     if reader.is_follower:
         _check_replica(partition, target, reader)
     log = partition.log
@@ -103,7 +103,7 @@ def redirect(partition: Partition, target: FetchTarget, replica: int) -> LogRead
 def check_reader(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
     """Fence a reader by the epoch that it believes in, and keep it from a log that is being cut. Raises KafkaError."""
     check_epoch(partition, current_leader_epoch, needs_leader=needs_leader)
-    if partition.is_truncating:
+    if partition.truncation.is_under_way:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 

@@ -38,7 +38,7 @@ _log = EventLog("broker.remote")
 
 
 class LeaderStarts:
-    """A LogStartSeeker. `run` gives the turns, as a task of whoever owns this; what blocks does so on `pool`.
+    """A LogStartFinder. `run` gives the turns, as a task of whoever owns this; what blocks does so on `pool`.
 
     It is for others to assign the partitions to `metadata`.
     """
@@ -71,8 +71,8 @@ class LeaderStarts:
         """Until cancelled."""
         await self._scheduler.run()
 
-    def seek(self, partition: Partition) -> None:
-        """See LogStartSeeker."""
+    def find_log_start(self, partition: Partition) -> None:
+        """See LogStartFinder."""
         seeking = self._seeking.get(partition)
         if seeking is None:
             seeking = self._seeking[partition] = Seeking(partition, self)
@@ -167,6 +167,6 @@ class Seeking:
         """Whether the log begins there, and this is still what is asked for."""
         partition = self._partition
         if isinstance(start, EmptyStart):
-            return await partition.truncate_fully_and_start_at(leader_epoch, start.offset)
+            return await partition.follower.truncate_fully_and_start_at(leader_epoch, start.offset)
         known_start = max(start.log_start_offset, partition.log.log_start_offset)
-        return await partition.start_from_tier(leader_epoch, replace(start, log_start_offset=known_start))
+        return await partition.follower.start_from_tier(leader_epoch, replace(start, log_start_offset=known_start))

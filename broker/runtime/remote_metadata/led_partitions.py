@@ -62,7 +62,7 @@ class HostedMetadataLog:
         self._led().append(bytearray(batch), ACKS_ALL)
 
     def delete_records(self, offset: int) -> None:
-        self._led().delete_records(offset)
+        self._led().record_deletion.delete_records(offset)
 
     def _led(self) -> Partition:
         if not self._partition.is_leader:

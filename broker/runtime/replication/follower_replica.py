@@ -14,9 +14,6 @@ class FollowerReplica(FetchedReplica, Protocol):
     """`leader_id` is None while nobody leads. `leader_epoch` is that of the reign it is in."""
 
     @property
-    def is_following(self) -> bool: ...
-
-    @property
     def leader_id(self) -> int | None: ...
 
     @property

@@ -24,7 +24,7 @@ from broker.replication.fetch_plan import Sender
 from broker.replication.fetch_state import PartitionFetchState, PartitionKey
 from broker.replication.fetcher import AuxStateBuild, FetchActions, FetchedPartition, FetcherCore, LogBound, Truncation
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
-from broker.runtime.partitions.partition import FetchedOutOfOrder
+from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.replication.fetch_transport import FetchTransport, LeaderConnection, Unanswered
 from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.leader_bounds import BoundsLookup
@@ -326,11 +326,11 @@ class ReplicaFetcher:
         self.core.on_not_appended(followed, now_ms)
 
     def _on_out_of_order(self, followed: _Followed, error: FetchedOutOfOrder) -> None:
-        if error.parts_at is None:
+        if error.diverges_at is None:
             _log.error("A leader sent records that do not follow", error, partition=_name(followed))
             self.core.on_broken(followed)
         else:
-            self._cut(self.core.on_parted(followed, error.parts_at))
+            self._cut(self.core.on_parted(followed, error.diverges_at))
 
     # ---- cuts
 

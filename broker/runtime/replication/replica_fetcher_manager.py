@@ -45,7 +45,7 @@ class ReplicaFetcherManager:
     `listener` is the name of the listener between brokers, `broker_epoch` that of this node's registration now,
     `fetcher_count` the present `num.replica.fetchers`. Install it as a metadata publisher too, after the configuration
     and the `ReplicationThrottles` that keep `quota`, or changes of either are not noticed. `tier` is None where remote
-    storage is off (`use_tier`): replicas whose leader has what they need there alone then ask again and again.
+    storage is off: replicas whose leader has what they need there alone then ask again and again.
     """
 
     def __init__(
@@ -83,32 +83,32 @@ class ReplicaFetcherManager:
 
     # ---- following
 
-    def use_tier(self, tier: RemoteLogSource) -> None:
+    def use_remote_storage(self, tier: RemoteLogSource) -> None:
         """Begin replicas behind what is in remote storage, from now on. Before the first fetch."""
         assert not self._fetchers, "fetchers that fetch already know of no remote storage"
         self._tier = tier
 
-    def follow(self, partition: FollowerReplica) -> None:
+    def follow(self, replica: FollowerReplica) -> None:
         """Fetch for a replica from the leader, and in the epoch, that it names now. Being told twice does no harm."""
-        key = (partition.topic_id, partition.index)
+        key = (replica.topic_id, replica.index)
         if self._held is not None:
-            self._held[key] = partition
+            self._held[key] = replica
             return
-        leader_id = partition.leader_id
+        leader_id = replica.leader_id
         endpoint = None if leader_id is None or self._is_closed else self._endpoint(leader_id)
         if leader_id is None or endpoint is None:
-            self.unfollow(partition)
+            self.unfollow(replica)
             return
-        fetcher = self._fetcher(leader_id, fetcher_index(partition.topic, partition.index, self._count), endpoint)
+        fetcher = self._fetcher(leader_id, fetcher_index(replica.topic, replica.index, self._count), endpoint)
         present = self._by_key.get(key)
         if present is not None and present is not fetcher:
             self._remove(key)
         self._by_key[key] = fetcher
-        fetcher.add(partition)
+        fetcher.add(replica)
 
-    def unfollow(self, partition: FollowerReplica) -> None:
+    def unfollow(self, replica: FollowerReplica) -> None:
         """Fetch for a replica no more."""
-        key = (partition.topic_id, partition.index)
+        key = (replica.topic_id, replica.index)
         if self._held is not None:
             self._held.pop(key, None)
         self._remove(key)

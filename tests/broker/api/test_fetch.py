@@ -134,7 +134,7 @@ class TestReading:
     def test_offsets_outside_of_the_log(self, node: DataPlane, reader: Reader, offset: int) -> None:
         node.create_topic()
         node.produce(b"a", b"b")
-        node.partition().delete_records(1)
+        node.partition().record_deletion.delete_records(1)
         entry = only(reader.fetch(at(offset)))
         assert (entry.error_code, entry.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
@@ -738,5 +738,5 @@ class TestErrorsForConsumers:
     def test_nothing_else_leaves(
         self, node: DataPlane, reader: Reader, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
     ) -> None:
-        monkeypatch.setattr(node.partitions, "absence", lambda topic, index: code)
+        monkeypatch.setattr(node.partitions, "absence_error", lambda topic, index: code)
         assert only(reader.fetch(at(0))).error_code == ErrorCode.UNKNOWN_SERVER_ERROR

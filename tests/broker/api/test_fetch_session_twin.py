@@ -97,7 +97,7 @@ def act(pair: Pair, action: str, index: int, number: int) -> None:
             node.clock.advance_ms(30_001)
             partition.configure(partition.log.config)
         case "trim" if partition.is_leader:
-            partition.delete_records(number % (partition.log.high_watermark + 1))
+            partition.record_deletion.delete_records(number % (partition.log.high_watermark + 1))
         case "elect":
             node.elect(pair.identity, 1 + number % 2, index=index)
         case _:

@@ -55,7 +55,7 @@ def test_the_ends_of_the_log(node: DataPlane) -> None:
     identity = node.create_topic()
     node.produce(b"a", b"b", b"c")
     node.elect(identity, 1)
-    node.partition().delete_records(1)
+    node.partition().record_deletion.delete_records(1)
     assert found(only(ask(node, offset_lookup.LATEST))) == (-1, 3, 1)
     assert found(only(ask(node, offset_lookup.EARLIEST))) == (-1, 1, 0)
     assert found(only(ask(node, offset_lookup.EARLIEST_LOCAL))) == (-1, 1, 0)

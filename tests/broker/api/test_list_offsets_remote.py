@@ -87,7 +87,7 @@ class TestEnds:
     def test_when_the_log_starts_above_what_was_copied(self, plane: TieredPlane) -> None:
         plane.fill(2, 2)
         plane.tier(below=2)
-        plane.partition().delete_records(3)
+        plane.partition().record_deletion.delete_records(3)
         assert found(ask(plane, EARLIEST_PENDING_UPLOAD))[1] == 3
 
     def test_while_it_is_not_known_what_was_copied(self, plane: TieredPlane) -> None:
@@ -180,7 +180,7 @@ class TestTimes:
 
     def test_not_before_the_start_of_the_log(self, plane: TieredPlane) -> None:
         plane.make_remote(4, 4)
-        plane.partition().delete_records(2)
+        plane.partition().record_deletion.delete_records(2)
         assert found(ask(plane, 0)) == (2000, 2, 0)
 
     def test_the_greatest_may_be_in_remote_storage(self, plane: TieredPlane) -> None:
@@ -230,7 +230,7 @@ class TestTimes:
         plane.tier()
         plane.drop_local(random.randint(0, len(times)))
         start = random.randint(0, len(times))
-        plane.partition().delete_records(start)
+        plane.partition().record_deletion.delete_records(start)
         for time in range(55):
             expected = next(((t, o, 0) for o, t in enumerate(times) if o >= start and t >= time), NOT_FOUND)
             assert found(ask(plane, time)) == expected

@@ -45,7 +45,7 @@ def test_epochs_that_are_gone_end_where_the_log_begins(node: DataPlane) -> None:
     """Whoever has nothing later has nothing that is still there."""
     partition = node.partition()
     partition.log.advance_high_watermark(4)
-    partition.delete_records(3)
+    partition.record_deletion.delete_records(3)
     for epoch in (0, 1, 2):
         end = ask(node, epoch)
         assert (end.error_code, end.leader_epoch, end.end_offset) == (0, epoch, 3)

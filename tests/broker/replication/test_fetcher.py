@@ -1,13 +1,12 @@
 """The fetcher's rules one by one; whole conversations are in tests/scenarios/replication."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import pytest
 
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings, Sender
-from broker.replication.fetch_state import FetchPhase, PartitionFetchState
+from broker.replication.fetch_state import FetchPhase, FetchPosition, PartitionFetchState
 from broker.replication.fetcher import FIRST_BACKOFF_MS, AuxStateBuild, FetchActions, FetcherCore, LogBound, Truncation
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
@@ -25,10 +24,8 @@ T = Uuid(b"t" * 16)
 U = Uuid(b"u" * 16)
 
 
-class Where(NamedTuple):
-    offset: int
-    last_epoch: int = 1
-    log_start_offset: int = 0
+def at(offset: int, last_epoch: int = 1, log_start_offset: int = 0) -> FetchPosition:
+    return FetchPosition(offset, last_epoch, log_start_offset)
 
 
 @dataclass(eq=False)
@@ -37,11 +34,11 @@ class FakeReplica:
     topic_id: Uuid
     index: int
     leader_epoch: int = 1
-    where: Where = field(default_factory=lambda: Where(5))
+    where: FetchPosition = field(default_factory=lambda: at(5))
     ends: dict[int, EpochEnd] = field(default_factory=dict)
     local_start_offset: int = 0
 
-    def fetch_position(self) -> Where:
+    def fetch_position(self) -> FetchPosition:
         return self.where
 
     def end_for_epoch(self, epoch: int) -> EpochEnd:
@@ -124,7 +121,7 @@ def test_only_what_moved_is_named_within_a_session() -> None:
     fetcher.open()
     fetcher.ask()
     (fetched,) = fetcher.answer(records(1)).appends
-    fetcher.replicas[1].where = Where(6)
+    fetcher.replicas[1].where = at(6)
     fetcher.core.on_appended(fetched, 0)
     assert named(fetcher.ask()) == [1]
 
@@ -141,7 +138,7 @@ def test_a_moved_log_start_alone_is_told() -> None:
     fetcher.open()
     fetcher.ask()
     (fetched,) = fetcher.answer(PartitionData(0, high_watermark=5, log_start_offset=3)).appends
-    fetcher.replicas[0].where = Where(5, 1, 3)
+    fetcher.replicas[0].where = at(5, 1, 3)
     fetcher.core.on_appended(fetched, 0)
     assert fetcher.ask().topics[0].partitions[0].log_start_offset == 3
 
@@ -351,7 +348,7 @@ def test_an_append_that_was_refused_is_tried_again_from_where_the_replica_stands
     fetcher = Fetcher()
     fetcher.ask()
     (fetched,) = fetcher.answer(records(0)).appends
-    fetcher.replicas[0].where = Where(3)
+    fetcher.replicas[0].where = at(3)
     fetcher.core.on_not_appended(fetched.followed, 0)
     fetcher.now_ms = FIRST_BACKOFF_MS
     fetcher.answer() if fetcher.core.is_waiting else None
@@ -405,7 +402,7 @@ def test_a_log_of_which_the_leader_has_nothing_starts_anew_at_the_leaders_start(
 def test_a_cut_log_is_asked_for_again_with_its_older_epoch() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 3, EpochEnd(1, 5))
-    fetcher.replicas[0].where = Where(3, 0)
+    fetcher.replicas[0].where = at(3, 0)
     fetcher.core.on_cut(fetcher.followed(), 0, is_done=True)
     asked = fetcher.ask().topics[0].partitions[0]
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (3, 0)
@@ -499,7 +496,7 @@ def test_listed_traffic_counts_in_sync_or_not() -> None:
     fetcher, quota = throttled()
     fetcher.ask()
     for fetched in fetcher.answer(records(0, 300), records(1, 5000)).appends:
-        fetcher.replicas[fetched.followed.partition.index].where = Where(6)
+        fetcher.replicas[fetched.followed.partition.index].where = at(6)
         fetcher.core.on_appended(fetched, 0)
     assert quota.observed(0) == 300
 
@@ -669,7 +666,7 @@ def test_lag_is_counted_to_the_leaders_high_watermark() -> None:
     fetcher.ask()
     for fetched in fetcher.answer(records(0, 10, 60), PartitionData(1, high_watermark=2)).appends:
         if fetched.followed.partition.index == 0:
-            fetcher.replicas[0].where = Where(20)
+            fetcher.replicas[0].where = at(20)
         fetcher.core.on_appended(fetched, 0)
     assert [each.lag for each in fetcher.core.members()] == [40, 0]
     assert fetcher.core.max_lag == 40
@@ -700,7 +697,7 @@ def test_a_replica_that_must_begin_behind_what_is_remote_is_not_asked_for_meanwh
 
 def test_a_leader_that_does_not_say_where_its_log_starts_leaves_the_replica_its_own_start() -> None:
     fetcher = Fetcher()
-    fetcher.replicas[0].where = Where(5, 1, 3)
+    fetcher.replicas[0].where = at(5, 1, 3)
     fetcher.core.add(fetcher.replicas[0])
     fetcher.followed().refresh()
     assert moved(fetcher, log_start_offset=-1).leader_log_start == 3
@@ -710,7 +707,7 @@ def test_once_it_begins_there_it_is_asked_for_at_once() -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
-    fetcher.replicas[0].where = Where(40, 7, 2)
+    fetcher.replicas[0].where = at(40, 7, 2)
     fetcher.core.on_built(followed, 0, is_done=True)
     asked = fetcher.ask().topics[0].partitions[0]
     assert (asked.fetch_offset, asked.last_fetched_epoch, asked.log_start_offset) == (40, 7, 2)
@@ -729,13 +726,13 @@ def test_what_is_not_there_yet_is_asked_for_again_after_a_back_off() -> None:
         fetcher.answer()
         fetcher.now_ms = followed.due_ms
         followed = moved(fetcher).followed
-    fetcher.replicas[0].where = Where(40)
+    fetcher.replicas[0].where = at(40)
     fetcher.core.on_built(followed, fetcher.now_ms, is_done=True)
     assert (followed.phase, followed.failures) == (FetchPhase.FETCHING, 0)
 
 
-@pytest.mark.parametrize(("where", "is_done"), [(Where(40), False), (Where(5), True)])
-def test_a_log_that_was_not_touched_or_is_as_it_was_waits(where: Where, is_done: bool) -> None:
+@pytest.mark.parametrize(("where", "is_done"), [(at(40), False), (at(5), True)])
+def test_a_log_that_was_not_touched_or_is_as_it_was_waits(where: FetchPosition, is_done: bool) -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
@@ -749,7 +746,7 @@ def test_who_is_sent_to_remote_storage_again_and_again_is_held_back_until_the_le
     fetcher.open()
     for attempt, phase in enumerate([FetchPhase.FETCHING, FetchPhase.DELAYED, FetchPhase.DELAYED]):
         followed = moved(fetcher).followed
-        fetcher.replicas[0].where = Where(40 + attempt)
+        fetcher.replicas[0].where = at(40 + attempt)
         fetcher.core.on_built(followed, fetcher.now_ms, is_done=True)
         assert followed.phase is phase
         if phase is FetchPhase.DELAYED:
@@ -804,7 +801,7 @@ def test_logs_that_part_below_the_own_disk_begin_behind_what_is_remote() -> None
 
 def test_a_log_that_has_nothing_remote_is_cut_below_its_start_as_ever() -> None:
     fetcher = Fetcher()
-    fetcher.replicas[0].where = Where(5, 1, 3)
+    fetcher.replicas[0].where = at(5, 1, 3)
     fetcher.followed().refresh()
     assert parted(fetcher, 2).cuts == [Truncation(fetcher.followed(), 2)]
 

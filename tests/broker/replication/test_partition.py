@@ -48,7 +48,7 @@ def test_within_a_reign_only_membership_changes() -> None:
     changed = Registration(partition_epoch=1, replicas=(1, 2, 4), isr=(1, 2))
     change = next_role(first, changed, broker_id=1, log_end_offset=50, now_ms=700)
     assert change is not None
-    assert not change.is_new_reign
+    assert not change.is_new_epoch
     role = change.role
     assert isinstance(role, LeaderRole)
     assert (role.epoch_start_offset, role.partition_epoch) == (10, 1)
@@ -104,11 +104,11 @@ def test_a_follower_that_becomes_leader_knows_nothing_of_the_others() -> None:
 def test_following() -> None:
     change = next_role(None, Registration(leader=2, leader_epoch=4), broker_id=1, log_end_offset=0, now_ms=0)
     assert change is not None
-    assert change.is_new_reign
+    assert change.is_new_epoch
     assert change.role == FollowerRole(1, 2, 4, 0, (1, 2, 3))
     same = next_role(change.role, Registration(2, 4, 1), broker_id=1, log_end_offset=0, now_ms=0)
     assert same is not None
-    assert not same.is_new_reign
+    assert not same.is_new_epoch
 
 
 def test_a_partition_without_leader_is_followed_by_waiting() -> None:

@@ -96,11 +96,11 @@ class IsrScenario(Scenario):
         if change is None:
             self.show("that is older than what is known")
             return
-        if change.is_new_reign or not isinstance(change.role, LeaderRole) or isinstance(change.role.isr, CommittedIsr):
+        if change.is_new_epoch or not isinstance(change.role, LeaderRole) or isinstance(change.role.isr, CommittedIsr):
             self.changes.withdraw(KEY)
         self.role = change.role
         kind = "leads" if isinstance(change.role, LeaderRole) else "follows"
-        begins = ", a new reign" if change.is_new_reign else ""
+        begins = ", a new reign" if change.is_new_epoch else ""
         self.show(f"broker 1 {kind} in epoch {change.role.epoch}, version {change.role.partition_epoch}{begins}")
         self.commit()
 

@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping
 
 from broker.metadata.image.config_image import ResourceType
 from broker.replication.epochs import EpochEnd
-from broker.runtime.partitions.partition import FetchedOutOfOrder
+from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from tests.scenarios.transcript import Command, Named, Scenario, Words

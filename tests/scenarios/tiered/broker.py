@@ -10,8 +10,8 @@ from random import Random
 
 from broker.metrics.topics import TopicMeters
 from broker.replication.epochs import EpochEnd, check_leader_epoch, has_diverged
+from broker.replication.fetch_state import FetchPosition
 from broker.replication.tier_state_machine import EARLIEST_LOCAL
-from broker.runtime.partitions.partition import FetchPosition
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse

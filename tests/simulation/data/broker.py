@@ -32,13 +32,17 @@ from broker.runtime.controller.driver import MetadataPublisher
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
+from broker.runtime.partitions.broker_view import MetadataBrokerView
 from broker.runtime.partitions.fetch_sessions import FetchSessions
+from broker.runtime.partitions.hosted_roles import HostedRoles
 from broker.runtime.partitions.isr_shrinking import IsrShrinking
 from broker.runtime.partitions.log_flusher import LogFlusher
+from broker.runtime.partitions.log_operations import StoredLogOperations
 from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
 from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
+from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
@@ -215,7 +219,7 @@ class Broker:
         self.node.disk.is_starting = False
         self._note_recovered(data.log_dirs)
         set_aside_strays(data.store, data.log_dirs, self.cache.image, self.node.id)
-        for publisher in (data.fetchers, data.partitions):
+        for publisher in (data.fetchers, data.replica_assignments):
             self._add_publisher(publisher)
         data.fetchers.begin()
         data.start_tasks()
@@ -240,7 +244,7 @@ class Broker:
             self.around.on_end(self.node, self, None)
             return
         data.store.stop_creating()
-        data.partitions.begin_leaving()
+        data.partitions.roles.begin_controlled_shutdown()
         await lifecycle.shut_down(controlled=True)
         data.close_replication()
         await self.io.submit(_nothing)
@@ -408,19 +412,15 @@ class DataPart:
         )
         self.alter_partition_manager = AlterPartitionManager(node.id, isr_channel, lifecycle, process)
         self.partitions = Partitions(
-            node.id,
-            self.store,
-            flusher,
-            process,
             broker.cache,
-            config_of,
             process,
-            self.fetchers,
-            self.alter_partition_manager,
-            lag_time_max_ms=scenario.lag_time_max_ms,
+            MetadataBrokerView(node.id, broker.cache, lag_time_max_ms=scenario.lag_time_max_ms),
+            StoredLogOperations(self.store, flusher, process),
+            HostedRoles(node.id, self.fetchers, self.alter_partition_manager, broker.cache),
         )
+        self.replica_assignments = ReplicaAssignments(node.id, self.partitions, self.store, config_of)
         self.isr_shrinking = IsrShrinking(
-            lambda: self.partitions.replicated, process, self.deadlines, lag_time_max_ms=scenario.lag_time_max_ms
+            self.partitions.roles.isr_updaters, process, self.deadlines, lag_time_max_ms=scenario.lag_time_max_ms
         )
         self.isr_shrinking.start()
         failures.listen(self.partitions.on_directory_failed)
@@ -432,7 +432,7 @@ class DataPart:
             self._directory_of,
             process,
         )
-        self.partitions.add_listener(self.assignments)
+        self.partitions.roles.add_listener(self.assignments)
         self.tasks = LogTasks(
             self.partitions, log_dirs, cleaner, removals, flusher, io, process, lambda: LogTaskSettings()
         )

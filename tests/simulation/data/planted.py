@@ -18,8 +18,9 @@ from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgre
 from broker.replication.partition import Assignment, Role
 from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
 from broker.runtime.partitions import partition_reads
+from broker.runtime.partitions.broker_view import MetadataBrokerView
+from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
@@ -50,22 +51,22 @@ _followers = replication_partition._followers
 
 
 def _kept_followers(
-    present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_reign: bool
+    present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_epoch: bool
 ) -> dict[int, FollowerProgress]:
     """As Kafka does it: who led before knows what followers hold."""
     if isinstance(present, LeaderRole):
         present = replace(present, epoch=assignment.leader_epoch)
-    return _followers(present, assignment, broker_id, now_ms, is_new_reign=is_new_reign)
+    return _followers(present, assignment, broker_id, now_ms, is_new_epoch=is_new_epoch)
 
 
-_begin_reign = Partition._begin_reign
+_begin_epoch = Partition._begin_epoch
 
 
 def _cut_at_high_watermark(partition: Partition) -> None:
-    _begin_reign(partition)
+    _begin_epoch(partition)
     log = partition.log
     if isinstance(partition.role, FollowerRole) and log.high_watermark < log.log_end_offset:
-        log.truncate_to(log.high_watermark, now_ms=partition._host.now_ms())
+        log.truncate_to(log.high_watermark, now_ms=partition._clock.now_ms())
 
 
 def _must_hold_if_confirmed(
@@ -101,8 +102,8 @@ def _active_in_any_life(changes: ReplicaChanges, members: Any) -> None:
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
 
-def _eligible_in_any_life(partitions: Partitions, broker_id: int, broker_epoch: int) -> bool:
-    broker = partitions.image.brokers.get(broker_id)
+def _eligible_in_any_life(view: MetadataBrokerView, broker_id: int, broker_epoch: int) -> bool:
+    broker = view._metadata.image.brokers.get(broker_id)
     return broker is not None and broker.is_active
 
 
@@ -159,7 +160,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "taking fetches of a broker's former life": Planted(
         (
             Patch(LeaderRole, "on_follower_fetch", _take_any_life),
-            Patch(Partitions, "is_isr_eligible", _eligible_in_any_life),
+            Patch(MetadataBrokerView, "is_isr_eligible", _eligible_in_any_life),
             Patch(ReplicaChanges, "_check_eligible", _active_in_any_life),
         ),
         _DATA,
@@ -175,7 +176,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         20,
         script=fetch_of_an_unregistered_life,
     ),
-    "truncating to the high watermark": Planted((Patch(Partition, "_begin_reign", _cut_at_high_watermark),), _DATA, 50),
+    "truncating to the high watermark": Planted((Patch(Partition, "_begin_epoch", _cut_at_high_watermark),), _DATA, 50),
     "committing what the confirmed in-sync set has": Planted(
         (Patch(LeaderRole, "_must_hold", _must_hold_if_confirmed),), _DATA, 50
     ),
@@ -184,14 +185,14 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "counting fenced and leaving replicas in": Planted(
         (
-            Patch(Partitions, "is_isr_eligible", lambda *_: True),
+            Patch(MetadataBrokerView, "is_isr_eligible", lambda *_: True),
             Patch(ReplicaChanges, "_check_eligible", lambda *_: None),
         ),
         frozenset({"MembersAreActive"}),
         50,
     ),
     "telling of records before they are flushed": Planted(
-        (Patch(Partition, "is_flushed", property(lambda _: True)),), frozenset({"ToldIsFlushed"}), 50
+        (Patch(HostedFollower, "is_flushed", property(lambda _: True)),), frozenset({"ToldIsFlushed"}), 50
     ),
     "not checking the epoch of the last fetched record": Planted(
         (Patch(partition_reads, "_divergence", lambda *_: None),), _DATA, 100

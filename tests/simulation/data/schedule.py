@@ -128,7 +128,7 @@ class RandomSchedule:
             return
         partition = leader.broker.partition(*name)
         history = self._simulation.checker.histories[name]
-        if partition is None or not partition.is_leader or partition.is_truncating or not history.promises:
+        if partition is None or not partition.is_leader or partition.truncation.is_under_way or not history.promises:
             return
         offset = self._random.choice((partition.log.high_watermark, partition.log.high_watermark // 2))
         if offset > history.end:
@@ -137,7 +137,7 @@ class RandomSchedule:
         def delete() -> None:
             self._simulation.checker.on_deleted(name, offset)
             try:
-                partition.delete_records(offset)
+                partition.record_deletion.delete_records(offset)
             except KafkaError as error:
                 self._note(f"deletion from {name} was refused: {error}")
 

@@ -105,7 +105,7 @@ class Stage:
         self.simulation.checker.on_deleted(_NAME, offset)
         broker = self.node(node_id).broker
         assert broker is not None
-        self.simulation.world.run(broker.process, self.partition(node_id).delete_records, offset)
+        self.simulation.world.run(broker.process, self.partition(node_id).record_deletion.delete_records, offset)
 
     def flush(self, node_id: int) -> None:
         """A log, of which a restart knows."""

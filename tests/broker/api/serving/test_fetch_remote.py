@@ -70,7 +70,7 @@ class TestConsumers:
 
     def test_a_log_that_starts_inside_a_remote_segment(self, plane: TieredPlane) -> None:
         plane.make_remote(4, 4)
-        plane.partition().delete_records(2)
+        plane.partition().record_deletion.delete_records(2)
         assert offsets(only(plane.fetch(at(2)))) == [2, 3]
         assert only(plane.fetch(at(1))).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -306,7 +306,7 @@ class TestSlowStores:
         plane.fill(1)
         plane.pool.is_held = True
         answer = plane.fetch(at(0))
-        plane.partition().delete_records(2)
+        plane.partition().record_deletion.delete_records(2)
         plane.settle()
         assert only(answer).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 

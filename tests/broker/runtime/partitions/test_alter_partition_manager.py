@@ -67,7 +67,7 @@ class TestExpand:
         node.controller.answer()
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
         assert partition.leader_role.partition_epoch == 1
-        assert node.partitions.figures.isr_expands == 1
+        assert node.partitions.roles.figures.isr_expands == 1
 
     def test_one_behind_is_not(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
@@ -150,32 +150,32 @@ class TestShrink:
         partition = self.lagging(node)
         acknowledged: list[ErrorCode] = []
         partition.when_acknowledged(1, ACKS_ALL, acknowledged.append)
-        partition.shrink_isr()
+        partition.isr_updater.shrink()
         assert isr_of(partition) == PendingShrink(frozenset({1, 2, 3}), frozenset({3}))
         assert partition.log.high_watermark == 0
         assert node.controller.answer() == [[1, 2]]
         assert (partition.log.high_watermark, acknowledged) == (1, [ErrorCode.NONE])
-        assert node.partitions.figures.isr_shrinks == 1
+        assert node.partitions.roles.figures.isr_shrinks == 1
 
     def test_in_time_nobody_goes_even_if_somebody_sets_the_clock(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3))
         node.produce(b"a")
         node.clock.advance_ms(LAG_MS)
         node.clock.set_wall_ms(node.clock.now_ms() + 10 * LAG_MS)
-        node.partition().shrink_isr()
+        node.partition().isr_updater.shrink()
         assert not asked(node)
 
     def test_one_that_has_everything_stays_however_long_it_is_silent(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         fetch(node.partition(), 2, 0)
         node.clock.advance_ms(10 * LAG_MS)
-        node.partition().shrink_isr()
+        node.partition().isr_updater.shrink()
         assert not asked(node)
 
     def test_nothing_else_is_proposed_meanwhile(self, node: DataPlane) -> None:
         partition = self.lagging(node)
-        partition.shrink_isr()
-        partition.shrink_isr()
+        partition.isr_updater.shrink()
+        partition.isr_updater.shrink()
         fetch(partition, 3, 1)
         assert asked(node) == 1
         node.controller.answer()
@@ -185,7 +185,7 @@ class TestShrink:
     def test_a_follower_shrinks_nothing(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), leader=2)
         node.clock.advance_ms(LAG_MS + 1)
-        node.partition().shrink_isr()
+        node.partition().isr_updater.shrink()
         assert not asked(node)
 
 
@@ -201,7 +201,7 @@ class TestAnswers:
         partition = self.expanding(node)
         node.controller.answer(error)
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
-        assert node.partitions.figures.failed_isr_updates == 1
+        assert node.partitions.roles.figures.failed_isr_updates == 1
         node.advance_ms(1000)
         assert not asked(node)
 
@@ -251,7 +251,7 @@ class TestAnswers:
         answer.set_result(AlterPartitionResponse())
         node.advance_ms(RETRY_MS)
         assert node.controller.answer() == [[1, 2, 3]]
-        assert node.partitions.figures.failed_isr_updates == 0
+        assert node.partitions.roles.figures.failed_isr_updates == 0
 
     def test_metadata_that_comes_before_the_answer_makes_it_void(self, node: DataPlane) -> None:
         partition = self.expanding(node)
@@ -261,7 +261,7 @@ class TestAnswers:
         node.controller.asked = [(request, answer)]
         node.controller.answer()
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
-        assert node.partitions.figures.isr_expands == 0
+        assert node.partitions.roles.figures.isr_expands == 0
 
     def test_nor_is_an_outcome_believed_that_comes_in_spite_of_that(self, node: DataPlane) -> None:
         partition = self.expanding(node)
@@ -269,7 +269,7 @@ class TestAnswers:
         assert isinstance(pending, PendingExpand)
         proposal = partition.leader_role.proposal(pending, 1)
         node.change_isr(partition.topic_id, 1)
-        partition.on_isr_outcome(Confirmed(proposal, 0, 2, frozenset({1, 2, 3})))
+        partition.isr_updater.on_isr_outcome(Confirmed(proposal, 0, 2, frozenset({1, 2, 3})))
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
 
     def test_another_proposal_may_follow_while_the_void_one_is_under_way(self, node: DataPlane) -> None:
@@ -302,7 +302,7 @@ class TestAnswers:
         node.elect(partition.topic_id, 2)
         node.controller.asked = [under_way]
         node.controller.answer()
-        assert partition.is_following
+        assert not partition.is_leader
         assert node.alter_partition_manager.pending_count == 0
 
     def test_a_deleted_topic_asks_for_nothing(self, node: DataPlane) -> None:
@@ -340,13 +340,13 @@ class TestFigures:
         fetch(node.partition(), 2, 0)
         asked_for = node.controller.take()
         node.change_isr(identity, 1, 2)
-        assert node.partitions.figures.isr_expands == 1
+        assert node.partitions.roles.figures.isr_expands == 1
         node.controller.asked = [asked_for]
         node.controller.answer()
-        assert node.partitions.figures.isr_expands == 1
+        assert node.partitions.roles.figures.isr_expands == 1
 
     def test_they_follow_every_change(self, node: DataPlane) -> None:
-        figures = node.partitions.figures
+        figures = node.partitions.roles.figures
 
         def gauges() -> tuple[int, int, int, int, int]:
             return (
@@ -380,9 +380,9 @@ class TestFigures:
         with pytest.raises(KafkaError):
             node.produce(b"a")
         node.loop.run_soon()
-        assert node.partitions.figures.partition_count == 0
-        assert node.partitions.figures.under_replicated == 0
-        assert not node.partitions.replicated
+        assert node.partitions.roles.figures.partition_count == 0
+        assert node.partitions.roles.figures.under_replicated == 0
+        assert not node.partitions.roles.replicated
 
 
 @dataclass
@@ -391,7 +391,7 @@ class Looked:
 
     times: int = 0
 
-    def shrink_isr(self) -> None:
+    def shrink(self) -> None:
         self.times += 1
 
 
@@ -400,8 +400,8 @@ class TestShrinkTimer:
         node.create_topic("mine", replicas=(1, 2))
         node.create_topic("alone")
         node.create_topic("theirs", replicas=(1, 2), leader=2)
-        assert [str(partition) for partition in node.partitions.replicated] == ["mine-0"]
-        shrinking = IsrShrinking(lambda: node.partitions.replicated, node.loop, node.deadlines, lag_time_max_ms=LAG_MS)
+        assert [str(partition) for partition in node.partitions.roles.replicated] == ["mine-0"]
+        shrinking = IsrShrinking(node.partitions.roles.isr_updaters, node.loop, node.deadlines, lag_time_max_ms=LAG_MS)
         shrinking.start()
         node.produce(b"a", topic="mine")
         node.advance_ms(LAG_MS)
@@ -423,8 +423,8 @@ class TestShrinkTimer:
         shrinking: IsrShrinking
 
         class Closing(Looked):
-            def shrink_isr(self) -> None:
-                super().shrink_isr()
+            def shrink(self) -> None:
+                super().shrink()
                 shrinking.close()
 
         led = [Closing() for _ in range(PARTITIONS_PER_TURN + 1)]

@@ -118,10 +118,10 @@ def test_a_leader_that_is_not_registered_is_followed_when_it_is(node: DataPlane)
 def test_a_move_of_the_leader_during_a_cut_waits_for_its_end(node: DataPlane) -> None:
     node.create_topic(replicas=(1, 2), leader=2)
     partition = node.partition()
-    partition.append_fetched(0, 0, build_batch([Record(1, None, b"v")] * 3, leader_epoch=0), 0, 0)
+    partition.follower.append_fetched(0, 0, build_batch([Record(1, None, b"v")] * 3, leader_epoch=0), 0, 0)
     node.fetchers.take()
     node.io.is_held = True
-    cut = partition.truncate(0, 0)
+    cut = partition.follower.truncate(0, 0)
     register(node, 2, 7777, epoch=5)
     assert node.fetchers.take() == []
     node.io.release()
@@ -133,7 +133,7 @@ def test_a_move_of_the_leader_during_a_cut_waits_for_its_end(node: DataPlane) ->
 def test_a_node_that_leaves_follows_only_where_it_is_in_sync(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2, 3), leader=2)
     node.fetchers.take()
-    node.partitions.begin_leaving()
+    node.partitions.roles.begin_controlled_shutdown()
     node.elect(identity, 2)
     assert node.fetchers.take() == [("t-0", 2, 1)]
     node.change_isr(identity, 2, 3)

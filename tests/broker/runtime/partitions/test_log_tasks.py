@@ -60,7 +60,7 @@ async def test_checkpoints_say_how_far_logs_have_come(upkeep: Upkeep) -> None:
     node = upkeep.node
     node.create_topic()
     node.produce(b"a", b"b", b"c")
-    node.partition().delete_records(2)
+    node.partition().record_deletion.delete_records(2)
     node.partition().log.flush()
     await upkeep.tasks.checkpoint_high_watermarks()
     await upkeep.tasks.checkpoint_recovery_points()
@@ -76,7 +76,7 @@ class TestRetention:
         node.create_topic(config=LogConfig(segment_bytes=SMALL, retention_bytes=SMALL, file_delete_delay_ms=5_000))
         upkeep.produce(3)
         told: list[str] = []
-        node.partition().when_trimmed(1, lambda error: told.append(error.name))
+        node.partition().record_deletion.when_deleted(1, lambda error: told.append(error.name))
         await upkeep.tasks.apply_retention()
         assert node.partition().log.log_start_offset == 1
         assert told == ["NONE"]
@@ -222,14 +222,14 @@ class TestCut:
         node.create_topic(replicas=(1, 2), leader=2, config=config)
         for offset in range(batches):
             data = build_batch([Record(1, b"k", b"x")], base_offset=offset, leader_epoch=0)
-            node.partition().append_fetched(0, offset, data, offset + 1, 0)
+            node.partition().follower.append_fetched(0, offset, data, offset + 1, 0)
         node.loop.run_soon()
         return node.partition()
 
     async def test_retention(self, upkeep: Upkeep) -> None:
         partition = self.follower(upkeep, LogConfig(segment_bytes=SMALL, retention_bytes=SMALL))
         upkeep.node.io.is_held = True
-        partition.truncate(0, 4)
+        partition.follower.truncate(0, 4)
         await upkeep.tasks.apply_retention()
         assert partition.log.log_start_offset == 0
         upkeep.node.io.release()
@@ -242,9 +242,9 @@ class TestCut:
         node.create_topic(replicas=(1, 2), leader=2)
         partition = node.partition()
         data = build_batch([Record(1, b"k", b"x")], leader_epoch=0, producer_id=7, producer_epoch=0, base_sequence=0)
-        partition.append_fetched(0, 0, data, 1, 0)
+        partition.follower.append_fetched(0, 0, data, 1, 0)
         node.io.is_held = True
-        partition.truncate_fully_and_start_at(0, 5)
+        partition.follower.truncate_fully_and_start_at(0, 5)
         await upkeep.tasks.expire_producers()
         assert 7 in partition.log.producers.entries
 
@@ -253,7 +253,7 @@ class TestCut:
         upkeep.io.is_held = upkeep.node.io.is_held = True
         compaction = asyncio.ensure_future(upkeep.tasks.compact())
         await asyncio.sleep(0)
-        partition.truncate(0, 4)
+        partition.follower.truncate(0, 4)
         upkeep.io.run_all()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -267,7 +267,7 @@ class TestCut:
         compaction = asyncio.ensure_future(upkeep.tasks.compact())
         await run_steps(upkeep.io, 3)
         assert upkeep.node.cleaner.is_in_progress(partition.log)
-        partition.truncate(0, 4)
+        partition.follower.truncate(0, 4)
         await run_steps(upkeep.io, 50)
         assert list(partition.log.segments) == before
         upkeep.node.io.release()

@@ -48,6 +48,19 @@ class TestAppend:
         assert node.partition().log.log_end_offset == 1
         assert node.partition().log.high_watermark == 0
 
+    def test_append_passes_the_transaction_guard_to_the_log(self, node: DataPlane) -> None:
+        """KIP-890: the first batch of a transaction needs the guard of its verification."""
+        node.create_topic()
+        partition = node.partition()
+        partition.log.verify_transactions = True
+        first = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
+        with pytest.raises(RecordsRefused) as error:
+            partition.append(first, 1)
+        assert code_of(error) is ErrorCode.INVALID_TXN_STATE
+        guard = partition.log.start_verification(first)
+        assert guard is not None
+        assert partition.append(first, 1, guard=guard).first_offset == 0
+
     def test_a_refused_batch_names_its_records(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(message_timestamp_after_max_ms=1000))
         future = batch(timestamp=node.clock.now_ms() + 5000)
@@ -201,8 +214,8 @@ class TestDeleteRecords:
         node.register_broker(2)
         follow(partition, 2, 3)
         trimmed: list[ErrorCode] = []
-        assert partition.delete_records(2) == 2
-        partition.when_trimmed(2, trimmed.append)
+        assert partition.record_deletion.delete_records(2) == 2
+        partition.record_deletion.when_deleted(2, trimmed.append)
         assert partition.low_watermark() == 0  # replica 2 still has it
         partition.on_follower_fetch(FollowerFetch(2, -1, -1, 3, log_start_offset=2))
         assert trimmed == [ErrorCode.NONE]
@@ -210,7 +223,7 @@ class TestDeleteRecords:
     def test_minus_one_is_the_high_watermark(self, node: DataPlane) -> None:
         node.create_topic()
         node.produce(b"a", b"b")
-        assert node.partition().delete_records(-1) == 2
+        assert node.partition().record_deletion.delete_records(-1) == 2
         assert node.partition().log.log_start_offset == 2
 
     @pytest.mark.parametrize("offset", [-2, 3])
@@ -218,11 +231,11 @@ class TestDeleteRecords:
         node.create_topic()
         node.produce(b"a", b"b")
         with pytest.raises(KafkaError) as error:
-            node.partition().delete_records(offset)
+            node.partition().record_deletion.delete_records(offset)
         assert code_of(error) is ErrorCode.OFFSET_OUT_OF_RANGE
 
     def test_a_compacted_topic_keeps_its_records(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))
         with pytest.raises(KafkaError) as error:
-            node.partition().delete_records(0)
+            node.partition().record_deletion.delete_records(0)
         assert code_of(error) is ErrorCode.POLICY_VIOLATION

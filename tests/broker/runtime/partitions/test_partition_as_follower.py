@@ -5,9 +5,11 @@ import errno
 import pytest
 
 from broker.replication.epochs import EpochEnd
+from broker.replication.fetch_state import FetchPosition
 from broker.runtime.loop.waiters import Watch
+from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.partitions.offset_lookup import LATEST, OffsetQuery, list_offset
-from broker.runtime.partitions.partition import FetchedOutOfOrder, FetchPosition, Partition
+from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
@@ -43,7 +45,7 @@ def filled(node: DataPlane, count: int, *, high_watermark: int = 0, config: LogC
     followed(node, config)
     partition = node.partition()
     data = b"".join(records(offset) for offset in range(count))
-    assert partition.append_fetched(0, 0, data, high_watermark, 0)
+    assert partition.follower.append_fetched(0, 0, data, high_watermark, 0)
     return partition
 
 
@@ -72,74 +74,74 @@ class Told:
 class TestPosition:
     def test_an_empty_log_knows_no_epoch(self, node: DataPlane) -> None:
         followed(node)
-        assert node.partition().fetch_position() == FetchPosition(0, -1, 0)
+        assert node.partition().follower.fetch_position() == FetchPosition(0, -1, 0)
 
     def test_it_is_the_end_and_the_epoch_of_the_last_record(self, node: DataPlane) -> None:
         identity = followed(node)
         node.elect(identity, LEADER)
-        assert node.partition().append_fetched(1, 0, records(0, 2) + records(2, epoch=1), 0, 0)
-        assert node.partition().fetch_position() == FetchPosition(3, 1, 0)
+        assert node.partition().follower.append_fetched(1, 0, records(0, 2) + records(2, epoch=1), 0, 0)
+        assert node.partition().follower.fetch_position() == FetchPosition(3, 1, 0)
 
     def test_it_says_whom_it_follows(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
-        assert (partition.is_following, partition.leader_id, partition.leader_epoch) == (True, LEADER, 0)
+        assert (not partition.is_leader, partition.leader_id, partition.leader_epoch) == (True, LEADER, 0)
         node.elect(identity, -1)
-        assert (partition.is_following, partition.leader_id, partition.leader_epoch) == (True, None, 1)
+        assert (not partition.is_leader, partition.leader_id, partition.leader_epoch) == (True, None, 1)
         node.elect(identity, 1)
-        assert (partition.is_following, partition.leader_id, partition.leader_epoch) == (False, 1, 2)
+        assert (not partition.is_leader, partition.leader_id, partition.leader_epoch) == (False, 1, 2)
 
 
 class TestAppendFetched:
     def test_batches_stay_as_they_are(self, node: DataPlane) -> None:
         partition = filled(node, 0)
         data = records(0, 2) + records(7)
-        assert partition.append_fetched(0, 0, memoryview(data), 0, 0)
+        assert partition.follower.append_fetched(0, 0, memoryview(data), 0, 0)
         assert partition.log.log_end_offset == 8
         assert bytes(partition.log.read(0, 10_000, 8).data) == data
 
     @pytest.mark.parametrize(("epoch", "offset"), [(1, 3), (-1, 3), (0, 2), (0, 4)])
     def test_an_answer_to_another_epoch_or_offset_does_nothing(self, node: DataPlane, epoch: int, offset: int) -> None:
         partition = filled(node, 3)
-        assert not partition.append_fetched(epoch, offset, records(offset), 3, 1)
+        assert not partition.follower.append_fetched(epoch, offset, records(offset), 3, 1)
         assert (partition.log.log_end_offset, partition.log.high_watermark, partition.log.log_start_offset) == (3, 0, 0)
 
     def test_a_leader_takes_nothing_from_others(self, node: DataPlane) -> None:
         identity = followed(node)
         node.elect(identity, 1)
-        assert not node.partition().append_fetched(1, 0, records(0), 1, 0)
+        assert not node.partition().follower.append_fetched(1, 0, records(0), 1, 0)
 
     def test_a_replica_that_is_gone_takes_nothing(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
         node.delete_topic(identity)
-        assert not partition.append_fetched(0, 0, records(0), 0, 0)
+        assert not partition.follower.append_fetched(0, 0, records(0), 0, 0)
 
     def test_records_of_a_reign_that_it_has_yet_to_hear_of_wait(self, node: DataPlane) -> None:
         partition = filled(node, 1)
-        assert partition.append_fetched(0, 1, records(1) + records(2, epoch=1) + records(3), 4, 0)
+        assert partition.follower.append_fetched(0, 1, records(1) + records(2, epoch=1) + records(3), 4, 0)
         assert partition.log.log_end_offset == 2
         assert partition.log.epochs.latest_epoch == 0
 
     def test_records_that_begin_below_the_end_are_refused(self, node: DataPlane) -> None:
         partition = filled(node, 3)
         with pytest.raises(FetchedOutOfOrder) as error:
-            partition.append_fetched(0, 3, records(2, 2), 0, 0)
-        assert error.value.parts_at == 2
+            partition.follower.append_fetched(0, 3, records(2, 2), 0, 0)
+        assert error.value.diverges_at == 2
         assert partition.log.log_end_offset == 3
 
     def test_what_is_committed_is_not_to_be_cut_for_the_sake_of_such_records(self, node: DataPlane) -> None:
         partition = filled(node, 3, high_watermark=3)
         with pytest.raises(FetchedOutOfOrder) as error:
-            partition.append_fetched(0, 3, records(2, 2), 0, 0)
-        assert error.value.parts_at is None
+            partition.follower.append_fetched(0, 3, records(2, 2), 0, 0)
+        assert error.value.diverges_at is None
 
     def test_corrupt_records_are_refused_whole(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         broken = bytearray(records(1) + records(2))
         broken[-1] ^= 1
         with pytest.raises(KafkaError) as error:
-            partition.append_fetched(0, 1, broken, 1, 0)
+            partition.follower.append_fetched(0, 1, broken, 1, 0)
         assert error.value.code is ErrorCode.CORRUPT_MESSAGE
         assert (partition.log.log_end_offset, partition.log.high_watermark) == (1, 0)
 
@@ -147,26 +149,26 @@ class TestAppendFetched:
         partition = filled(node, 1)
         node.memory.fail("write", errno.ENOSPC, path_part="t-0")
         with pytest.raises(KafkaError) as error:
-            partition.append_fetched(0, 1, records(1), 0, 0)
+            partition.follower.append_fetched(0, 1, records(1), 0, 0)
         node.loop.run_soon()
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert node.failed_directories == ["/data"]
         assert node.fetchers.take() == [("t-0", None, None)]
-        assert not partition.append_fetched(0, 1, records(1), 0, 0)
+        assert not partition.follower.append_fetched(0, 1, records(1), 0, 0)
 
     def test_a_finished_segment_is_flushed(self, node: DataPlane) -> None:
         filled(node, 0, config=LogConfig(segment_bytes=len(records(0)) + 10))
-        assert node.partition().append_fetched(0, 0, records(0) + records(1), 0, 0)
+        assert node.partition().follower.append_fetched(0, 0, records(0) + records(1), 0, 0)
         node.loop.run_soon()
         assert node.partition().log.recovery_point == 2
 
     def test_an_empty_log_begins_at_a_batch_that_straddles_its_start(self, node: DataPlane) -> None:
         partition = filled(node, 0)
         node.loop.run_soon()
-        restarted = partition.truncate_fully_and_start_at(0, 5)
+        restarted = partition.follower.truncate_fully_and_start_at(0, 5)
         node.loop.run_soon()
         assert restarted.result()
-        assert partition.append_fetched(0, 5, records(3, 4), 7, 5)
+        assert partition.follower.append_fetched(0, 5, records(3, 4), 7, 5)
         assert (partition.log.log_start_offset, partition.log.log_end_offset) == (5, 7)
         assert partition.log.high_watermark == 7
 
@@ -179,27 +181,27 @@ class TestMarks:
 
     def test_it_may_go_back_but_not_below_the_start(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=5)
-        assert partition.append_fetched(0, 5, b"", 5, 3)
-        assert partition.append_fetched(0, 5, b"", 4, 3)
+        assert partition.follower.append_fetched(0, 5, b"", 5, 3)
+        assert partition.follower.append_fetched(0, 5, b"", 4, 3)
         assert partition.log.high_watermark == 4
-        assert partition.append_fetched(0, 5, b"", 1, 3)
+        assert partition.follower.append_fetched(0, 5, b"", 1, 3)
         assert partition.log.high_watermark == 3
 
     def test_the_start_follows_the_leaders_but_never_passes_what_is_committed_here(self, node: DataPlane) -> None:
         partition = filled(node, 3, high_watermark=2)
-        assert partition.append_fetched(0, 3, b"", 2, 1)
+        assert partition.follower.append_fetched(0, 3, b"", 2, 1)
         assert partition.log.log_start_offset == 1
-        assert partition.append_fetched(0, 3, b"", 2, 3)
+        assert partition.follower.append_fetched(0, 3, b"", 2, 3)
         assert partition.log.log_start_offset == 2
 
     def test_consumers_hear_of_marks_and_followers_of_the_end(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         told = Told(partition)
-        assert partition.append_fetched(0, 1, records(1), 0, 0)
+        assert partition.follower.append_fetched(0, 1, records(1), 0, 0)
         assert (told.marks, told.log_end) == (0, 1)
-        assert partition.append_fetched(0, 2, b"", 2, 0)
+        assert partition.follower.append_fetched(0, 2, b"", 2, 0)
         assert (told.marks, told.log_end) == (1, 1)
-        assert partition.append_fetched(0, 2, b"", 2, 0)
+        assert partition.follower.append_fetched(0, 2, b"", 2, 0)
         assert (told.marks, told.log_end) == (1, 1)
 
     def test_consumers_read_up_to_what_the_leader_said_is_committed(self, node: DataPlane) -> None:
@@ -210,12 +212,12 @@ class TestMarks:
 class TestTruncate:
     def test_everything_from_the_offset_on_goes(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=4)
-        cut = partition.truncate(0, 2)
+        cut = partition.follower.truncate(0, 2)
         node.loop.run_soon()
         assert cut.result()
-        assert partition.fetch_position() == FetchPosition(2, 0, 0)
+        assert partition.follower.fetch_position() == FetchPosition(2, 0, 0)
         assert partition.log.high_watermark == 2
-        assert partition.append_fetched(0, 2, records(2, 3), 2, 0)
+        assert partition.follower.append_fetched(0, 2, records(2, 3), 2, 0)
 
     def test_without_records_to_cut_it_is_done_at_once_and_void_epochs_go(self, node: DataPlane) -> None:
         """A leader that was deposed before it wrote anything holds an epoch that nobody else may know."""
@@ -224,33 +226,33 @@ class TestTruncate:
         node.produce(b"a")
         node.elect(identity, 1)
         node.elect(identity, LEADER)
-        assert partition.fetch_position() == FetchPosition(1, 1, 0)
-        assert partition.end_for_epoch(1) == EpochEnd(1, 1)
-        assert partition.truncate(2, 1).result()
-        assert partition.fetch_position() == FetchPosition(1, 0, 0)
-        assert partition.end_for_epoch(1) == EpochEnd(-1, -1)
+        assert partition.follower.fetch_position() == FetchPosition(1, 1, 0)
+        assert partition.follower.end_for_epoch(1) == EpochEnd(1, 1)
+        assert partition.follower.truncate(2, 1).result()
+        assert partition.follower.fetch_position() == FetchPosition(1, 0, 0)
+        assert partition.follower.end_for_epoch(1) == EpochEnd(-1, -1)
 
     def test_deleted_records_go_where_nothing_else_would_be_left(self, node: DataPlane) -> None:
         """They take the disk's time, like others that are cut."""
         partition = filled(node, 3, high_watermark=3)
         partition.log.maybe_increment_log_start_offset(3)
-        cut = partition.truncate(0, 3)
-        assert partition.is_truncating
+        cut = partition.follower.truncate(0, 3)
+        assert partition.truncation.is_under_way
         node.loop.run_soon()
         assert cut.result()
-        assert partition.fetch_position() == FetchPosition(3, -1, 3)
+        assert partition.follower.fetch_position() == FetchPosition(3, -1, 3)
         assert partition.log.size_bytes == 0
 
     def test_another_epoch_cuts_nothing(self, node: DataPlane) -> None:
         partition = filled(node, 3)
-        assert not partition.truncate(1, 0).result()
-        assert not partition.truncate_fully_and_start_at(1, 7).result()
+        assert not partition.follower.truncate(1, 0).result()
+        assert not partition.follower.truncate_fully_and_start_at(1, 7).result()
         assert partition.log.log_end_offset == 3
 
     def test_meanwhile_readers_find_what_is_committed_below_the_cut_and_nothing_to_read(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=4)
         node.io.is_held = True
-        partition.truncate(0, 2)
+        partition.follower.truncate(0, 2)
         result = consume(partition, 1)
         assert (result.error, result.high_watermark, result.size_bytes, result.is_idle) == (ErrorCode.NONE, 2, 0, True)
         told = Told(partition)
@@ -262,7 +264,7 @@ class TestTruncate:
     def test_meanwhile_offsets_are_not_looked_up(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=4)
         node.io.is_held = True
-        partition.truncate(0, 2)
+        partition.follower.truncate(0, 2)
         with pytest.raises(KafkaError) as error:
             list_offset(partition, OffsetQuery(LATEST, -1, FetchIsolation.HIGH_WATERMARK, needs_leader=False))
         assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -270,10 +272,10 @@ class TestTruncate:
     def test_meanwhile_nothing_is_appended_and_no_second_cut_begins(self, node: DataPlane) -> None:
         partition = filled(node, 5)
         node.io.is_held = True
-        partition.truncate(0, 2)
-        assert not partition.append_fetched(0, 5, records(5), 0, 0)
-        assert not partition.truncate(0, 1).result()
-        assert not partition.truncate_fully_and_start_at(0, 1).result()
+        partition.follower.truncate(0, 2)
+        assert not partition.follower.append_fetched(0, 5, records(5), 0, 0)
+        assert not partition.follower.truncate(0, 1).result()
+        assert not partition.follower.truncate_fully_and_start_at(0, 1).result()
         node.io.release()
         node.loop.run_soon()
         assert partition.log.log_end_offset == 2
@@ -281,9 +283,9 @@ class TestTruncate:
     def test_a_reign_that_comes_meanwhile_begins_with_the_log_that_is_left(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
-        assert partition.append_fetched(0, 0, b"".join(records(offset) for offset in range(5)), 2, 0)
+        assert partition.follower.append_fetched(0, 0, b"".join(records(offset) for offset in range(5)), 2, 0)
         node.io.is_held = True
-        cut = partition.truncate(0, 2)
+        cut = partition.follower.truncate(0, 2)
         node.elect(identity, 1)
         assert not partition.is_leader
         assert node.fetchers.take() == []
@@ -297,16 +299,16 @@ class TestTruncate:
     def test_a_coordinator_hears_that_its_partition_leads_at_last(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
-        assert partition.append_fetched(0, 0, records(0), 0, 0)
+        assert partition.follower.append_fetched(0, 0, records(0), 0, 0)
         told: list[bool] = []
 
         class Coordinator:
             def on_hosted(self, partition: Partition) -> None:
                 told.append(partition.is_leader)
 
-        node.partitions.add_listener(Coordinator())
+        node.partitions.roles.add_listener(Coordinator())
         node.io.is_held = True
-        partition.truncate(0, 0)
+        partition.follower.truncate(0, 0)
         node.elect(identity, 1)
         assert told == []
         node.io.release()
@@ -316,9 +318,9 @@ class TestTruncate:
     def test_another_leader_that_comes_meanwhile_is_followed_afterwards(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
-        assert partition.append_fetched(0, 0, records(0, 5), 0, 0)
+        assert partition.follower.append_fetched(0, 0, records(0, 5), 0, 0)
         node.io.is_held = True
-        cut = partition.truncate(0, 0)
+        cut = partition.follower.truncate(0, 0)
         node.elect(identity, LEADER)
         node.elect(identity, -1)
         node.elect(identity, LEADER)
@@ -330,9 +332,9 @@ class TestTruncate:
     def test_a_topic_deleted_meanwhile(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
-        assert partition.append_fetched(0, 0, records(0, 5), 0, 0)
+        assert partition.follower.append_fetched(0, 0, records(0, 5), 0, 0)
         node.io.is_held = True
-        cut = partition.truncate(0, 0)
+        cut = partition.follower.truncate(0, 0)
         node.elect(identity, 1)
         node.delete_topic(identity)
         node.io.release()
@@ -344,7 +346,7 @@ class TestTruncate:
     def test_a_disk_that_fails(self, node: DataPlane) -> None:
         partition = filled(node, 5)
         node.memory.fail("truncate", path_part="t-0")
-        cut = partition.truncate(0, 2)
+        cut = partition.follower.truncate(0, 2)
         node.loop.run_soon()
         error = cut.exception()
         assert isinstance(error, KafkaError)
@@ -355,13 +357,13 @@ class TestTruncate:
     def test_one_that_has_failed_already(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         partition.log.fail(OSError(errno.EIO, "gone"))
-        assert isinstance(partition.truncate(0, 1).exception(), KafkaError)
+        assert isinstance(partition.follower.truncate(0, 1).exception(), KafkaError)
 
     def test_who_wanted_the_cut_need_not_wait_for_it(self, node: DataPlane) -> None:
         partition = filled(node, 5)
         node.memory.fail("truncate", path_part="t-0")
         node.io.is_held = True
-        partition.truncate(0, 2).cancel()
+        partition.follower.truncate(0, 2).cancel()
         node.io.release()
         node.loop.run_soon()
         assert node.failed_directories == ["/data"]
@@ -371,11 +373,11 @@ class TestTruncate:
         """Or the next reign of this replica would commit what is not on the disk, up to where those records were."""
         identity = followed(node, LogConfig(flush_messages=1))
         partition = node.partition()
-        assert partition.append_fetched(0, 0, records(0) + records(1), 0, 0)
+        assert partition.follower.append_fetched(0, 0, records(0) + records(1), 0, 0)
         node.loop.run_soon()
         node.io.is_held = True
-        assert partition.append_fetched(0, 2, records(2), 0, 0)
-        partition.truncate(0, 0)
+        assert partition.follower.append_fetched(0, 2, records(2), 0, 0)
+        partition.follower.truncate(0, 0)
         node.io.release()
         node.loop.run_soon()
         node.elect(identity, 1)
@@ -397,43 +399,43 @@ class TestFlush:
         followed(node, LogConfig(flush_messages=2))
         partition = node.partition()
         node.io.is_held = True
-        assert partition.append_fetched(0, 0, records(0), 0, 0)
-        assert partition.append_fetched(0, 1, records(1), 0, 0)
+        assert partition.follower.append_fetched(0, 0, records(0), 0, 0)
+        assert partition.follower.append_fetched(0, 1, records(1), 0, 0)
         return partition
 
     def test_as_few_as_the_topic_allows_need_no_flush(self, node: DataPlane) -> None:
         followed(node, LogConfig(flush_messages=2))
-        assert node.partition().append_fetched(0, 0, records(0), 0, 0)
-        assert node.partition().is_flushed
+        assert node.partition().follower.append_fetched(0, 0, records(0), 0, 0)
+        assert node.partition().follower.is_flushed
 
     def test_more_do(self, node: DataPlane) -> None:
-        assert not self.flushing(node).is_flushed
+        assert not self.flushing(node).follower.is_flushed
 
     def test_it_may_be_told_of_once_the_disk_has_it(self, node: DataPlane) -> None:
         partition = self.flushing(node)
         told: list[int] = []
-        partition.when_flushed(lambda: told.append(partition.log.recovery_point))
+        partition.follower.when_flushed(lambda: told.append(partition.log.recovery_point))
         node.loop.run_soon()
         assert told == []
         node.io.release()
         node.loop.run_soon()
         assert told == [2]
-        assert partition.is_flushed
+        assert partition.follower.is_flushed
 
     def test_what_is_cut_needs_no_flush(self, node: DataPlane) -> None:
         partition = self.flushing(node)
         told: list[int] = []
-        partition.when_flushed(lambda: told.append(partition.log.log_end_offset))
-        partition.truncate(0, 1)
+        partition.follower.when_flushed(lambda: told.append(partition.log.log_end_offset))
+        partition.follower.truncate(0, 1)
         node.io.release()
         node.loop.run_soon()
         assert told == [1]
-        assert partition.is_flushed
+        assert partition.follower.is_flushed
 
     def test_nobody_waits_for_a_replica_that_is_gone(self, node: DataPlane) -> None:
         partition = self.flushing(node)
         told: list[int] = []
-        partition.when_flushed(lambda: told.append(1))
+        partition.follower.when_flushed(lambda: told.append(1))
         node.delete_topic(partition.topic_id)
         assert told == [1]
 
@@ -441,12 +443,12 @@ class TestFlush:
 class TestRestart:
     def test_the_log_goes_on_elsewhere(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=5)
-        done = partition.truncate_fully_and_start_at(0, 40)
+        done = partition.follower.truncate_fully_and_start_at(0, 40)
         node.loop.run_soon()
         assert done.result()
-        assert partition.fetch_position() == FetchPosition(40, -1, 40)
+        assert partition.follower.fetch_position() == FetchPosition(40, -1, 40)
         assert partition.log.high_watermark == 40
-        assert partition.append_fetched(0, 40, records(40), 41, 40)
+        assert partition.follower.append_fetched(0, 40, records(40), 41, 40)
 
 
 class TestUpkeep:
@@ -456,6 +458,6 @@ class TestUpkeep:
         candidate = node.cleaner.next_candidate([partition.log], node.clock.now_ms())
         assert candidate is not None
         node.cleaner.begin(candidate, node.clock.now_ms())
-        partition.truncate(0, 2)
+        partition.follower.truncate(0, 2)
         node.loop.run_soon()
         assert not node.cleaner.is_in_progress(partition.log)

@@ -6,7 +6,7 @@ import pytest
 
 from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
 from broker.runtime.partitions.log_store import DirectoryFailures
-from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata_records import PartitionChangeRecord
 from storage.config import LogConfig
@@ -120,8 +120,8 @@ def test_deleting_a_topic_takes_its_logs_away_and_tells_who_waits(node: DataPlan
     identity = node.create_topic("t", 2, replicas=(1, 2))
     node.produce(b"a")
     told: list[ErrorCode] = []
-    node.partition().when_committed(1, told.append)
-    node.partition().when_trimmed(1, told.append)
+    node.partition().when_acknowledged(1, ACKS_ALL, told.append)
+    node.partition().record_deletion.when_deleted(1, told.append)
     node.delete_topic(identity)
     assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     assert node.partitions.by_name == {}
@@ -191,7 +191,7 @@ class Listener:
 
 def test_listeners_hear_of_partitions_when_they_are_in_service(node: DataPlane) -> None:
     listener = Listener()
-    node.partitions.add_listener(listener)
+    node.partitions.roles.add_listener(listener)
     node.io.is_held = True
     node.create_topic()
     assert listener.hosted == []
@@ -267,11 +267,11 @@ def test_leftovers_of_deletions_are_removed_after_a_restart(node: DataPlane) -> 
 
 
 async def test_waiting_for_creation_ends_when_the_last_log_is_there(node: DataPlane) -> None:
-    await node.partitions.wait_created()  # at once: nothing is being created
+    await node.assignments.wait_created()  # at once: nothing is being created
     node.io.is_held = True
     node.create_topic("t", 2)
-    first = asyncio.ensure_future(node.partitions.wait_created())
-    second = asyncio.ensure_future(node.partitions.wait_created())
+    first = asyncio.ensure_future(node.assignments.wait_created())
+    second = asyncio.ensure_future(node.assignments.wait_created())
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.sleep(0)

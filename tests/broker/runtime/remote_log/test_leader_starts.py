@@ -57,7 +57,7 @@ class Stage(DataPlane):
             RemoteLogSettings,
             lambda: 0.5,
         )
-        self.partitions.use_tier(self.starts)
+        self.partitions.roles.use_remote_storage(self.starts)
         self.register_broker(OTHER)
 
     def _read_log_start(self, _partition: TopicIdPartition) -> LogStart | None:
@@ -247,11 +247,11 @@ def test_who_leads_no_more_begins_nothing() -> None:
         stage.io.is_held = True
         stage.elect(identity, 1)
         await stage.settle(0.1)
-        assert stage.partition().is_truncating
+        assert stage.partition().truncation.is_under_way
         stage.elect(identity, OTHER)
         stage.io.release()
         await stage.settle()
-        assert stage.partition().is_following
+        assert not stage.partition().is_leader
         assert not stage.partition().awaits_log_start
         assert stage.starts.under_way == 0
 

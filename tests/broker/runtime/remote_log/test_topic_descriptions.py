@@ -54,7 +54,7 @@ class Stage(DataPlane):
             RemoteLogSettings,
             lambda: 0.5,
         )
-        self.partitions.add_listener(self.descriptions)
+        self.partitions.roles.add_listener(self.descriptions)
         self.register_broker(OTHER)
 
     def apply(self, *records: MetadataRecord) -> None:

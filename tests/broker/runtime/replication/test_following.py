@@ -84,7 +84,7 @@ class Pair:
         self.follower.elect(self.identity, FOLLOWER if leads else BROKER_ID)
 
     def follow(self) -> None:
-        self.fetchers.follow(self.follower.partition())
+        self.fetchers.follow(self.follower.partition().follower)
         self.serve()
 
     def serve(self, rounds: int = 12) -> None:
@@ -163,7 +163,7 @@ def test_what_only_a_former_leader_had_is_cut() -> None:
     pair = Pair()
     pair.leader.produce(b"common")
     pair.follow()
-    pair.fetchers.unfollow(pair.follower.partition())
+    pair.fetchers.unfollow(pair.follower.partition().follower)
     pair.serve()
     pair.reign(leads=False)
     pair.follower.produce(b"lost", b"too")
@@ -179,7 +179,7 @@ def test_several_reigns_apart_are_mended_step_by_step() -> None:
     pair = Pair()
     pair.leader.produce(b"common")
     pair.follow()
-    pair.fetchers.unfollow(pair.follower.partition())
+    pair.fetchers.unfollow(pair.follower.partition().follower)
     pair.serve()
     for number in range(4):
         pair.reign(leads=False)
@@ -196,7 +196,7 @@ def test_a_log_start_moves_along() -> None:
     for value in (b"a", b"b", b"c"):
         pair.leader.produce(value)
     pair.follow()
-    pair.leader.partition().delete_records(2)
+    pair.leader.partition().record_deletion.delete_records(2)
     pair.serve()
     assert pair.follower.partition().log.log_start_offset == 2
     assert pair.leader.partition().low_watermark() == 2
@@ -206,12 +206,12 @@ def test_a_replica_behind_the_leaders_start_begins_anew_there() -> None:
     pair = Pair()
     pair.leader.produce(b"a")
     pair.follow()
-    pair.fetchers.unfollow(pair.follower.partition())
+    pair.fetchers.unfollow(pair.follower.partition().follower)
     pair.serve()
     for value in (b"b", b"c", b"d"):
         pair.leader.produce(value)
     pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
-    pair.leader.partition().delete_records(3)
+    pair.leader.partition().record_deletion.delete_records(3)
     pair.follow()
     assert pair.phase is FetchPhase.FETCHING
     assert pair.agrees
@@ -224,14 +224,14 @@ def test_logs_that_part_below_the_leaders_start_are_mended() -> None:
     pair = Pair()
     pair.leader.produce(b"common")
     pair.follow()
-    pair.fetchers.unfollow(pair.follower.partition())
+    pair.fetchers.unfollow(pair.follower.partition().follower)
     pair.serve()
     pair.reign(leads=False)
     pair.follower.produce(b"lost")
     pair.reign()
     pair.leader.produce(b"one", b"two", b"three")
     pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
-    pair.leader.partition().delete_records(2)
+    pair.leader.partition().record_deletion.delete_records(2)
     pair.follow()
     assert pair.phase is FetchPhase.FETCHING
     assert pair.agrees

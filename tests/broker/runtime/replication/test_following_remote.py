@@ -92,7 +92,7 @@ class TieredPair(Pair):
 
     def forget(self) -> None:
         """The follower has nothing any more."""
-        self.fetchers.unfollow(self.follower.partition())
+        self.fetchers.unfollow(self.follower.partition().follower)
         self.serve()
         self.copy.truncate_fully_and_start_at(0, now_ms=NOW_MS)
 
@@ -130,7 +130,7 @@ def test_an_empty_follower_begins_where_the_leaders_disk_does(pair: TieredPair) 
     assert pair.copy.local_log_start_offset == 6
     assert [entry.epoch for entry in pair.copy.epochs.entries] == [0, 1]
     assert pair.phase is FetchPhase.FETCHING
-    assert pair.leader.partition().is_in_sync(FOLLOWER)
+    assert pair.leader.partition().isr_updater.is_in_sync(FOLLOWER)
 
 
 def test_it_goes_on_from_there(pair: TieredPair) -> None:
@@ -145,7 +145,7 @@ def test_it_serves_its_own_followers_the_same_way(pair: TieredPair) -> None:
     pair.reign(leads=False)
     records = batch(b"6", producer_id=PRODUCER, producer_epoch=0, sequence=6)
     assert pair.follower.partition().append(records, 1).duplicate
-    assert pair.follower.partition().local_start_offset == 6
+    assert pair.follower.partition().follower.local_start_offset == 6
 
 
 def test_a_follower_that_was_away_for_long_drops_what_it_has(pair: TieredPair) -> None:
@@ -180,9 +180,9 @@ def test_a_reign_that_ends_while_the_log_is_emptied_begins_with_the_log_that_com
     pair.follower.io.is_held = True
     pair.follow()
     partition = pair.follower.partition()
-    assert partition.is_truncating
+    assert partition.truncation.is_under_way
     pair.reign(leads=False)
-    assert partition.is_following
+    assert pair.follower.partition().leader_id == FOLLOWER
     pair.follower.io.release()
     pair.serve()
     assert partition.is_leader
@@ -193,7 +193,7 @@ def test_a_reign_that_ends_while_the_log_is_emptied_begins_with_the_log_that_com
 def test_readers_are_told_what_holds_before_and_after_while_the_log_is_emptied(pair: TieredPair) -> None:
     pair.follower.io.is_held = True
     pair.follow()
-    marks = pair.follower.partition().marks_while_cut
+    marks = pair.follower.partition().truncation.offsets
     assert marks is not None
     assert (marks.log_start_offset, marks.high_watermark) == (0, 0)
 
@@ -212,7 +212,7 @@ def test_a_disk_that_fails_meanwhile_is_taken_offline(pair: TieredPair) -> None:
 
 
 def test_records_deleted_up_to_the_middle_of_a_segment_stay_deleted(pair: TieredPair) -> None:
-    pair.leader.partition().delete_records(4)
+    pair.leader.partition().record_deletion.delete_records(4)
     pair.follow()
     pair.assert_alike()
     assert pair.copy.log_start_offset == 4

@@ -8,7 +8,7 @@ from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.fetcher_assignments import FetcherManager
-from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.replica_fetcher import SLICE_BYTES
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager, fetcher_index
@@ -16,9 +16,9 @@ from protocol.errors import ErrorCode, KafkaError
 from tests.support.fetch_bench import RECORD, FakeReplica, FollowerBench
 
 
-def fits(partition: Partition, fetchers: ReplicaFetcherManager) -> tuple[FollowerReplica, FetcherManager]:
-    """What is hosted can be followed, and what follows can be told: read by the type checker alone."""
-    return partition, fetchers
+def fits(replica: HostedFollower, fetchers: ReplicaFetcherManager) -> tuple[FollowerReplica, FetcherManager]:
+    """Check the types alone: a hosted follower is a FollowerReplica, the manager is a FetcherManager."""
+    return replica, fetchers
 
 
 def bench_with(*names: str, records: int = 3) -> FollowerBench:
