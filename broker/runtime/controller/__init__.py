@@ -1,1 +1,1 @@
-"""Drivers of the controller and of this node's relation to it: registration, heartbeats, forwarding, configuration."""
+"""Drivers of the controller and of this node's requests to it: registration, heartbeats, forwarding, configuration."""

@@ -1,7 +1,7 @@
-"""Topics that come into being because somebody needs them: asked for by clients in Metadata, or the cluster's own.
+"""Automatic creation of topics: topics that clients name in Metadata requests, and internal topics.
 
-A request returns at once and the creation goes on by itself; whoever needs the topic asks again until it is there. At
-most one creation per name is under way.
+A request returns at once while the creation runs in the background; the caller retries until the topic exists. At most
+one creation per name is in flight.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -26,21 +26,21 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-# A misbehaving client could ask for any number of names.
+# Bound the memory that a client can claim by naming topics.
 MAX_CREATIONS_UNDER_WAY: Final = 10_000
 
 _log: Final = EventLog("broker.topics")
 
 
 class ImageSource(Protocol):
-    """Holds the latest published image."""
+    """A holder of the latest published image."""
 
     @property
     def image(self) -> MetadataImage: ...
 
 
 class TopicCreationChannel(Protocol):
-    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+    """CreateTopics requests to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def create_topics(self, request: CreateTopicsRequest) -> Awaitable[CreateTopicsResponse]: ...
 
@@ -48,8 +48,8 @@ class TopicCreationChannel(Protocol):
 class AutoTopicCreation:
     """Creates topics in the background.
 
-    `spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum, by which the factors
-    of internal topics are fitted to a single machine.
+    `spawn` starts a coroutine that ends with the node. `voter_count` returns the size of the quorum, which limits the
+    replication factor of internal topics on a single machine.
     """
 
     def __init__(
@@ -69,9 +69,11 @@ class AutoTopicCreation:
         self._under_way: set[str] = set()
 
     def request_topic(self, name: str) -> None:
-        """Create a topic that a client asked for, with this broker's defaults. Internal ones get their own settings;
-        those of which this does not know the shape are made by who does."""
-        if name in _MADE_BY_OTHERS:
+        """Create a topic that a client named, with this broker's defaults; internal topics have settings of their own.
+
+        Topics in `_CREATED_ELSEWHERE` are ignored.
+        """
+        if name in _CREATED_ELSEWHERE:
             return
         if name in _SHAPES:
             self.ensure_internal_topic(name)
@@ -79,7 +81,7 @@ class AutoTopicCreation:
             self._begin(CreatableTopic(name, self._config.num_partitions, self._config.default_replication_factor))
 
     def ensure_internal_topic(self, name: str) -> None:
-        """Create one of the cluster's own topics unless it exists, whatever auto.create.topics.enable says."""
+        """Create an internal topic unless it exists, regardless of auto.create.topics.enable."""
         if self._metadata.image.topics.by_name(name) is None:
             self._begin(self._internal(name))
 
@@ -98,9 +100,9 @@ class AutoTopicCreation:
             self._under_way.discard(topic.name)
 
     def _internal(self, name: str) -> CreatableTopic:
-        """An internal topic's shape. Raises KafkaError for a name that is none."""
+        """Return the request that creates an internal topic. Raises KafkaError for any other name."""
         if name not in _SHAPES:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not a topic that this cluster keeps")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f'topic "{name}" is not an internal topic')
         shape = _SHAPES[name](self._config)
         brokers = len(self._metadata.image.brokers.alive())
         factor = internal_replication_factor(
@@ -113,11 +115,11 @@ class AutoTopicCreation:
         return CreatableTopic(name, shape.partition_count, factor, configs=configs)
 
 
-_MADE_BY_OTHERS: Final = frozenset({CLUSTER_METADATA_TOPIC, "__remote_log_metadata"})
+_CREATED_ELSEWHERE: Final = frozenset({CLUSTER_METADATA_TOPIC, "__remote_log_metadata"})
 
 
 class _Shape(NamedTuple):
-    """How an internal topic is created; `min_isr` None leaves the cluster's."""
+    """The settings of an internal topic; `min_isr` None leaves min.insync.replicas to the cluster's default."""
 
     partition_count: int
     replication_factor: int
@@ -158,7 +160,7 @@ _SHAPES: Final[Mapping[str, Callable[[BrokerConfig], _Shape]]] = {
 def _report(response: CreateTopicsResponse) -> None:
     for result in response.topics:
         if result.error_code == ErrorCode.NONE:
-            _log.info("Topic created because it was needed", topic=result.name, partitions=result.num_partitions)
+            _log.info("Created a topic automatically", topic=result.name, partitions=result.num_partitions)
         elif result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             reason = ErrorCode(result.error_code).name
             _log.warning("A topic could not be created", topic=result.name, reason=reason, detail=result.error_message)

@@ -1,8 +1,8 @@
-"""The broker's life as the controller sees it: register, catch up, be unfenced, send heartbeats, leave in order.
+"""The broker's membership in the cluster: register, catch up, become unfenced, send heartbeats, shut down (KIP-631).
 
-The channel carries the very messages that travel between nodes, so that it makes no difference where the controller
-is. States and their order are Kafka's: STARTING until the own registration has been read back, RECOVERY until logs are
-recovered and the broker says it is ready, RUNNING once unfenced (KIP-631).
+The channel carries the same messages whether the active controller is local or remote. States and their order are
+Kafka's: STARTING until the broker has read its own registration, RECOVERY until logs are recovered and the broker asks
+to be unfenced, RUNNING once unfenced.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _log: Final = EventLog("broker.lifecycle")
 
 
 class BrokerState(IntEnum):
-    """Kafka's numbers, as the metric BrokerState shows them."""
+    """The states of a broker; the values are those of Kafka's metric BrokerState."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -50,18 +50,21 @@ class BrokerState(IntEnum):
 
 
 class RegistrationTimedOut(Exception):
-    """No controller took the registration in time; the node must stop."""
+    """No controller accepted the registration in time; the node must stop."""
 
 
 class RegisteredBroker(Protocol):
-    """Knows the epoch of this broker's registration, -1 before there is one."""
+    """A source of the epoch of this broker's registration, -1 before it is registered."""
 
     @property
     def epoch(self) -> BrokerEpoch: ...
 
 
 class MembershipChannel(Protocol):
-    """The way to the active controller. Raises KafkaError for a refusal, ControllerUnavailable without an answer."""
+    """Requests to the active controller.
+
+    Raises KafkaError for an error code, ControllerUnavailable without a response.
+    """
 
     def register_broker(self, request: BrokerRegistrationRequest) -> Awaitable[BrokerRegistrationResponse]: ...
 
@@ -70,9 +73,10 @@ class MembershipChannel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """What a broker registers as. `incarnation_id` is drawn anew by every process.
+    """The content of a broker's registration. Every process draws a new `incarnation_id`.
 
-    `previous_epoch` is the epoch that a clean shutdown left in the log directories, -1 if it was not clean.
+    `previous_epoch` is the broker epoch that a clean shutdown stored in the log directories, -1 after an unclean
+    shutdown.
     """
 
     broker_id: BrokerId
@@ -86,14 +90,17 @@ class BrokerIdentity:
 
 
 class DirectoryFailureUnreported(Exception):
-    """The controller could not be told in time that a log directory failed; the node must stop, or its replicas there
-    would stay leaders and members for ever."""
+    """The controller did not learn of a failed log directory in time; the node must stop.
+
+    The replicas in that directory would otherwise remain leaders and in-sync replicas.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleTimes:
-    """Kafka's keys broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms and
-    log.dir.failure.timeout.ms."""
+    """Kafka's settings broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms
+    and log.dir.failure.timeout.ms.
+    """
 
     heartbeat_interval_ms: int = 2_000
     session_timeout_ms: int = 9_000
@@ -102,9 +109,9 @@ class LifecycleTimes:
 
 
 class BrokerLifecycle:
-    """One broker's membership. `run` does the talking; the other methods say what the broker wants.
+    """The membership of one broker. `run` sends the requests; the other methods set what the next heartbeat asks for.
 
-    Install it as the last metadata publisher: what it reports as read must have been applied by all the others.
+    Add it as the last metadata publisher: the offset that it reports must have been applied by all other publishers.
     """
 
     def __init__(
@@ -123,47 +130,47 @@ class BrokerLifecycle:
         self.epoch = NO_EPOCH
         self._metadata_offset = -1
         self._registered: BrokerRegistration | None = None
-        """This broker, as its own metadata have it."""
-        self._answered_ms = clock.monotonic_ms()  # when a controller last did
+        """This broker's registration in its own metadata image."""
+        self._last_response_ms = clock.monotonic_ms()  # of any controller
         self._offline_directories: dict[Uuid, float | None] = {}
-        """When each failed, None once the controller knows."""
+        """When each directory failed, None once the controller knows."""
         self._want_fence = True
         self._want_shut_down = False
         self.is_released = False
-        """Whether the controller agreed to this broker's leave."""
+        """Whether the controller has completed the controlled shutdown of this broker."""
         self._wake = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._unfenced = asyncio.Event()
         self._shut_down = asyncio.Event()
 
-    # What the broker wants and waits for
+    # Requested state
 
     async def wait_caught_up(self) -> None:
-        """Return when the metadata up to the own registration has been applied."""
+        """Return once the metadata up to this broker's own registration is applied."""
         await self._caught_up.wait()
 
     def become_ready(self) -> None:
-        """Logs are recovered and requests can be served: ask to be unfenced."""
+        """Ask to be unfenced: logs are recovered and requests can be served."""
         self._want_fence = False
         self._wake.set()
 
     async def wait_unfenced(self) -> None:
-        """Return when the controller lets this broker serve, and its own metadata say so.
+        """Return once the controller has unfenced this broker and its own metadata image shows that.
 
-        The answer may come first. A client that is told then of a cluster without this broker, or without any, asks
-        again only after minutes (librdkafka).
+        The heartbeat response may precede the image. A librdkafka client that then sees metadata without this broker,
+        or without any broker, asks again only after minutes.
         """
         await self._unfenced.wait()
 
     def on_directory_failure(self, directory: Uuid) -> None:
-        """A log directory is offline: say so in every heartbeat from now on."""
+        """Report a failed log directory in every heartbeat from now on."""
         self._offline_directories.setdefault(directory, self._clock.monotonic_ms())
         self._wake.set()
 
     async def shut_down(self, *, controlled: bool = True) -> None:
-        """Leave the cluster: have leaders moved away first if `controlled` and there is anyone to do it.
+        """Leave the cluster; with `controlled`, a running broker first has its leaderships moved away.
 
-        Returns when the controller lets go, or after CONTROLLED_SHUTDOWN_LIMIT_MS; `run` ends as well.
+        Return when the controller completes the shutdown, or after CONTROLLED_SHUTDOWN_LIMIT_MS. `run` ends as well.
         """
         if controlled and self.state is BrokerState.RUNNING:
             self._become(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
@@ -173,46 +180,46 @@ class BrokerLifecycle:
                 async with asyncio.timeout(CONTROLLED_SHUTDOWN_LIMIT_MS / 1000):
                     await self._shut_down.wait()
             except TimeoutError:
-                _log.warning("The controller did not let this broker go in time", broker=self._identity.broker_id)
+                _log.warning("The controlled shutdown did not complete in time", broker=self._identity.broker_id)
         self._become(BrokerState.SHUTTING_DOWN)
         self._shut_down.set()
         self._wake.set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Remember how far this broker has read; the controller waits for it before it unfences anyone."""
+        """Record the applied offset; the controller unfences a broker only when it has caught up."""
         self._metadata_offset = image.offset
         if self.state is BrokerState.STARTING and self.epoch != NO_EPOCH:
             self._wake.set()
         self._registered = image.brokers.get(self._identity.broker_id)
-        self._serve_if_unfenced()
+        self._check_unfenced()
 
-    # The conversation
+    # Requests
 
     async def run(self) -> None:
         """Register and send heartbeats until shut down. Raises RegistrationTimedOut, DirectoryFailureUnreported."""
-        if self._shut_down.is_set():  # told to stop before it began
+        if self._shut_down.is_set():  # shut down before `run` was called
             return
         self._become(BrokerState.STARTING)
         await self._register(self._times.registration_timeout_ms)
         failures = 0
         while not self._shut_down.is_set():
             self._wake.clear()
-            failures = 0 if await self._beat() else failures + 1
+            failures = 0 if await self._send_heartbeat() else failures + 1
             if not self._shut_down.is_set():
                 await self._pause(self._interval_ms(failures))
 
     async def _register(self, timeout_ms: float) -> None:
-        """Ask until a controller agrees; a former life of this broker may have to expire first."""
+        """Register with retries; the session of a previous incarnation may have to expire first."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         retry_ms = float(FIRST_RETRY_MS)
         while not self._shut_down.is_set():
             try:
-                response = await self._channel.register_broker(self._registration())
+                response = await self._channel.register_broker(self._registration_request())
             except (KafkaError, ControllerUnavailable) as error:
                 reason = str(error)
             else:
                 self.epoch = BrokerEpoch(response.broker_epoch)
-                self._answered_ms = self._clock.monotonic_ms()
+                self._last_response_ms = self._clock.monotonic_ms()
                 _log.info("Registered", broker=self._identity.broker_id, epoch=self.epoch)
                 return
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
@@ -223,50 +230,50 @@ class BrokerLifecycle:
             await self._pause(min(retry_ms, remaining_ms))
             retry_ms = min(retry_ms * 2, self._times.heartbeat_interval_ms)
 
-    async def _beat(self) -> bool:
-        """One heartbeat; whether it was answered in kind."""
-        request = self._heartbeat()
+    async def _send_heartbeat(self) -> bool:
+        """Send one heartbeat; return whether the response was successful."""
+        request = self._heartbeat_request()
         try:
             response = await self._channel.heartbeat(request)
         except ControllerUnavailable as error:
-            self._note_failure(str(error))
+            self._on_heartbeat_failure(str(error))
             return False
         except KafkaError as error:
             if error.code is not ErrorCode.STALE_BROKER_EPOCH:
-                self._note_failure(str(error))
+                self._on_heartbeat_failure(str(error))
                 return False
-            # The registration is gone, perhaps by an administrator's hand; this process still is who it was.
-            _log.warning("The controller does not know this broker any more: registering again", epoch=self.epoch)
+            # An administrator may have unregistered the broker; the process and its incarnation id are unchanged.
+            _log.warning("This broker is not registered any more; registering again", epoch=self.epoch)
             await self._register(float("inf"))
             return True
-        self._answered_ms = self._clock.monotonic_ms()
+        self._last_response_ms = self._clock.monotonic_ms()
         self._offline_directories.update(dict.fromkeys(request.offline_log_dirs))
-        self._follow(response)
+        self._on_heartbeat_response(response)
         return True
 
-    def _note_failure(self, reason: str) -> None:
-        """Without a controller for half a session nobody would move this broker's leaders: it need not wait for that.
+    def _on_heartbeat_failure(self, reason: str) -> None:
+        """End a controlled shutdown after half a session without a controller, since no controller moves the leaders.
 
-        A failover takes less. So a cluster whose nodes all stop does stop, although the last ones have no quorum left.
+        A failover takes less time. A cluster whose nodes all stop can thus stop without a quorum.
         """
-        self._check_failures_told()
-        silence_ms = self._clock.monotonic_ms() - self._answered_ms
+        self._check_directory_failures_reported()
+        silence_ms = self._clock.monotonic_ms() - self._last_response_ms
         _log.info("A heartbeat failed", reason=reason, silence_ms=int(silence_ms))
         if self._want_shut_down and silence_ms >= self._times.session_timeout_ms / 2:
-            _log.warning("No controller answers: this broker leaves without its consent", reason=reason)
+            _log.warning("No controller responds; this broker shuts down without a completed handover", reason=reason)
             self._shut_down.set()
 
-    def _check_failures_told(self) -> None:
-        """Raises DirectoryFailureUnreported."""
+    def _check_directory_failures_reported(self) -> None:
+        """Raise DirectoryFailureUnreported if a failed directory is unreported for too long."""
         limit_ms = self._clock.monotonic_ms() - self._times.directory_failure_timeout_ms
         for directory, failed_ms in self._offline_directories.items():
             if failed_ms is not None and failed_ms <= limit_ms:
                 raise DirectoryFailureUnreported(
-                    f"no controller could be told within {self._times.directory_failure_timeout_ms} ms "
-                    f"that log directory {uuid_to_text(directory)} failed"
+                    f"no controller acknowledged within {self._times.directory_failure_timeout_ms} ms "
+                    f"that log directory {uuid_to_text(directory)} failed; the node stops"
                 )
 
-    def _follow(self, response: BrokerHeartbeatResponse) -> None:
+    def _on_heartbeat_response(self, response: BrokerHeartbeatResponse) -> None:
         if self._want_shut_down:
             if response.should_shut_down:
                 self.is_released = True
@@ -277,9 +284,9 @@ class BrokerLifecycle:
             self._caught_up.set()
         if self.state is BrokerState.RECOVERY and not response.is_fenced:
             self._become(BrokerState.RUNNING)
-            self._serve_if_unfenced()
+            self._check_unfenced()
 
-    def _serve_if_unfenced(self) -> None:
+    def _check_unfenced(self) -> None:
         own = self._registered
         if self.state is BrokerState.RUNNING and own is not None and own.epoch == self.epoch and not own.fenced:
             self._unfenced.set()
@@ -301,7 +308,7 @@ class BrokerLifecycle:
         except TimeoutError:
             return
 
-    def _registration(self) -> BrokerRegistrationRequest:
+    def _registration_request(self) -> BrokerRegistrationRequest:
         identity = self._identity
         return BrokerRegistrationRequest(
             broker_id=identity.broker_id,
@@ -320,7 +327,7 @@ class BrokerLifecycle:
             previous_broker_epoch=identity.previous_epoch,
         )
 
-    def _heartbeat(self) -> BrokerHeartbeatRequest:
+    def _heartbeat_request(self) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(
             broker_id=self._identity.broker_id,
             broker_epoch=self.epoch,

@@ -1,15 +1,14 @@
-"""Notices that the process of a broker has ended, so that the controller need not wait out its session.
+"""Detection of ended broker processes, so that the controller fences a broker before its session expires.
 
-When a process ends, however it ends, its machine closes its connections at once and refuses new ones. So when the
-connection that a broker's heartbeats came on is lost, and nobody listens any more where the broker listens, the active
-controller fences it; a controller that has just become active asks that of all brokers, because the one that led before
-may have been one of them. That is only ever sooner than the end of the session, and costs nothing but an election if it
-was wrong: the next heartbeat unfences the broker.
+When a process ends, its host closes its connections and refuses new ones. The active controller therefore fences a
+broker when the connection of its heartbeats is lost and its listener refuses connections. A controller that has just
+become active checks every broker, because the previous controller may have been one of the ended processes. A wrong
+decision costs one election: the next heartbeat unfences the broker.
 
-An address says something by refusing only if it has answered since the broker was unfenced: what a broker advertises
-may be out of this controller's reach, or behind something that answers for it. It is asked more than once, since a link
-may just be broken. A machine that is gone refuses nothing, nor does one behind a broken link: those are left to the
-session.
+A refusal counts only if the address has accepted a connection since the broker was unfenced: an advertised address may
+be unreachable from this controller, or a proxy may answer for it. An address is probed repeatedly, because a link may
+fail for a moment. A host that is down, or behind a failed link, refuses nothing; its brokers are left to their
+sessions.
 """
 
 import asyncio
@@ -26,24 +25,24 @@ from broker.runtime.controller.driver import Command
 from protocol.errors import KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 
-CHECKS: Final = 2
-"""Refusals in a row that are believed."""
+REFUSALS_NEEDED: Final = 2
+"""Consecutive refusals that prove the end of a process."""
 CHECK_INTERVAL_S: Final = 0.05
-MOST_CHECKS: Final = 8
-"""The sockets of a process that ends do not close in one moment, and Linux closes those first that were opened last: on
-a busy machine it still accepts for a while after its connections are gone."""
-INTRODUCTIONS: Final = 8
-"""How often an address may fail to answer before it is taken for one that never will."""
-INTRODUCTION_PAUSE_S: Final = 0.1
-"""After the first failure; doubled after each, so that all take less than half a minute."""
-MOST_AT_ONCE: Final = 32
-"""Addresses asked at a time when a controller becomes active."""
+MAX_CHECKS: Final = 8
+"""Probes per check. The sockets of an ending process do not close at once, and Linux closes the most recent first: on a
+busy host the listener still accepts for a while after the connections are gone."""
+REACHABILITY_CHECKS: Final = 8
+"""Probes of a newly unfenced broker before its address is considered unreachable."""
+FIRST_REACHABILITY_PAUSE_S: Final = 0.1
+"""Pause after the first failed probe; it doubles after each, so that all probes take less than half a minute."""
+MAX_CONCURRENT_PROBES: Final = 32
+"""Concurrent probes when a controller becomes active."""
 
 _log: Final = EventLog("broker.controller")
 
 
 class ProbeResult(Enum):
-    """What comes of a connection to where a broker listens."""
+    """The outcome of a connection attempt to a broker's listener."""
 
     LISTENS = "listens"
     REFUSED = "refused"
@@ -51,7 +50,7 @@ class ProbeResult(Enum):
 
 
 class FencingController(Protocol):
-    """What this needs of the controller's driver."""
+    """The part of the controller's driver that fencing needs."""
 
     @property
     def is_active(self) -> bool: ...
@@ -77,7 +76,7 @@ class _Watched:
 
 
 class BrokerWatch:
-    """A publisher of metadata, on every controller. `listener` names the listener that brokers are asked at."""
+    """A metadata publisher on every controller. `listener` names the listener whose endpoint is probed."""
 
     def __init__(
         self, own_id: int, listener: str, controller: FencingController, probe: Probe, *, spawn: Spawn
@@ -88,10 +87,10 @@ class BrokerWatch:
         self._probe = probe
         self._spawn = spawn
         self._watched: dict[BrokerId, _Watched] = {}
-        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_PROBES)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Watch who is unfenced, from then on and for as long."""
+        """Watch each broker while it is unfenced."""
         for broker_id in () if delta.brokers is None else map(BrokerId, delta.brokers.changed_brokers):
             broker = image.brokers.get(broker_id)
             watched = self._watched.get(broker_id)
@@ -104,20 +103,20 @@ class BrokerWatch:
         endpoint = broker.endpoints.get(self._listener) or next(iter(broker.endpoints.values()), None)
         if endpoint is not None:
             self._watched[broker.id] = watched = _Watched(broker.epoch, endpoint)
-            self._spawn(self._introduce(broker.id, watched))
+            self._spawn(self._check_reachable(broker.id, watched))
 
-    async def _introduce(self, broker_id: BrokerId, watched: _Watched) -> None:
-        for failures in range(INTRODUCTIONS):
+    async def _check_reachable(self, broker_id: BrokerId, watched: _Watched) -> None:
+        for failures in range(REACHABILITY_CHECKS):
             async with self._slots:
                 watched.has_answered = await self._probe(watched.endpoint) is ProbeResult.LISTENS
             if watched.has_answered:
                 return
-            await asyncio.sleep(INTRODUCTION_PAUSE_S * 2**failures)
+            await asyncio.sleep(FIRST_REACHABILITY_PAUSE_S * 2**failures)
             if self._watched.get(broker_id) is not watched:
                 return
 
     def on_heartbeat(self, broker_id: BrokerId, epoch: BrokerEpoch, connection: HeartbeatConnection) -> None:
-        """A heartbeat came on a connection."""
+        """Remember the connection of a broker's heartbeats."""
         watched = self._watched.get(broker_id)
         if watched is not None and watched.epoch == epoch and watched.connection is not connection:
             watched.connection = connection
@@ -129,16 +128,16 @@ class BrokerWatch:
             self._suspect(broker_id, watched)
 
     def on_active(self) -> None:
-        """This controller has become the active one."""
+        """Check all watched brokers: this controller has become the active one."""
         for broker_id, watched in self._watched.items():
             self._suspect(broker_id, watched)
 
     def _suspect(self, broker_id: BrokerId, watched: _Watched) -> None:
         if watched.has_answered and not watched.is_suspected and self._controller.is_active:
             watched.is_suspected = True
-            self._spawn(self._examine(broker_id, watched))
+            self._spawn(self._fence_if_gone(broker_id, watched))
 
-    async def _examine(self, broker_id: BrokerId, watched: _Watched) -> None:
+    async def _fence_if_gone(self, broker_id: BrokerId, watched: _Watched) -> None:
         try:
             if await self._is_gone(broker_id, watched):
                 await self._fence(broker_id, watched.epoch)
@@ -146,9 +145,9 @@ class BrokerWatch:
             watched.is_suspected = False
 
     async def _is_gone(self, broker_id: BrokerId, watched: _Watched) -> bool:
-        """Whether nobody listens any more, found out before it says anything again."""
+        """Whether the listener refuses connections and no heartbeat arrives meanwhile."""
         refusals = 0
-        for _ in range(MOST_CHECKS):
+        for _ in range(MAX_CHECKS):
             async with self._slots:
                 answer = await self._probe(watched.endpoint)
             if (
@@ -158,7 +157,7 @@ class BrokerWatch:
             ):
                 return False
             refusals = refusals + 1 if answer is ProbeResult.REFUSED else 0
-            if refusals == CHECKS:
+            if refusals == REFUSALS_NEEDED:
                 return True
             await asyncio.sleep(CHECK_INTERVAL_S)
         return False
@@ -170,18 +169,18 @@ class BrokerWatch:
             await self._controller.submit(
                 lambda controller, _now_ms: controller.fence_terminated_broker(broker_id, epoch)
             )
-        except KafkaError as error:  # leadership went meanwhile: the next active controller asks for itself
-            _log.info("A broker whose process has ended is left to the next controller", broker=broker_id, error=error)
+        except KafkaError as error:  # leadership was lost; the next active controller checks all brokers
+            _log.info("An ended broker process is left to the next controller", broker=broker_id, error=error)
 
 
 async def probe(endpoint: RegisteredEndpoint, *, timeout_s: float) -> ProbeResult:
-    """Connect over TCP and hang up. A name with several addresses is never refused: one of them may be good."""
+    """Connect over TCP and close. A host name with several addresses never counts as refused: one may accept."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     except ConnectionRefusedError:
         return ProbeResult.REFUSED
-    except (OSError, TimeoutError, ValueError, OverflowError):  # the latter two: hosts and ports that cannot be
+    except (OSError, TimeoutError, ValueError, OverflowError):  # the last two: invalid hosts and ports
         return ProbeResult.UNKNOWN
     writer.close()
     return ProbeResult.LISTENS

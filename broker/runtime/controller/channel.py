@@ -1,7 +1,7 @@
-"""What this broker says to the active controller, in the very messages that travel between nodes (KIP-631).
+"""Requests of this broker to the active controller, as the messages that travel between nodes (KIP-631).
 
-`LocalControllerChannel` is the controller of this process; `ControllerChannel` is whichever is active. Refusals are
-KafkaErrors with both.
+`LocalControllerChannel` reaches the controller in this process, `ControllerChannel` the active one. Both raise
+KafkaError for an error code.
 """
 
 import asyncio
@@ -41,15 +41,15 @@ class _Refusable(Message, Protocol):
 Q = TypeVar("Q", bound=Message)
 F = TypeVar("F", bound=_Refusable)
 
-# Older versions leave out features whose lowest level is 0, without which no broker may join (KIP-584).
+# Older versions omit features whose lowest level is 0; the controller then refuses the broker (KIP-584).
 _REGISTRATION_VERSIONS = (4, 4)
-# The in-sync set comes with broker epochs, without which a member of an earlier life could slip in (KIP-903).
+# Version 3 carries broker epochs, which keep a replica's previous incarnation out of the in-sync set (KIP-903).
 _ALTER_PARTITION_VERSIONS = (3, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelTimes:
-    """How long to try, in ms: broker.heartbeat.interval.ms, broker.session.timeout.ms, controller.socket.timeout.ms."""
+    """Timeouts in ms: broker.heartbeat.interval.ms, broker.session.timeout.ms, controller.socket.timeout.ms."""
 
     heartbeat_interval_ms: int = 2_000
     session_timeout_ms: int = 9_000
@@ -60,7 +60,7 @@ DEFAULT_TIMES: Final = ChannelTimes()
 
 
 class LocalControllerChannel:
-    """To the controller in this process, active or not."""
+    """Commands to the controller in this process, active or not."""
 
     def __init__(self, driver: ControllerDriver) -> None:
         self._driver = driver
@@ -94,9 +94,9 @@ class LocalControllerChannel:
 
 
 class ControllerChannel:
-    """To the active controller. Methods raise KafkaError, and ControllerUnavailable when none answers in time.
+    """Requests to the active controller. Methods raise KafkaError, and ControllerUnavailable without a timely response.
 
-    Kafka gives a heartbeat and a registration half a session: what takes longer had better be said anew.
+    Heartbeats and registrations are retried for half a session, as in Kafka; later the caller builds a new request.
     """
 
     def __init__(self, driver: ControllerDriver, router: ControllerRouter, times: ChannelTimes = DEFAULT_TIMES) -> None:
@@ -105,35 +105,39 @@ class ControllerChannel:
         self._times = times
 
     async def register_broker(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-        return await self._tell(
+        return await self._send_within_session(
             self._local.register_broker, request, BrokerRegistrationResponse, versions=_REGISTRATION_VERSIONS
         )
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        return await self._tell(self._local.heartbeat, request, BrokerHeartbeatResponse)
+        return await self._send_within_session(self._local.heartbeat, request, BrokerHeartbeatResponse)
 
     async def register_controller(self, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
-        return await self._tell(self._local.register_controller, request, ControllerRegistrationResponse)
+        return await self._send_within_session(self._local.register_controller, request, ControllerRegistrationResponse)
 
     async def assign_directories(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
-        return await self._ask(self._local.assign_directories, request, AssignReplicasToDirsResponse)
+        return await self._send_within_request_timeout(
+            self._local.assign_directories, request, AssignReplicasToDirsResponse
+        )
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
-        return await self._ask(self._local.allocate_producer_ids, request, AllocateProducerIdsResponse)
+        return await self._send_within_request_timeout(
+            self._local.allocate_producer_ids, request, AllocateProducerIdsResponse
+        )
 
     async def alter_partitions(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        return await self._ask(
+        return await self._send_within_request_timeout(
             self._local.alter_partitions, request, AlterPartitionResponse, versions=_ALTER_PARTITION_VERSIONS
         )
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """A topic's own refusal is in the response."""
+        """Send CreateTopics; errors of single topics are in the response."""
 
         async def there(remote: RemoteController) -> CreateTopicsResponse:
             try:
-                response = await remote.ask(request, CreateTopicsResponse)
+                response = await remote.send(request, CreateTopicsResponse)
             except VersionMismatch as error:
-                raise _too_old(error) from error
+                raise _unsupported(error) from error
             if any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics):
                 raise KafkaError(ErrorCode.NOT_CONTROLLER)
             return response
@@ -143,7 +147,7 @@ class ControllerChannel:
             lambda: self._local.create_topics(request), there, within_ms=within_ms, attempt_ms=within_ms
         )
 
-    async def _tell(
+    async def _send_within_session(
         self,
         here: Callable[[Q], Awaitable[F]],
         request: Q,
@@ -151,14 +155,14 @@ class ControllerChannel:
         *,
         versions: tuple[int, int] | None = None,
     ) -> F:
-        """What keeps a node a member of the cluster."""
+        """Send a request that keeps this node a member of the cluster."""
         return await self._router.run(
-            *_ways(here, request, answer, versions),
+            *_local_and_remote(here, request, answer, versions),
             within_ms=self._times.session_timeout_ms / 2,
             attempt_ms=self._times.heartbeat_interval_ms,
         )
 
-    async def _ask(
+    async def _send_within_request_timeout(
         self,
         here: Callable[[Q], Awaitable[F]],
         request: Q,
@@ -166,36 +170,36 @@ class ControllerChannel:
         *,
         versions: tuple[int, int] | None = None,
     ) -> F:
-        """What may take as long as a request may."""
+        """Send a request that may take the whole request timeout."""
         within_ms = self._times.request_timeout_ms
         return await self._router.run(
-            *_ways(here, request, answer, versions), within_ms=within_ms, attempt_ms=within_ms
+            *_local_and_remote(here, request, answer, versions), within_ms=within_ms, attempt_ms=within_ms
         )
 
 
-def _ways(
+def _local_and_remote(
     here: Callable[[Q], Awaitable[F]], request: Q, answer: type[F], versions: tuple[int, int] | None
 ) -> tuple[Callable[[], Awaitable[F]], Callable[[RemoteController], Awaitable[F]]]:
-    """How a request gets to the controller in this process, and to one elsewhere."""
+    """Return how to execute a request on the controller in this process and on a remote one."""
 
-    async def at_home() -> F:
+    async def locally() -> F:
         return _checked(await here(request))
 
-    async def away(remote: RemoteController) -> F:
+    async def remotely(remote: RemoteController) -> F:
         try:
-            return _checked(await remote.ask(request, answer, versions=versions))
+            return _checked(await remote.send(request, answer, versions=versions))
         except VersionMismatch as error:
-            raise _too_old(error) from error
+            raise _unsupported(error) from error
 
-    return at_home, away
+    return locally, remotely
 
 
-def _too_old(error: VersionMismatch) -> KafkaError:
+def _unsupported(error: VersionMismatch) -> KafkaError:
     return KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error))
 
 
 def _checked(response: F) -> F:
-    """Raises KafkaError for a refusal of the request as a whole."""
+    """Return the response. Raises KafkaError for an error code of the whole request."""
     if response.error_code:
         known = response.error_code in ErrorCode._value2member_map_
         raise KafkaError(ErrorCode(response.error_code) if known else ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -203,7 +207,7 @@ def _checked(response: F) -> F:
 
 
 def allocate_producer_ids(request: AllocateProducerIdsRequest) -> Command[AllocateProducerIdsResponse]:
-    """The command behind the API: the controller itself thinks in blocks."""
+    """Return the command of AllocateProducerIds, which converts the controller's block to the response."""
 
     def allocate(controller: Controller, _now: int) -> ControllerResult[AllocateProducerIdsResponse]:
         granted = controller.allocate_producer_ids(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))

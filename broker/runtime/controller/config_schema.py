@@ -1,7 +1,7 @@
-"""What the controller may know about configuration: the configuration package's tables, asked layer by layer.
+"""The controller's view of configuration: validation and effective values from the tables of `broker.config`.
 
-The controller stores values and elects leaders by two of them; here is the only place where it meets the tables. The
-layers come from its own image, so that every node that replays the same log comes to the same values.
+The controller stores values and elects leaders by two of them. The dynamic layers come from the controller's own image,
+so that every node that replays the same log derives the same values.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _KINDS_OF_NAMES: Mapping[int, str] = {
 
 
 class KafkaConfigSchema:
-    """Kafka's keys over this node's static configuration. Implements `ConfigSchema` of the controller."""
+    """Kafka's configuration keys over this node's static configuration. Implements the controller's `ConfigSchema`."""
 
     def __init__(self, static: BrokerConfig) -> None:
         self._static = static
@@ -52,7 +52,7 @@ class KafkaConfigSchema:
         existing: Mapping[str, str] | None,
         layers: ConfigLayers,
     ) -> None:
-        """Broker resources pass: the broker concerned has checked them before they came here."""
+        """Implements `ConfigSchema.validate`. The broker concerned has already validated broker resources."""
         self._check_name(resource)
         self._enter(layers)
         try:
@@ -87,7 +87,7 @@ class KafkaConfigSchema:
     def configs_stored_at_creation(
         self, topic: str, configs: Mapping[str, str], layers: ConfigLayers
     ) -> Mapping[str, str]:
-        """That it is tiered, if that is the default: where one broker believes otherwise, what is remote is lost."""
+        """Pin remote.storage.enable if its default is true: a broker with another default would lose remote data."""
         self._enter(layers)
         if not self._broker.ottla_log_remote_storage_enable or REMOTE in configs or topic in NEVER_TIERED:
             return {}
@@ -103,13 +103,13 @@ class KafkaConfigSchema:
     def _check_name(self, resource: ConfigResource) -> None:
         kind = _KINDS_OF_NAMES.get(resource.type)
         if kind is not None and not resource.name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a {kind} resource needs a name")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the {kind} resource has an empty name; name the {kind}")
         fault = invalid_name_reason(resource.name) if resource.type == ResourceType.TOPIC else None
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
 
     def _enter(self, layers: ConfigLayers) -> None:
-        """Have the node's configuration under these dynamic layers; images share what did not change."""
+        """Apply the dynamic layers to the node's configuration. Images share unchanged layers."""
         if layers.node is self._node and layers.cluster is self._cluster:
             return
         if layers.node != self._node or layers.cluster != self._cluster:
@@ -122,7 +122,7 @@ class KafkaConfigSchema:
 
 
 def _code_of(resource: ConfigResource, configs: Mapping[str, str], error: ConfigError) -> ErrorCode:
-    """A push interval out of bounds is a bad request to Kafka; whatever does not parse is a bad config."""
+    """Return Kafka's error code: INVALID_REQUEST for a push interval out of bounds, else INVALID_CONFIG."""
     is_interval = resource.type == ResourceType.CLIENT_METRICS and error.key == _PUSH_INTERVAL
     is_number = is_interval and configs[_PUSH_INTERVAL].strip().lstrip("+-").isdigit()
     return ErrorCode.INVALID_REQUEST if is_number else ErrorCode.INVALID_CONFIG

@@ -1,7 +1,8 @@
-"""Tells the controller in which log directory each replica of this broker lies (KIP-858).
+"""Reports of the log directory of each replica to the controller, by AssignReplicasToDirs (KIP-858).
 
-A replica created on a broker with several directories is unassigned until the broker has chosen; what the controller
-does not know, it cannot take out of the in-sync set when a directory fails. Assignments are gathered and sent together.
+A replica on a broker with several log directories is unassigned until the broker has chosen one. The controller can
+take a replica out of the in-sync set after a directory failure only if it knows the assignment. Assignments are
+batched.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _log: Final = EventLog("broker.directories")
 
 
 class HostedReplica(Protocol):
-    """A partition in service on this broker."""
+    """A partition that this broker hosts."""
 
     @property
     def topic(self) -> str: ...
@@ -46,13 +47,13 @@ class HostedReplica(Protocol):
 
 
 class AssignmentChannel(Protocol):
-    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+    """AssignReplicasToDirs requests to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def assign_directories(self, request: AssignReplicasToDirsRequest) -> Awaitable[AssignReplicasToDirsResponse]: ...
 
 
 class ImageSource(Protocol):
-    """Holds the latest published image."""
+    """A holder of the latest published image."""
 
     @property
     def image(self) -> MetadataImage: ...
@@ -87,11 +88,11 @@ class DirectoryAssignments:
 
     @property
     def pending_count(self) -> int:
-        """Assignments not acknowledged yet."""
+        """The number of assignments that the controller has not acknowledged."""
         return len(self._pending)
 
     def on_hosted(self, partition: HostedReplica) -> None:
-        """A partition is in service: compare where it lies with what is registered."""
+        """Report the directory of a newly hosted partition if it differs from the registered one."""
         home = self._directory_of(partition.topic, partition.index)
         registration = self._metadata.image.topics.partition(partition.topic_id, partition.index)
         if home is None or registration is None or self._broker_id not in registration.replicas:
@@ -101,7 +102,7 @@ class DirectoryAssignments:
             self._send_in(GATHER_MS)
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Stop sending."""
         self._pending.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -136,7 +137,7 @@ class DirectoryAssignments:
             self._back_off(error)
             return
         self._retry_ms = FIRST_RETRY_MS
-        for key in sent:  # refusals are final: the topic is gone, or the replica is not ours any more
+        for key in sent:  # errors are final: the topic is deleted, or this broker is not a replica any more
             if self._pending.get(key) == sent[key]:
                 del self._pending[key]
         _report(done.result())
@@ -144,7 +145,7 @@ class DirectoryAssignments:
             self._send_in(GATHER_MS)
 
     def _back_off(self, error: KafkaError | ControllerUnavailable) -> None:
-        _log.info("Directory assignments will be sent again", reason=str(error), in_ms=self._retry_ms)
+        _log.info("Directory assignments are sent again later", reason=str(error), in_ms=self._retry_ms)
         self._send_in(self._retry_ms)
         self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 
@@ -179,7 +180,7 @@ def _report(response: AssignReplicasToDirsResponse) -> None:
             for partition in topic.partitions:
                 if partition.error_code != ErrorCode.NONE:
                     _log.warning(
-                        "A directory assignment was refused",
+                        "The controller rejected a directory assignment",
                         partition=partition.partition_index,
                         reason=ErrorCode(partition.error_code).name,
                     )

@@ -1,13 +1,13 @@
-"""Runs the controller on the quorum: one command after the other, answers when committed, images to whoever wants them.
+"""The driver of the controller on the quorum: executes commands, completes them after commit, and publishes images.
 
-A command is a plain function of the controller and the time. It is decided, appended and replayed without a pause, so
-the next one sees its effect; its answer waits for the commit. When this node does not lead, the same object replays
-what others committed, or loads it from a snapshot. Whatever goes wrong that no rule foresees costs the leadership, not
-the answer's truth (Kafka's rule: UNKNOWN_SERVER_ERROR, renounce, begin again from the last committed state).
+A command is a function of the controller and the time. The driver decides, appends and replays it without a pause, so
+that the next command sees its effect; the response waits for the commit. While this node does not lead, the same
+controller replays committed batches or loads a snapshot. An unexpected failure costs the leadership, as in Kafka:
+UNKNOWN_SERVER_ERROR, resignation, and a restart from the last committed state.
 
-What happens to an own batch whose leader falls, in order: the quorum tells of the end of the leadership, which reverts
-all that is not committed and fails the answers that wait for it; then of commits, and if the batch is among them after
-all, it is replayed like anybody's.
+When this node loses leadership with an uncommitted batch, the quorum first reports the leader change, which reverts all
+uncommitted state and fails the waiting responses. If the batch is committed later after all, it arrives in `on_commit`
+and is replayed like any other batch.
 """
 
 import asyncio
@@ -43,42 +43,42 @@ R = TypeVar("R")
 Command = Callable[[Controller, int], CommandResult[R]]
 
 LARGE_IMAGE_PARTITIONS: Final = 20_000
-"""The delta that leads to so many from nothing takes some 20 ms to make."""
-_RECORD_OVERHEAD: Final = 8  # bytes of a record in a batch beside its frame, give or take a few
+"""The size from which the first delta is built in slices: for as many partitions it takes some 20 ms."""
+_RECORD_OVERHEAD: Final = 8  # approximate bytes of a record in a batch besides its frame
 
 _log: Final = EventLog("broker.controller")
 
 
 class MetadataPublisher(Protocol):
-    """Someone who follows the metadata."""
+    """A consumer of metadata images."""
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """`image` is committed and `delta` led to it from the image before. Called on the loop, in order."""
+        """Handle the committed `image`; `delta` leads to it from the previous image. Called on the loop, in order."""
         ...
 
 
 class LogReadListener(Protocol):
-    """Someone who counts what this node reads of the log. Called on the loop, before publishers are told."""
+    """An observer of the log that this node reads. Called on the loop, before publishers."""
 
     def on_log_read(self, size_bytes: int) -> None:
-        """So many bytes of committed records."""
+        """Count bytes of committed records."""
         ...
 
     def on_delta(self, delta: MetadataDelta) -> None:
-        """What they changed."""
+        """Count the changes of the committed records."""
         ...
 
     def on_snapshot_loaded(self, snapshot_id: SnapshotId, loaded: LoadedSnapshot, size: int, elapsed_ms: float) -> None:
-        """A snapshot of `size` bytes took the place of all that was read before."""
+        """Restart counting: a snapshot of `size` bytes replaced all records read before."""
         ...
 
 
 class UnusableSnapshot(Exception):
-    """A snapshot that is in place and cannot be loaded: this node has nothing to go on from."""
+    """A stored snapshot that cannot be loaded. The node has no state to continue from and must stop."""
 
 
 class _Waiting(NamedTuple):
-    """An answer held back until the log is committed up to and with `offset`."""
+    """A response that is held back until the log is committed up to and including `offset`."""
 
     offset: int
     future: "asyncio.Future[Any]"
@@ -88,8 +88,9 @@ class _Waiting(NamedTuple):
 class ControllerDriver:
     """The controller of this node, active or not, and the source of its metadata images.
 
-    `local_broker` is the broker in this process, `bootstrap` what an empty log begins with. It must be added to the
-    quorum as a listener. Committed records that do not replay raise out of `on_commit`, which ends the node.
+    `local_broker` is the broker in this process; `bootstrap` holds the first records of an empty log. Add the driver to
+    the quorum as a listener. An error while replaying committed records propagates out of `on_commit` and ends the
+    node.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class ControllerDriver:
         self._pauses = CollectorPauses()
         self._loading: asyncio.Future[LoadedSnapshot] | None = None
         self._published: MetadataImage | None = None
-        self._introducing: asyncio.Future[MetadataDelta] | None = None
+        self._first_publication: asyncio.Future[MetadataDelta] | None = None
         self._after_first: deque[Publication] = deque()
         self._claimed_epoch = -1  # -1 while this node is not the active controller
         self._waiting: deque[_Waiting] = deque()
@@ -125,11 +126,11 @@ class ControllerDriver:
         self._activated = asyncio.Event()
         self._activation_watchers: list[Callable[[], None]] = []
 
-    # Reading
+    # State
 
     @property
     def is_active(self) -> bool:
-        """Whether this node decides."""
+        """Whether this node is the active controller."""
         return self._claimed_epoch >= 0
 
     @property
@@ -138,12 +139,12 @@ class ControllerDriver:
 
     @property
     def leaderless_count(self) -> int:
-        """Partitions without a leader."""
+        """The number of partitions without a leader."""
         return self._controller.leaderless_count
 
     @property
     def imbalanced_count(self) -> int:
-        """Partitions that another than the preferred replica leads."""
+        """The number of partitions that are not led by their preferred replica."""
         return self._controller.imbalanced_count
 
     @property
@@ -152,17 +153,17 @@ class ControllerDriver:
         return self._controller.committed_image
 
     def add_publisher(self, publisher: MetadataPublisher) -> None:
-        """Add a follower; one that comes late gets the whole image as its first delta."""
+        """Add a publisher. A late publisher receives the whole image as its first delta."""
         if self._published is not None:
             publisher.on_metadata(_whole(self._published), self._published)
         self._publishers.append(publisher)
 
     def add_log_read_listener(self, follower: LogReadListener) -> None:
-        """Before the driver is added to the quorum."""
+        """Add a listener; call before the driver is added to the quorum."""
         self._log_followers.append(follower)
 
     def watch_activation(self, watcher: Callable[[], None]) -> None:
-        """Tell whenever this node has become the active controller and its first records are committed."""
+        """Call `watcher` whenever this node has become the active controller and its first records are committed."""
         self._activation_watchers.append(watcher)
 
     async def wait_active(self) -> None:
@@ -172,24 +173,25 @@ class ControllerDriver:
     # Commands
 
     def submit(self, command: Command[R]) -> "asyncio.Future[R]":
-        """Decide and write at once; the future has the answer when what was written, or was pending, is committed.
+        """Decide and append at once; complete the future with the response when all written and pending records are
+        committed.
 
-        A command that gives portions goes on in later turns, and is answered when the last is committed.
-        Raises KafkaError: the command's own, NOT_CONTROLLER while another leads, UNKNOWN_SERVER_ERROR for a failure
-        nobody foresaw. The future fails with NOT_CONTROLLER if leadership is lost before the commit.
+        A command that returns a PartialResult continues in later turns and completes after its last part. Raises
+        KafkaError: the command's own, NOT_CONTROLLER on an inactive controller, UNKNOWN_SERVER_ERROR for an unexpected
+        failure. The future fails with NOT_CONTROLLER if leadership is lost before the commit.
         """
         outcome = self._execute(command)
         future: asyncio.Future[R] = self._loop.create_future()
-        self._follow(outcome, future)
+        self._complete_after_commit(outcome, future)
         return future
 
-    def _follow(self, outcome: CommandResult[R], future: "asyncio.Future[R] | None") -> None:
-        """What was just written is everything, to be answered when it is committed; or there is a rest to it.
+    def _complete_after_commit(self, outcome: CommandResult[R], future: "asyncio.Future[R] | None") -> None:
+        """Complete the future after commit, or schedule the next part of the command.
 
-        Nobody waits for a job: it has no future.
+        `future` is None for a periodic task.
         """
         if isinstance(outcome, PartialResult):
-            self._loop.call_soon(partial(self._go_on, self._claimed_epoch, outcome.rest, future))
+            self._loop.call_soon(partial(self._continue, self._claimed_epoch, outcome.rest, future))
             return
         if future is None:
             return
@@ -199,8 +201,10 @@ class ControllerDriver:
         elif not future.done():
             future.set_result(outcome.response)
 
-    def _go_on(self, epoch: int, rest: Callable[[int], CommandResult[R]], future: "asyncio.Future[R] | None") -> None:
-        """The rest of a command, whether anybody still waits for it or not. It ends with the leadership it began in."""
+    def _continue(
+        self, epoch: int, rest: Callable[[int], CommandResult[R]], future: "asyncio.Future[R] | None"
+    ) -> None:
+        """Execute the next part of a command, even if its caller is gone. Fails once the leadership has changed."""
         try:
             if epoch != self._claimed_epoch:
                 raise _not_controller()
@@ -209,10 +213,10 @@ class ControllerDriver:
             if future is not None and not future.done():
                 future.set_exception(error)
         else:
-            self._follow(outcome, future)
+            self._complete_after_commit(outcome, future)
 
     def _execute(self, command: Command[R]) -> CommandResult[R]:
-        """Decide, append, replay: no other command gets in between."""
+        """Decide, append and replay without another command in between."""
         if not self.is_active:
             raise _not_controller()
         try:
@@ -221,11 +225,11 @@ class ControllerDriver:
                 self._append(records)
         except KafkaError:
             raise
-        except (NotLeader, LogDirFailure):  # a quorum whose disk failed tells its owner, who ends the node
+        except (NotLeader, LogDirFailure):  # after a disk failure the quorum notifies its owner, which ends the node
             self._renounce()
             raise _not_controller() from None
         except Exception as error:
-            _log.error("The controller failed and gives up leadership", error, epoch=self._claimed_epoch)
+            _log.error("The controller failed and resigns", error, epoch=self._claimed_epoch)
             self._quorum.resign(self._claimed_epoch)
             self._renounce()
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
@@ -236,7 +240,7 @@ class ControllerDriver:
         frames = [encode_record(*record) for record in records]
         try:
             appended = self._quorum.append(self._claimed_epoch, frames)
-        except BatchTooLarge as error:  # which the request is to blame for, not this controller
+        except BatchTooLarge as error:  # caused by the request, not by the controller
             raise KafkaError(ErrorCode.POLICY_VIOLATION, str(error)) from error
         batch = RecordBatch(
             appended.base_offset,
@@ -247,10 +251,10 @@ class ControllerDriver:
         )
         self._controller.replay(batch, now_ms=self._now_ms())
 
-    # The quorum's listener
+    # Quorum listener
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Publish what became certain: what this controller wrote, which it knows already, or what others wrote."""
+        """Publish committed batches: the controller's own, which are replayed already, and those of other leaders."""
         if not batches:
             return
         size_bytes = sum(_size_of(batch) for batch in batches)
@@ -265,7 +269,7 @@ class ControllerDriver:
         self._pauses.on_image(self.image)
         while self._waiting and self._waiting[0].offset <= end:
             _, future, response = self._waiting.popleft()
-            if not future.done():  # whoever asked may have gone
+            if not future.done():  # the caller may have cancelled
                 future.set_result(response)
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
@@ -275,18 +279,18 @@ class ControllerDriver:
             self._claim(leader.epoch)
 
     def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "asyncio.Future[None]":
-        """Replace everything by a snapshot, in slices; publishers are then told what differs.
+        """Replace the state by a snapshot, in slices, and publish the difference.
 
         The future fails with UnusableSnapshot, which ends the node.
         """
-        assert not self.is_active, "a leader has everything that any snapshot has"
+        assert not self.is_active, "a leader never loads a snapshot: its log contains all snapshots"
         done: asyncio.Future[None] = self._loop.create_future()
         began_ms, size, base = self._clock.monotonic_ms(), reader.size, self._controller.committed_image
         self._pauses.begin_load()
         load = SnapshotLoad(
             *snapshot_id,
             base,
-            is_compared=self._published is not None or self._introducing is not None,
+            is_compared=self._published is not None or self._first_publication is not None,
             is_indexed=self._controller.may_lead,
         )
         loading = load_in_slices(load, reader, loop=self._loop, clock=self._clock, io=self._io)
@@ -298,7 +302,7 @@ class ControllerDriver:
                 done.cancel()
                 return
             try:
-                self._take_loaded(snapshot_id, loading.result(), size, self._clock.monotonic_ms() - began_ms)
+                self._install_snapshot(snapshot_id, loading.result(), size, self._clock.monotonic_ms() - began_ms)
             except Exception as error:  # noqa: BLE001  whatever it is, there is no state to go on with
                 failure = UnusableSnapshot(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}: {error}")
                 failure.__cause__ = error
@@ -310,7 +314,7 @@ class ControllerDriver:
         loading.add_done_callback(proceed)
         return done
 
-    def _take_loaded(self, snapshot_id: SnapshotId, loaded: LoadedSnapshot, size: int, elapsed_ms: float) -> None:
+    def _install_snapshot(self, snapshot_id: SnapshotId, loaded: LoadedSnapshot, size: int, elapsed_ms: float) -> None:
         _log.info(
             "Loaded a metadata snapshot",
             end_offset=snapshot_id.end_offset,
@@ -325,9 +329,9 @@ class ControllerDriver:
         self._publish(publication)
 
     def close(self) -> None:
-        """Stop deciding, for the node stops: whoever waits is told that another must answer."""
+        """Stop deciding because the node stops; waiting callers receive NOT_CONTROLLER."""
         self._renounce()
-        for under_way in (self._loading, self._introducing):
+        for under_way in (self._loading, self._first_publication):
             if under_way is not None:
                 under_way.cancel()
 
@@ -336,8 +340,8 @@ class ControllerDriver:
         self._claimed_epoch = epoch
         try:
             activation = self.submit(self._activate)
-        except KafkaError as error:  # the leadership is gone again, or was given up for what went wrong
-            _log.warning("The active controller could not begin", epoch=epoch, error=str(error))
+        except KafkaError as error:  # leadership is lost already, or was resigned after a failure
+            _log.warning("The active controller could not write its first records", epoch=epoch, error=str(error))
         else:
             activation.add_done_callback(self._on_activation_committed)
 
@@ -367,50 +371,53 @@ class ControllerDriver:
     # Publishing
 
     def _publish(self, publication: Publication) -> None:
-        """The first image is published when it holds all that is committed, so that nobody acts on the past."""
+        """Publish an image.
+
+        The first is published once it contains all committed records, so that it is never stale.
+        """
         delta, image = publication
         for follower in self._log_followers:
             follower.on_delta(delta)
-        if self._introducing is not None:
+        if self._first_publication is not None:
             self._after_first.append(publication)
         elif self._published is not None:
-            self._tell(delta, image)
+            self._notify(delta, image)
         elif self._is_up_to_date and not image.is_empty:
             if delta.image.is_empty:
-                self._tell(delta, image)
+                self._notify(delta, image)
             elif image.topics.partition_count < self._large_image_partitions:
-                self._tell(_whole(image), image)
+                self._notify(_whole(image), image)
             else:
-                self._introduce(image)
+                self._publish_first(image)
 
     @property
     def _is_up_to_date(self) -> bool:
-        """Whether everything that is known to be committed was replayed."""
+        """Whether all records known to be committed are replayed."""
         high_watermark = self._quorum.high_watermark
         return high_watermark is not None and self._controller.last_offset + 1 >= high_watermark
 
-    def _introduce(self, image: MetadataImage) -> None:
-        """The first image is a large one: what publishers are told is put together in slices; the rest waits."""
+    def _publish_first(self, image: MetadataImage) -> None:
+        """Publish a large first image: build its delta in slices and queue later publications."""
         self._pauses.begin_load()
         work = SlicedWork(_steps_to(image), self._loop, self._clock, rests=False)
-        self._introducing = work.done
+        self._first_publication = work.done
 
-        def introduced(done: "asyncio.Future[MetadataDelta]") -> None:
-            self._introducing = None
+        def published(done: "asyncio.Future[MetadataDelta]") -> None:
+            self._first_publication = None
             if not done.cancelled():
-                self._tell(done.result(), image)
+                self._notify(done.result(), image)
                 while self._after_first:
-                    self._tell(*self._after_first.popleft())
+                    self._notify(*self._after_first.popleft())
             self._pauses.end_load(None)
 
-        self._introducing.add_done_callback(introduced)
+        self._first_publication.add_done_callback(published)
 
-    def _tell(self, delta: MetadataDelta, image: MetadataImage) -> None:
+    def _notify(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._published = image
         for publisher in list(self._publishers):
             publisher.on_metadata(delta, image)
 
-    # The controller's own jobs
+    # Periodic tasks
 
     def _rearm_timer(self) -> None:
         if self._timer is not None:
@@ -424,9 +431,9 @@ class ControllerDriver:
     def _run_periodic_tasks(self) -> None:
         for job in self._controller.due_tasks(self._now_ms()):
             try:
-                self._follow(self._execute(partial(_run, job)), None)
+                self._complete_after_commit(self._execute(partial(_run, job)), None)
             except KafkaError as error:
-                _log.warning("A job of the controller did not run", error=str(error))
+                _log.warning("A periodic task of the controller failed", error=str(error))
                 break
         self._rearm_timer()
 
@@ -439,7 +446,7 @@ def _run(job: PeriodicTask, _controller: Controller, now_ms: int) -> CommandResu
 
 
 def _decoded(batch: CommittedBatch) -> RecordBatch:
-    """Raises DecodeError: a committed record that cannot be read ends the node."""
+    """Return a committed batch with decoded records. Raises DecodeError, which ends the node."""
     records = [decode_record(frame) for frame in batch.frames]
     return RecordBatch(batch.base_offset, batch.last_offset, batch.epoch, batch.timestamp_ms, records)
 
@@ -449,12 +456,12 @@ def _steps_to(image: MetadataImage) -> SlicedSteps[MetadataDelta]:
 
 
 def _whole(image: MetadataImage) -> MetadataDelta:
-    """The delta that leads from nothing to an image."""
+    """Return the delta from the empty image to an image."""
     return finish(difference(EMPTY_IMAGE, image))
 
 
 def _size_of(batch: CommittedBatch) -> int:
-    """About the bytes of a batch in the log."""
+    """Return the approximate size of a batch in the log, in bytes."""
     return HEADER_SIZE + _RECORD_OVERHEAD * len(batch.frames) + sum(map(len, batch.frames))
 
 

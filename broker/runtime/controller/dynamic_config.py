@@ -1,4 +1,4 @@
-"""The broker's configuration as it is now: the static one under the dynamic layers that the metadata holds."""
+"""The broker's current configuration: its static configuration under the dynamic layers in the metadata."""
 
 from dataclasses import replace
 
@@ -16,27 +16,27 @@ _log = EventLog("broker.config")
 
 
 class DynamicConfig:
-    """Holds `current`. Install it as a metadata publisher before whoever asks it."""
+    """A metadata publisher that holds `current`. Add it before the publishers that read the configuration."""
 
     def __init__(self, static: BrokerConfig) -> None:
         self._static = static
         self.current = static
 
     def get(self) -> BrokerConfig:
-        """The configuration at this moment."""
+        """Return the current configuration."""
         return self.current
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over what changed for this broker or for all of them."""
+        """Apply changed broker configs of this broker and of the cluster default."""
         if delta.configs is None:
             return
         if any(resource.type == ResourceType.BROKER for resource in delta.configs.changed_resources):
             cluster, broker = image.configs.cluster_default(), image.configs.broker(self._static.node_id)
             self.current, problems = self._static.with_dynamic(cluster=cluster, broker=broker)
             for problem in problems:
-                _log.warning("a stored dynamic setting cannot be used", key=problem.key, reason=problem.sentence)
+                _log.warning("A stored dynamic config is invalid and ignored", key=problem.key, reason=problem.sentence)
 
     def log_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        """How the logs of a topic are kept. Those of internal ones are never tiered, whatever anybody says."""
+        """Return the log configuration of a topic. Internal topics are never tiered, regardless of their configs."""
         config = log_config(image.configs.topic(topic), self.current)
         return replace(config, remote_storage_enable=False) if topic in _NEVER_TIERED else config

@@ -1,4 +1,4 @@
-"""The moment when this node knows the cluster's metadata: until then nothing can be decided by it."""
+"""The arrival of the first metadata image, before which the node cannot decide anything by metadata."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 
 
 class FirstImage:
-    """A publisher that waits for the first image."""
+    """A metadata publisher that waits for the first image."""
 
     def __init__(self) -> None:
         self._is_there = asyncio.Event()
@@ -16,5 +16,5 @@ class FirstImage:
         self._is_there.set()
 
     async def wait(self) -> None:
-        """Return once an image was published."""
+        """Return once an image is published."""
         await self._is_there.wait()

@@ -1,7 +1,7 @@
-"""Requests of clients that only the active controller can answer, taken there in an envelope (KIP-590).
+"""Forwarding of client requests to the active controller, in an envelope (KIP-590).
 
-A client need not know where the controller is, nor be able to reach it. The envelope carries the client's request with
-its header, its principal and its address; what comes back is the response as the controller encoded it.
+A client needs neither the address of the controller nor a route to it. The envelope carries the client's request with
+its header, principal and address; the response is forwarded as the controller encoded it.
 """
 
 import ipaddress
@@ -22,23 +22,23 @@ from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 M = TypeVar("M", bound=Message)
 
 FORWARDING_TIMEOUT_MS: Final = 60_000
-"""How long the active controller is looked for, as in Kafka."""
+"""How long the active controller is searched for, as in Kafka."""
 
 ATTEMPT_TIMEOUT_MS: Final = 30_000
-"""How long one controller may take for its answer (Kafka's controller.socket.timeout.ms)."""
+"""How long one controller may take to respond (Kafka's controller.socket.timeout.ms)."""
 
 _log: Final = EventLog("broker.forwarding")
 
 
 class Forwarder:
-    """Gets requests answered by the active controller, in this process or elsewhere."""
+    """Executes client requests on the active controller, in this process or on another node."""
 
     def __init__(self, router: ControllerRouter, *, timeout_ms: float = FORWARDING_TIMEOUT_MS) -> None:
         self._router = router
         self._timeout_ms = timeout_ms
 
     def controller_versions(self) -> Mapping[int, ApiVersionRange] | None:
-        """See `ControllerRouter`: what clients must not be promised more than."""
+        """Return the controller's API versions, which limit those advertised to clients; see `ControllerRouter`."""
         return self._router.controller_versions()
 
     async def forward(
@@ -46,25 +46,25 @@ class Forwarder:
         request: Message,
         header: RequestHeader,
         client: ConnectionInfo,
-        answer: type[M],
+        response_type: type[M],
         here: Callable[[], Awaitable[M]],
     ) -> M:
-        """What the active controller answers; `here` asks the one in this process, when that is it.
+        """Return the response of the active controller; `here` executes the request in this process.
 
-        Raises KafkaError (REQUEST_TIMED_OUT when no controller is found, UNKNOWN_SERVER_ERROR when it refuses the
-        envelope, what `here` raises), and CloseConnection when it does not know the request in this version.
+        Raises KafkaError (REQUEST_TIMED_OUT without a controller, UNKNOWN_SERVER_ERROR for a rejected envelope, errors
+        of `here`), and CloseConnection if the controller does not serve this version of the request.
         """
         envelope = _envelope(request, header, client)
 
         async def there(remote: RemoteController) -> M:
-            return _unpacked(await remote.ask(envelope, EnvelopeResponse), header, answer)
+            return _unpacked(await remote.send(envelope, EnvelopeResponse), header, response_type)
 
         try:
             return await self._router.run(here, there, within_ms=self._timeout_ms, attempt_ms=ATTEMPT_TIMEOUT_MS)
         except ControllerUnavailable as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except VersionMismatch as error:
-            raise CloseConnection(f"asks for what the controller cannot do: {error}") from error
+            raise CloseConnection(f"the controller does not serve the forwarded request: {error}") from error
 
 
 def _envelope(request: Message, header: RequestHeader, client: ConnectionInfo) -> EnvelopeRequest:
@@ -73,27 +73,27 @@ def _envelope(request: Message, header: RequestHeader, client: ConnectionInfo) -
     return EnvelopeRequest(frame[SIZE_BYTES:], serialize_principal(client.principal), address.packed)
 
 
-def _unpacked(envelope: EnvelopeResponse, header: RequestHeader, answer: type[M]) -> M:
+def _unpacked(envelope: EnvelopeResponse, header: RequestHeader, response_type: type[M]) -> M:
     match envelope.error_code:
         case ErrorCode.NONE:
-            return _decoded(envelope, header, answer)
+            return _decoded(envelope, header, response_type)
         case ErrorCode.NOT_CONTROLLER:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         case ErrorCode.UNSUPPORTED_VERSION:
             raise CloseConnection(
-                f"asks for API key {header.api_key} version {header.api_version}, which the controller does not serve"
+                f"the controller does not serve API key {header.api_key} version {header.api_version}"
             )
         case code:
-            _log.warning("The controller refused a forwarded request", api_key=header.api_key, error_code=code)
+            _log.warning("The controller rejected a forwarded request", api_key=header.api_key, error_code=code)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _decoded(envelope: EnvelopeResponse, header: RequestHeader, answer: type[M]) -> M:
+def _decoded(envelope: EnvelopeResponse, header: RequestHeader, response_type: type[M]) -> M:
     try:
-        correlation_id, response = decode_response(answer, header.api_version, envelope.response_data or b"")
+        correlation_id, response = decode_response(response_type, header.api_version, envelope.response_data or b"")
         if correlation_id != header.correlation_id:
-            raise DecodeError(f"answer {correlation_id} to request {header.correlation_id}")
+            raise DecodeError(f"correlation id {correlation_id} does not match request {header.correlation_id}")
     except DecodeError as error:
-        _log.warning("The controller's answer to a forwarded request cannot be read", reason=str(error))
+        _log.warning("The response to a forwarded request does not parse", reason=str(error))
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
     return response

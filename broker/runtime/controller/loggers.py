@@ -1,4 +1,4 @@
-"""The levels of this process's loggers, read and changed while it runs (the BROKER_LOGGER config resource)."""
+"""The levels of this process's loggers, read and changed at run time (config resource BROKER_LOGGER)."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ _LEVELS: Final = {
 
 
 class ProcessLoggers:
-    """Kafka's level names over Python's loggers. A logger without a level of its own has that of its parent."""
+    """Kafka's level names for Python's loggers. A logger without a level inherits its parent's."""
 
     def levels(self) -> Mapping[str, str]:
-        """The effective level of every logger, the root's among them."""
+        """Return the effective level of every logger, including the root logger."""
         known = logging.root.manager.loggerDict
         names = sorted(name for name, logger in known.items() if isinstance(logger, logging.Logger))
         levels = {name: _level_name(logging.getLogger(name).getEffectiveLevel()) for name in names}
         return {ROOT: _level_name(logging.root.level), **levels}
 
     def alter(self, operations: Sequence[ConfigOperation], *, validate_only: bool) -> None:
-        """Set levels, or by DELETE give a logger its parent's again: all or nothing. Raises KafkaError."""
+        """Set levels; DELETE makes a logger inherit again. Applies all operations or none. Raises KafkaError."""
         known = self.levels()
         for each in operations:
             _check(each, known)
@@ -43,16 +43,16 @@ class ProcessLoggers:
 def _check(operation: ConfigOperation, known: Mapping[str, str]) -> None:
     name, number, value = operation
     if number not in (AlterOperation.SET, AlterOperation.DELETE):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of a logger can only be set or deleted")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a logger level supports only SET and DELETE")
     if name not in known:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger named {name}")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f'logger "{name}" does not exist')
     if number == AlterOperation.DELETE and name == ROOT:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the root logger must have a level")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
     if number == AlterOperation.SET and value not in _LEVELS:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value} is not a level; the levels are {', '.join(_LEVELS)}")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f'"{value}" is not a log level; use one of {", ".join(_LEVELS)}')
 
 
 def _level_name(level: int) -> str:
-    """Kafka's name of the nearest level at or below."""
+    """Return Kafka's name of the nearest level at or below `level`."""
     fitting = [name for name, number in _LEVELS.items() if number <= level]
     return fitting[0] if fitting else "TRACE"

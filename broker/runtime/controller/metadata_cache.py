@@ -1,11 +1,11 @@
-"""The metadata this broker works with: the last published image, for all handlers to read."""
+"""The last published metadata image, read by all request handlers."""
 
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 
 
 class MetadataCache:
-    """Holds `image`. Install it as the first publisher, so that the others find what they are told of."""
+    """A metadata publisher that holds `image`. Add it first, so that later publishers find the same image here."""
 
     def __init__(self) -> None:
         self.image: MetadataImage = EMPTY_IMAGE

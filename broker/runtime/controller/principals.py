@@ -1,4 +1,4 @@
-"""Principals as they travel inside a forwarded request: a version, then `DefaultPrincipalData` (KIP-590)."""
+"""Principals in forwarded requests: a version, then `DefaultPrincipalData` (KIP-590)."""
 
 from struct import Struct
 from typing import Final
@@ -13,17 +13,17 @@ _NEWEST: Final = DefaultPrincipalData.MAX_VERSION
 
 
 def serialize_principal(principal: str) -> bytes:
-    """The bytes of a principal that is written `Type:name`."""
+    """Return the bytes of a principal `Type:name`."""
     kind, _, name = principal.partition(":")
     return _VERSION.pack(_NEWEST) + encode_bytes(DefaultPrincipalData(kind, name), _NEWEST)
 
 
 def deserialize_principal(data: Buffer) -> str:
-    """`Type:name`. Raises DecodeError."""
+    """Return the principal as `Type:name`. Raises DecodeError."""
     if len(data) < _VERSION.size:
-        raise DecodeError("a principal without version")
+        raise DecodeError("the principal is shorter than its version")
     (version,) = _VERSION.unpack_from(data)
     principal, end = decode(DefaultPrincipalData, data, version, _VERSION.size)
     if end != len(data) or not principal.type:
-        raise DecodeError("not a principal")
+        raise DecodeError("the bytes are not a principal")
     return f"{principal.type}:{principal.name}"

@@ -1,4 +1,4 @@
-"""Producer ids for this broker's clients, out of blocks that the controller grants."""
+"""Producer ids for this broker's clients, from blocks that the controller allocates (KIP-730)."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,25 +10,25 @@ from broker.runtime.controller.controller_router import ControllerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-# The next block is fetched when this share of a block is used, so that clients rarely wait.
+# Fetch the next block when this share of a block is used, so that clients rarely wait.
 PREFETCH_SHARE: Final = 0.9
 _NOTHING: Final = ProducerIdBlock(0, 0)
 
 
 class BlockSource(Protocol):
-    """Who grants blocks. Raises KafkaError."""
+    """A source of blocks. Raises KafkaError."""
 
     async def allocate(self) -> ProducerIdBlock: ...
 
 
 class AllocationChannel(Protocol):
-    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+    """AllocateProducerIds requests to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Awaitable[AllocateProducerIdsResponse]: ...
 
 
 class ControllerBlocks:
-    """Blocks of the active controller."""
+    """Blocks allocated by the active controller."""
 
     def __init__(self, channel: AllocationChannel, broker: RegisteredBroker, broker_id: int) -> None:
         self._channel = channel
@@ -45,7 +45,7 @@ class ControllerBlocks:
 
 
 class ProducerIds:
-    """Hands out ids one by one. One request for a block is in flight at most; whoever needs its ids waits for it."""
+    """Allocates ids one by one. At most one request for a block is in flight; callers that need its ids wait."""
 
     def __init__(self, source: BlockSource) -> None:
         self._source = source
@@ -55,9 +55,9 @@ class ProducerIds:
         self._fetching: asyncio.Task[None] | None = None
 
     async def next_id(self) -> int:
-        """A producer id that nobody else has or will have.
+        """Return a producer id that is unique in the cluster.
 
-        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if no block can be had now; clients then ask again.
+        Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if no block is available; clients retry.
         """
         while (producer_id := self._take()) is None:
             try:
@@ -87,6 +87,6 @@ class ProducerIds:
 
 
 def _consume(task: "asyncio.Task[None]") -> None:
-    """A prefetch that fails is tried again when its ids are needed; who waits for it is told by `await`."""
+    """Consume the exception of a prefetch: a caller that needs the ids retries and receives the error by `await`."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
-"""A controller's own entry in the metadata: where it listens, and which feature levels it can run with (KIP-919).
+"""Registration of this node's controller: its endpoints and supported feature levels (KIP-919).
 
-Every controller sees to its own, standby or active: as long as the image does not show this very process, the active
-controller is asked to register it. There are no heartbeats and no leaving; a restart replaces the entry.
+Every controller, standby or active, registers itself with the active controller until the image shows its incarnation.
+Controllers have no heartbeats and are never unregistered; a restart replaces the registration.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log: Final = EventLog("broker.registration")
 
 
 class RegistrationChannel(Protocol):
-    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+    """ControllerRegistration requests to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def register_controller(
         self, request: ControllerRegistrationRequest
@@ -40,7 +40,7 @@ class RegistrationChannel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControllerIdentity:
-    """What a controller registers as. `incarnation_id` is drawn anew by every process."""
+    """The content of a controller's registration. Every process draws a new `incarnation_id`."""
 
     node_id: int
     incarnation_id: Uuid
@@ -49,17 +49,17 @@ class ControllerIdentity:
 
 
 class ControllerRegistrar:
-    """A publisher of metadata that keeps one controller registered while `run` runs."""
+    """A metadata publisher that keeps one controller registered while `run` runs."""
 
     def __init__(self, identity: ControllerIdentity, channel: RegistrationChannel) -> None:
         self._identity = identity
         self._channel = channel
-        self._missing = asyncio.Event()  # the image could show this process, and does not
+        self._missing = asyncio.Event()  # the image could contain this incarnation and does not
         self._settled = asyncio.Event()  # the opposite
         self._settled.set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """See whether there is anything to do."""
+        """Check whether the image contains this incarnation."""
         known = image.brokers.controllers.get(self._identity.node_id)
         is_registered = known is not None and known.incarnation_id == self._identity.incarnation_id
         if is_registered or not image.features.version.supports_controller_registration:
@@ -70,7 +70,7 @@ class ControllerRegistrar:
             self._missing.set()
 
     async def run(self) -> NoReturn:
-        """Register whenever that is missing, and again until the image shows it, later and later."""
+        """Register whenever the registration is missing, with a growing pause until the image shows it."""
         retry_ms = FIRST_RETRY_MS
         while True:
             await self._missing.wait()

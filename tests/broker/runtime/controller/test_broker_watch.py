@@ -97,7 +97,7 @@ class Scene:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_watch, "CHECK_INTERVAL_S", 0)
-    monkeypatch.setattr(broker_watch, "INTRODUCTION_PAUSE_S", 0)
+    monkeypatch.setattr(broker_watch, "FIRST_REACHABILITY_PAUSE_S", 0)
 
 
 async def test_a_broker_whose_connection_ends_and_whose_address_refuses_is_fenced() -> None:
