@@ -183,9 +183,7 @@ def _controller_driver(
     return ControllerDriver(
         controller,
         quorum.driver,
-        clock=runtime.clock,
-        loop=runtime.loop,
-        io=runtime.io,
+        runtime,
         bootstrap=read_bootstrap(runtime.files, directories.metadata_directory),
         local_broker=LocalBroker(BrokerId(config.node_id), incarnation_id) if config.is_broker else None,
     )

@@ -42,6 +42,7 @@ from protocol.records.compression import Codec
 from storage.config import LogConfig
 from storage.files import OsFileSystem
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, uuid
+from tests.support.runtimes import make_runtime
 
 BROKERS = 100
 PARTITIONS = 10
@@ -99,9 +100,7 @@ class Node:
         self.driver = ControllerDriver(
             controller,
             self.quorum,
-            loop=loop,
-            clock=clock,
-            io=self.io,
+            make_runtime(loop, clock=clock, io=self.io),
             bootstrap=bootstrap_records(),
             local_broker=None,
         )

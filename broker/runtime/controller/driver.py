@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from broker.clock import Clock
 from broker.logs import EventLog
 from broker.metadata.controller.controller import Controller, LocalBroker
 from broker.metadata.controller.periodic_tasks import PeriodicTask
@@ -30,9 +29,8 @@ from broker.metadata.image.slices import finish
 from broker.metadata.snapshot.load import LoadedSnapshot, SnapshotLoad
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.loop.collector_pauses import CollectorPauses
-from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
-from broker.runtime.loop.waiters import Loop
 from broker.runtime.quorum.quorum import BatchTooLarge, CommittedBatch, NotLeader, Quorum, RawSnapshotReader
 from broker.runtime.quorum.snapshot_loading import load_in_slices
 from protocol.errors import ErrorCode, KafkaError
@@ -97,10 +95,8 @@ class ControllerDriver:
         self,
         controller: Controller,
         quorum: Quorum,
+        runtime: Runtime,
         *,
-        loop: Loop,
-        clock: Clock,
-        io: BlockingIo,
         bootstrap: Sequence[VersionedRecord],
         local_broker: LocalBroker | None,
         large_image_partitions: int = LARGE_IMAGE_PARTITIONS,
@@ -108,9 +104,9 @@ class ControllerDriver:
         self._large_image_partitions = large_image_partitions
         self._controller = controller
         self._quorum = quorum
-        self._loop = loop
-        self._clock = clock
-        self._io = io
+        self._loop = runtime.loop
+        self._clock = runtime.clock
+        self._io = runtime.io
         self._bootstrap = bootstrap
         self._own_broker = local_broker
         self._publishers: list[MetadataPublisher] = []

@@ -31,6 +31,7 @@ from tests.simulation.data.network import Call, Wires
 from tests.simulation.data.process import TaskProcess
 from tests.simulation.data.scenario import CLUSTER_ID, CONTROLLER_ID, Scenario
 from tests.simulation.world import Handle, Process, SimulatedIo, World
+from tests.support.runtimes import make_runtime
 
 CONTROLLER: Final = SocketAddress("controller", 1)
 R = TypeVar("R")
@@ -149,9 +150,9 @@ class MetadataService:
         self.driver = ControllerDriver(
             self.controller,
             self.quorum,
-            loop=self.process,
-            clock=self.process,
-            io=SimulatedIo(self.process, random, inline_share=1.0, delay_ms=1.0),
+            make_runtime(
+                self.process, clock=self.process, io=SimulatedIo(self.process, random, inline_share=1.0, delay_ms=1.0)
+            ),
             bootstrap=_bootstrap(elr=scenario.elr),
             local_broker=None,
         )

@@ -25,6 +25,7 @@ from tests.broker.runtime.controller.test_driver import RecordingPublisher, crea
 from tests.support.clock import ManualClock
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop
+from tests.support.runtimes import make_runtime
 
 NODE = 1
 
@@ -101,9 +102,7 @@ class Node:
         self.driver = ControllerDriver(
             controller,
             self.quorum,
-            loop=self.loop,
-            clock=ManualClock(),
-            io=InlineIo(self.loop),
+            make_runtime(self.loop, clock=ManualClock(), io=InlineIo(self.loop)),
             bootstrap=bootstrap_records(),
             local_broker=None,
             large_image_partitions=large_image_partitions,

@@ -24,6 +24,7 @@ from storage.errors import LogDirFailure
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, PlainSchema, incarnation_of, uuid
 from tests.broker.runtime.quorum.quorum_node import QuorumNode
 from tests.support.memory_files import MemoryFileSystem
+from tests.support.runtimes import make_runtime
 
 
 class RecordingPublisher:
@@ -52,9 +53,7 @@ class DriverNode:
         self.driver = ControllerDriver(
             controller,
             self.node.quorum,
-            loop=self.node.loop,
-            clock=self.node.clock,
-            io=self.node.io,
+            make_runtime(self.node.loop, clock=self.node.clock, io=self.node.io),
             bootstrap=bootstrap_records(),
             local_broker=LocalBroker(BrokerId(1), incarnation_of(1, life)),
         )

@@ -41,6 +41,7 @@ from tests.broker.runtime.quorum.quorum_node import DIRECTORY, Unanswered, forma
 from tests.broker.runtime.quorum.quorum_trio import voter
 from tests.support.inline_io import InlineIo
 from tests.support.memory_files import MemoryFileSystem, checked
+from tests.support.runtimes import make_runtime
 
 CONFIG = load_config(None, (), {})[0]
 
@@ -80,9 +81,7 @@ class LoneNode:
         self.driver = ControllerDriver(
             controller,
             quorum,
-            loop=loop,
-            clock=clock,
-            io=InlineIo(loop),
+            make_runtime(loop, clock=clock, io=InlineIo(loop)),
             bootstrap=bootstrap_records(),
             local_broker=LocalBroker(BrokerId(1), incarnation),
         )
