@@ -1,4 +1,4 @@
-"""How many connections there are and from where: `max.connections` and `max.connections.per.ip`. Counts only."""
+"""Counts of open connections by address: `max.connections` and `max.connections.per.ip`."""
 
 from collections.abc import Mapping
 
@@ -16,20 +16,20 @@ class ConnectionCounts:
         self.total = 0
 
     def is_full(self) -> bool:
-        """Whether the server has as many connections as it may have."""
+        """Whether the server has reached `max.connections`."""
         return self.total >= self._total_max
 
     def admits(self, host: str) -> bool:
-        """Whether `host` may open one more."""
+        """Whether `host` may open another connection."""
         return self._by_host.get(host, 0) < self._overrides.get(host, self._max_per_host)
 
     def opened(self, host: str) -> None:
-        """Count one more from `host`."""
+        """Count a connection from `host`."""
         self.total += 1
         self._by_host[host] = self._by_host.get(host, 0) + 1
 
     def closed(self, host: str) -> None:
-        """Count one less from `host`."""
+        """Stop counting a connection from `host`."""
         self.total -= 1
         left = self._by_host[host] - 1
         if left:

@@ -1,27 +1,28 @@
-"""One client connection: frames in, answers out in the same order, and pressure passed on in both directions.
+"""One client connection: request frames in, responses out in the same order, back-pressure in both directions.
 
 Theory of operation
 -------------------
-Whole frames go into `_parked`, and `_pump` begins them one after another for as long as nothing *holds* the connection.
-Usually nothing does: the handler answers at once, and a frame is parked, begun and answered within one wake-up of the
-loop, with one write for all of them and neither task nor future.
+Whole frames go into `_parked`. `_pump` begins them one after another for as long as no *hold* is set. Usually none is:
+the handler responds at once, and a frame is parked, begun and answered within one wake-up of the loop, with one write
+for all frames and neither task nor future.
 
-A handler that has to wait returns an awaitable. Its answer gets a slot in `_answers`; answers that come later line up
-behind it, since Kafka's clients match answers to requests by order. Until it is answered, the request holds those
-behind it (`Hold.REQUEST`): Kafka processes one request of a connection at a time, and clients rely on effects happening
-in the order of sending. Kafka mutes the whole channel for that; we hold only until `Request.effects_applied()`, so
-that a pipelining producer with acks=all does not wait a round trip to the followers per request. A fetch that waits
-for data never says so and blocks what comes after it, as in Kafka.
+A handler that has to wait returns an awaitable. Its response gets a slot in `_responses`, and later responses queue
+behind it, because Kafka's clients match responses to requests by order. Until the response is there, the request holds
+the requests behind it (`Hold.REQUEST`): Kafka processes one request of a connection at a time, and clients rely on
+effects in the order of sending. Kafka mutes the whole channel for that. This connection holds only until
+`Request.effects_applied()`, so that a pipelining producer with acks=all does not pay a round trip to the followers per
+request. A fetch that waits for data never calls it and blocks the requests behind it, as in Kafka.
 
-The other holds: the peer does not read its answers (`WRITE`), too many answers wait for an earlier one (`ANSWERS`), a
-quota mutes the connection (`MUTE`), other connections are to have their turn (`TURN`), this one is about to close
-(`ENDING`). A held connection reads on only until a few requests are parked, or the server's backlog is full; then TCP
-slows the peer down.
+The other holds: the peer does not read its responses (`WRITE`), too many responses wait for an earlier one
+(`RESPONSES`), a quota mutes the connection (`MUTE`), other connections get their turn (`TURN`), the connection is about
+to close (`ENDING`). A held connection reads on until a few requests are parked or the server's backlog is full. Then
+TCP slows the peer down.
 
-Nothing here allocates on a peer's word, has a timer per connection, or lasts longer than `connections.max.idle.ms`
-without progress: a whole frame received or an answer taken. Dripping bytes is not progress.
+No code here allocates on a peer's word or keeps a timer per connection. No connection lasts longer than
+`connections.max.idle.ms` without progress, which is a whole frame received or a response taken. Single bytes are no
+progress.
 
-It does not know what a request means, and no listener.
+This file does not know what a request means, and no listener.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from broker.net.idle import IdleOrder
 from broker.net.rate_limited_log import RateLimitedLog
 from broker.net.receiver import FrameReceiver, ReceiveArena
 from broker.net.request import CloseConnection, ConnectionInfo, EncodedResponse, OpenPipeline, Request
-from broker.net.response_order import ResponseOrder, Slot
+from broker.net.response_order import ResponseOrder, ResponseSlot
 from broker.net.response_writer import ResponseWriter
 from broker.net.stats import ListenerStats
 from protocol.errors import DecodeError
@@ -46,31 +47,31 @@ from protocol.headers import decode_request_header
 
 __all__ = ["AcceptedConnection", "CloseConnection", "ConnectionInfo", "Request", "ServerResources"]
 
-PARKED_REQUESTS_MAX = 32  # a held connection reads ahead this far: enough to go on at once, little to keep
+PARKED_REQUESTS_MAX = 32  # read ahead by a held connection: enough to continue at once, little to keep
 PARKED_BYTES_MAX = 256 * 1024
-BEGUN_PER_TURN = 64  # requests; then the other connections have their turn: 64 KB can hold thousands of tiny ones
-UNANSWERED_MAX = 128  # answers in flight with acks=all; the Java client allows itself 5
-WRITE_HIGH_BYTES = 64 * 1024  # unsent beyond this, the connection begins no request: one answer is the most it holds
+REQUESTS_PER_TURN = 64  # then other connections get their turn: 64 KB can hold thousands of tiny requests
+UNANSWERED_MAX = 128  # responses pending with acks=all; the Java client limits itself to 5
+WRITE_HIGH_BYTES = 64 * 1024  # with more unsent, the connection begins no request: it holds one response at most
 
 log = EventLog("broker.net")
 
 PEER_CLOSED = CloseConnection("closed by the peer")
-CANCELLED = CloseConnection("its request was cancelled")
+CANCELLED = CloseConnection("sent a request whose handler was cancelled")
 
 
 class Hold:
-    """Why a connection begins no further request; bits of one integer."""
+    """Reasons why a connection begins no further request; bits of one integer."""
 
     REQUEST = 1
     WRITE = 2
-    ANSWERS = 4
+    RESPONSES = 4
     MUTE = 8
     TURN = 16
     ENDING = 32
 
 
 class EventLoopTimers(Protocol):
-    """The part of an event loop that starts things later."""
+    """The part of an event loop that runs callbacks later."""
 
     def call_soon(self, callback: Callable[[], object]) -> object:
         """Run `callback` in the next turn of the loop."""
@@ -83,7 +84,7 @@ class EventLoopTimers(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ServerResources:
-    """What all connections of a server share."""
+    """Resources that all connections of a server share."""
 
     open_pipeline: OpenPipeline
     clock: Clock
@@ -96,17 +97,16 @@ class ServerResources:
 
 
 class AcceptedConnection(asyncio.BufferedProtocol):
-    """The protocol of an accepted connection; made when its transport exists, complete from the start.
+    """The protocol of an accepted connection, made complete once its transport exists.
 
     `on_closed` is called exactly once, when the transport is gone.
     """
 
     __slots__ = (
-        "_answers",
-        "_commons",
         "_dispatch",
         "_holder",
         "_holds",
+        "_input_ended",
         "_is_reading",
         "_mutes",
         "_on_closed",
@@ -115,7 +115,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         "_receiver",
         "_reported_bytes",
         "_reported_parked",
-        "_sees_end",
+        "_responses",
+        "_shared",
         "_transport",
         "_unsent_when_expired",
         "_writer",
@@ -127,170 +128,170 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self,
         transport: asyncio.Transport,
         info: ConnectionInfo,
-        commons: ServerResources,
+        shared: ServerResources,
         stats: ListenerStats,
         on_closed: Callable[["AcceptedConnection"], None],
     ) -> None:
         self.info = info
         self.stats = stats
         self._transport = transport
-        self._commons = commons
-        self._dispatch = commons.open_pipeline(info)
+        self._shared = shared
+        self._dispatch = shared.open_pipeline(info)
         self._on_closed = on_closed
-        self._receiver = FrameReceiver(commons.arena, commons.frame_bytes_max, self._may_claim)
+        self._receiver = FrameReceiver(shared.arena, shared.frame_bytes_max, self._may_claim)
         self._parked: deque[Request | CloseConnection] = deque()
         self._parked_bytes = 0
-        self._answers = ResponseOrder()
+        self._responses = ResponseOrder()
         self._writer = ResponseWriter(transport, stats)
         self._holder: Request | None = None
         self._holds = 0
         self._mutes = 0  # running timers
-        self._reported_parked = 0  # what the backlog counts for this connection
+        self._reported_parked = 0  # counted in the backlog for this connection
         self._reported_bytes = 0
         self._is_reading = True
-        self._sees_end = False  # a CloseConnection is parked: nothing after it counts
+        self._input_ended = False  # a CloseConnection is parked: later frames are ignored
         self._unsent_when_expired = 0
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        commons.idle.touch(self, commons.clock.monotonic_ms())
+        shared.idle.touch(self, shared.clock.monotonic_ms())
 
-    # What the transport calls.
+    # Calls of the transport.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the transport puts the next bytes."""
+        """Return the memory for the next bytes."""
         return self._receiver.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle all frames that are whole now."""
+        """Handle all frames that are complete now."""
         self.stats.bytes_in += nbytes
         self._take(self._receiver.received(nbytes))
 
     def eof_received(self) -> bool:
-        """The peer sends no more: finish what it has sent, as Kafka does, which would not have seen the end yet.
+        """Finish the requests that the peer sent before it closed its side.
 
-        What only waits for something to happen is hurried: a client that is gone is not to leave its socket here for
-        as long as its fetch may take.
+        Kafka does the same, because it would not have read the end of input yet. Requests that wait for an event are
+        told that the input ended, because a fetch must not keep the socket of a client that is gone.
         """
-        if not self._sees_end:
-            self._park_end(PEER_CLOSED)
+        if not self._input_ended:
+            self._park_close(PEER_CLOSED)
         self._pump()
         return not self._transport.is_closing()
 
     def pause_writing(self) -> None:
-        """The peer does not keep up with its answers."""
+        """Begin no request while the peer does not read its responses."""
         self._holds |= Hold.WRITE
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Continue, because the peer has read its responses."""
         self._holds &= ~Hold.WRITE
-        self._commons.idle.touch(self, self._commons.clock.monotonic_ms())
+        self._shared.idle.touch(self, self._shared.clock.monotonic_ms())
         self._pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone: nobody waits for the open answers any more."""
+        """Drop all pending responses: the transport is gone."""
         self._holds |= Hold.ENDING
         self._parked.clear()
         self._parked_bytes = 0
-        self._answers.cut()
+        self._responses.drop_from()
         self._receiver.abandon()
-        self._settle()
-        self._commons.backlog.forget(self)
-        self._commons.idle.remove(self)
+        self._report_to_backlog()
+        self._shared.backlog.forget(self)
+        self._shared.idle.remove(self)
         self.info.closed()
         self._on_closed(self)
 
-    # What requests, the backlog and the server call.
+    # Calls of requests, the backlog and the server.
 
     def on_effects_applied(self, request: Request) -> None:
-        """Begin later requests, though not inside the handler that says so."""
+        """Begin later requests in the next turn of the loop, not inside the handler that calls this."""
         if self._holder is request:
             self._release(request)
-            self._commons.timers.call_soon(self._pump)
+            self._shared.timers.call_soon(self._pump)
 
     def on_room(self) -> None:
-        """The server has room for requests again."""
+        """Continue reading, because the server has room for requests again."""
         if self._receiver.starved:
             self._take(self._receiver.retry())
         else:
-            self._regulate()
+            self._regulate_reading()
 
     def finish(self) -> None:
-        """Begin nothing more, answer what has begun, then close."""
+        """Begin no further request, response the requests under way, then close."""
         self._holds |= Hold.ENDING
         self._parked.clear()
         self._parked_bytes = 0
         self._receiver.abandon()
         self._pump()
-        if not self._answers:
+        if not self._responses:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is unsent."""
+        """Close at once and drop unsent responses."""
         self._transport.abort()
 
     def close_if_stuck(self, now_ms: float) -> bool:
-        """After too long without progress: close, unless the peer has taken some of its answers since the last call."""
+        """Close a connection without progress, unless the peer read some of its responses since the last call."""
         unsent = self._transport.get_write_buffer_size()
         if unsent and unsent != self._unsent_when_expired:
             self._unsent_when_expired = unsent
-            self._commons.idle.touch(self, now_ms)
+            self._shared.idle.touch(self, now_ms)
             return False
         self._transport.abort()
         return True
 
-    # From frames to handlers.
+    # Frames and handlers.
 
     def _may_claim(self) -> bool:
-        return not self._commons.backlog.is_full()
+        return not self._shared.backlog.is_full()
 
     def _take(self, frames: list[memoryview]) -> None:
-        """Park what has arrived, then begin what may begin."""
-        if self._sees_end or self._holds & Hold.ENDING:
+        """Park the frames that have arrived, then begin the requests that may begin."""
+        if self._input_ended or self._holds & Hold.ENDING:
             return
         if frames:
             self._park(frames)
         failure = self._receiver.failure
-        if failure is not None and not self._sees_end:
-            self._park_end(failure)
+        if failure is not None and not self._input_ended:
+            self._park_close(failure)
         self._pump()
 
     def _park(self, frames: list[memoryview]) -> None:
-        clock = self._commons.clock
+        clock = self._shared.clock
         now_ms, wall_ms = clock.monotonic_ms(), clock.now_ms()
-        self._commons.idle.touch(self, now_ms)
+        self._shared.idle.touch(self, now_ms)
         self.stats.requests += len(frames)
         for frame in frames:
             try:
                 header, start = decode_request_header(frame)
             except DecodeError as error:
-                self._park_end(CloseConnection(str(error)))
+                self._park_close(CloseConnection(str(error)))
                 return
             size = len(frame)
             self._parked_bytes += size
             self._parked.append(Request(header, frame[start:], self.info, wall_ms, size, now_ms, self))
 
-    def _park_end(self, reason: CloseConnection) -> None:
-        self._sees_end = True
+    def _park_close(self, reason: CloseConnection) -> None:
+        self._input_ended = True
         self._parked.append(reason)
         if self._holder is not None:
             self._holder.on_input_ended()
 
     def _pump(self) -> None:
-        """Begin what is parked while nothing holds, write what came of it, and see whether to read on."""
+        """Begin parked requests while there is no hold, write their responses, and decide whether to read on."""
         parked = self._parked
-        last = len(parked) - BEGUN_PER_TURN
+        last = len(parked) - REQUESTS_PER_TURN
         while parked and not self._holds:
             if len(parked) == last:
                 self._holds |= Hold.TURN
-                self._commons.timers.call_soon(self._next_turn)
+                self._shared.timers.call_soon(self._next_turn)
                 break
             request = parked.popleft()
             if isinstance(request, CloseConnection):
-                self._hang_up(request)
+                self._close_in_order(request)
                 break
             self._parked_bytes -= request.size
             self._begin(request)
         self._writer.flush()
-        self._regulate()
+        self._regulate_reading()
 
     def _next_turn(self) -> None:
         self._holds &= ~Hold.TURN
@@ -298,58 +299,58 @@ class AcceptedConnection(asyncio.BufferedProtocol):
 
     def _begin(self, request: Request) -> None:
         try:
-            answer = self._dispatch(request)
+            response = self._dispatch(request)
         except (CloseConnection, DecodeError) as error:
-            self._hang_up(error)
+            self._close_in_order(error)
         except Exception as error:  # noqa: BLE001  a bug in one handler: logged, and this connection's end only
-            self._hang_up(error)
+            self._close_in_order(error)
         else:
-            if answer is None or isinstance(answer, list):
-                self._answer(request, answer)
+            if response is None or isinstance(response, list):
+                self._respond(request, response)
             else:
-                self._wait_for(request, answer)
+                self._wait_for(request, response)
 
-    def _answer(self, request: Request, answer: EncodedResponse) -> None:
-        if self._answers:
-            self._answers.append(Slot(request, answer=answer))
-            self._hold_if_withholding()
-        elif answer is not None:
-            self._writer.add(answer)
+    def _respond(self, request: Request, response: EncodedResponse) -> None:
+        if self._responses:
+            self._responses.append(ResponseSlot(request, response=response))
+            self._hold_if_withheld()
+        elif response is not None:
+            self._writer.add(response)
         self._mute_if_asked()
 
-    # Answers that come later.
+    # Responses that are not ready at once.
 
-    def _wait_for(self, request: Request, answer: Awaitable[EncodedResponse]) -> None:
-        slot = Slot(request, asyncio.ensure_future(answer))
-        self._answers.append(slot)
+    def _wait_for(self, request: Request, response: Awaitable[EncodedResponse]) -> None:
+        slot = ResponseSlot(request, asyncio.ensure_future(response))
+        self._responses.append(slot)
         if not request.is_applied:
             self._holder = request
             self._holds |= Hold.REQUEST
-            if self._sees_end:
+            if self._input_ended:
                 request.on_input_ended()
         assert slot.future is not None
         slot.future.add_done_callback(partial(self._on_done, slot))
-        self._hold_if_withholding()
+        self._hold_if_withheld()
 
-    def _on_done(self, slot: Slot, future: "asyncio.Future[EncodedResponse]") -> None:
-        """A handler that had to wait has come to its end."""
+    def _on_done(self, slot: ResponseSlot, future: "asyncio.Future[EncodedResponse]") -> None:
+        """Take the outcome of a handler that had to wait."""
         slot.request.on_answered()
-        if slot.is_cut:
+        if slot.is_dropped:
             self._log_late_failure(future)
             return
         self._release(slot.request)
         error = CANCELLED if future.cancelled() else future.exception()
         if error is None:
-            self._answers.fill(slot, future.result())
+            self._responses.fill(slot, future.result())
             self._mute_if_asked()
         else:
-            self._answers.cut(slot)
-            self._hang_up(error)
-        for answer in self._answers.take_ready():
-            self._writer.add(answer)
-        self._hold_if_withholding()
+            self._responses.drop_from(slot)
+            self._close_in_order(error)
+        for response in self._responses.take_ready():
+            self._writer.add(response)
+        self._hold_if_withheld()
         self._pump()
-        if self._holds & Hold.ENDING and not self._answers:
+        if self._holds & Hold.ENDING and not self._responses:
             self._transport.close()
 
     def _release(self, request: Request) -> None:
@@ -357,54 +358,54 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             self._holder = None
             self._holds &= ~Hold.REQUEST
 
-    def _hold_if_withholding(self) -> None:
-        answers = self._answers
-        if len(answers) >= UNANSWERED_MAX or answers.withheld_bytes > WRITE_HIGH_BYTES:
-            self._holds |= Hold.ANSWERS
+    def _hold_if_withheld(self) -> None:
+        responses = self._responses
+        if len(responses) >= UNANSWERED_MAX or responses.withheld_bytes > WRITE_HIGH_BYTES:
+            self._holds |= Hold.RESPONSES
         else:
-            self._holds &= ~Hold.ANSWERS
+            self._holds &= ~Hold.RESPONSES
 
-    # Endings.
+    # Muting and closing.
 
     def _mute_if_asked(self) -> None:
-        """A request is done, whether or not its answer could leave yet; what its quota asks for begins now."""
+        """Begin the mute that a quota set, at the end of the request, even if its response cannot leave yet."""
         if self.info.mute_ms > 0:
             self._holds |= Hold.MUTE
             self._mutes += 1
-            self._commons.timers.call_later(self.info.mute_ms / 1000, self._unmute)
+            self._shared.timers.call_later(self.info.mute_ms / 1000, self._unmute)
             self.info.mute_ms = 0.0
 
     def _unmute(self) -> None:
         self._mutes -= 1
-        if not self._mutes:  # of several mutes the longest counts
+        if not self._mutes:  # the longest of several mutes counts
             self._holds &= ~Hold.MUTE
             self._pump()
 
-    def _hang_up(self, error: BaseException) -> None:
-        """Close in order: what came before is answered, what came after is dropped."""
+    def _close_in_order(self, error: BaseException) -> None:
+        """Close in order: earlier requests are answered, later ones are dropped."""
         peer = f"{self.info.peer_host}:{self.info.peer_port}"
         if error is PEER_CLOSED:
             log.debug("connection closed by its peer", peer=peer, listener=self.info.listener)
         elif isinstance(error, CloseConnection | DecodeError):
-            now_ms = self._commons.clock.monotonic_ms()
-            self._commons.warnings.report(
+            now_ms = self._shared.clock.monotonic_ms()
+            self._shared.warnings.report(
                 "closed a connection", now_ms, reason=error, peer=peer, listener=self.info.listener
             )
         else:
-            log.error("a request handler failed; closing the connection", error, peer=peer)
+            log.error("request handler failed; the connection is closed", error, peer=peer)
         self.finish()
 
     def _log_late_failure(self, future: "asyncio.Future[EncodedResponse]") -> None:
-        """A handler whose peer is gone was cancelled; anything else that it raised is still worth knowing."""
+        """Log the failure of a handler whose connection is gone; its cancellation is expected."""
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, CloseConnection | DecodeError):
-            log.error("a request handler failed after its connection was closed", error)
+            log.error("request handler failed after its connection was closed", error)
 
-    # Pressure.
+    # Back-pressure.
 
-    def _regulate(self) -> None:
-        """Tell the backlog what is held here, and read on only while there is room for more."""
-        self._settle()
+    def _regulate_reading(self) -> None:
+        """Report to the backlog, and read on only while there is room."""
+        self._report_to_backlog()
         may_read = self._may_read()
         if may_read is not self._is_reading:
             self._is_reading = may_read
@@ -412,24 +413,24 @@ class AcceptedConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-        if not may_read and not self._holds & Hold.ENDING and self._commons.backlog.is_full():
-            self._commons.backlog.wait(self)
+        if not may_read and not self._holds & Hold.ENDING and self._shared.backlog.is_full():
+            self._shared.backlog.wait(self)
 
-    def _settle(self) -> None:
+    def _report_to_backlog(self) -> None:
         parked = len(self._parked)
-        size = self._parked_bytes + self._answers.open_bytes + self._receiver.claimed_bytes
+        size = self._parked_bytes + self._responses.open_bytes + self._receiver.claimed_bytes
         more_parked, more_bytes = parked - self._reported_parked, size - self._reported_bytes
         if more_parked or more_bytes:
             self._reported_parked, self._reported_bytes = parked, size
-            self._commons.backlog.adjust(more_parked, more_bytes)
+            self._shared.backlog.adjust(more_parked, more_bytes)
 
     def _may_read(self) -> bool:
-        if self._holds & Hold.ENDING or self._sees_end or self._receiver.starved:
+        if self._holds & Hold.ENDING or self._input_ended or self._receiver.starved:
             return False
         if not self._parked:
             return True
         # Once stopped, reading waits until half is done: stopping and starting for each request would cost more.
         bound = PARKED_REQUESTS_MAX if self._is_reading else PARKED_REQUESTS_MAX // 2
         return (
-            len(self._parked) < bound and self._parked_bytes < PARKED_BYTES_MAX and not self._commons.backlog.is_full()
+            len(self._parked) < bound and self._parked_bytes < PARKED_BYTES_MAX and not self._shared.backlog.is_full()
         )

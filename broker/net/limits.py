@@ -1,4 +1,4 @@
-"""The bounds that an operator sets on the network side, under the names of Kafka's settings."""
+"""Limits of the network side, under the names of Kafka's settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ UNLIMITED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class NetLimits:
-    """How much the peers may ask of one server. Sizes in bytes, times in milliseconds.
+    """Limits of one server. Sizes in bytes, times in milliseconds.
 
     `max_connections_per_ip_overrides` maps host names and addresses to the number that replaces
-    `max_connections_per_ip` for them. `queued_max_request_bytes` -1 and buffer sizes -1 mean "no bound of ours" and
-    "what the system chooses". The latter is the default here, unlike Kafka's 102400: a size that is set turns off the
-    kernel's own tuning, and a megabyte then costs three times the CPU (300 instead of 100 µs on the loopback).
+    `max_connections_per_ip` for them. `queued_max_request_bytes` -1 is no limit; buffer sizes -1 leave the choice to
+    the system. The latter is the default here, unlike Kafka's 102400: a fixed size turns off the kernel's own tuning,
+    and a megabyte then costs three times the CPU (300 instead of 100 µs on the loopback).
     """
 
     socket_request_max_bytes: int = 104_857_600

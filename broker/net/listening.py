@@ -1,7 +1,7 @@
-"""Listening sockets: what to listen on, what can go wrong with that in words, and accepting.
+"""Listening sockets: addresses, errors as sentences for the operator, and accepting.
 
-Accepting is done here and not by the event loop's own servers, since they cannot leave surplus connections in the
-kernel's queue, as Kafka's acceptor does, nor look at an address before building a transport.
+Accepting is done here and not by the event loop's own servers: these can neither leave surplus connections in the
+kernel's queue, as Kafka's acceptor does, nor check an address before they build a transport.
 """
 
 import errno
@@ -27,7 +27,7 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """A named endpoint as in `listeners`; an empty host means every address of the machine, port 0 any free port."""
+    """A named endpoint of `listeners`; an empty host means every address of the machine, port 0 any free port."""
 
     name: str
     host: str
@@ -52,7 +52,7 @@ def listen(listener: ListenAddress, *, backlog: int = 50, receive_buffer_bytes: 
 
 
 def addresses_of(host: str) -> set[str]:
-    """The addresses behind a host name; an address is its own. Raises ListenError."""
+    """Return the addresses of a host name; an address is its own. Raises ListenError."""
     try:
         return {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except socket.gaierror as error:
@@ -60,15 +60,15 @@ def addresses_of(host: str) -> set[str]:
 
 
 def host_and_port(address: tuple[str | int, ...]) -> tuple[str, int]:
-    """The parts of a socket address that people read; an IPv4 address that came in over IPv6 is shown as IPv4."""
+    """Return host and port of a socket address; an IPv4 address mapped to IPv6 is returned as IPv4."""
     host = str(address[0])
     return host.removeprefix("::ffff:") if "." in host else host, int(address[1])
 
 
 def set_options(accepted: socket.socket, send_buffer_bytes: int = -1) -> None:
-    """Make an accepted socket fit for requests and answers."""
-    # Answers are small, and the next is often ready before the last is acknowledged: Nagle would hold it for 40 ms.
-    # asyncio sets this only where a socket names its protocol, which accepted ones do not.
+    """Set the options of an accepted socket."""
+    # Responses are small, and often the next is ready before the last is acknowledged: Nagle's algorithm would hold it
+    # for 40 ms. asyncio sets this only where a socket names its protocol, which accepted ones do not.
     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if send_buffer_bytes > 0:
@@ -79,10 +79,10 @@ def _resolve(host: str, port: int) -> tuple[int, tuple[str | int, ...]]:
     if not host:
         any_address = ("::", port, 0, 0) if socket.has_dualstack_ipv6() else ("0.0.0.0", port)
         return (socket.AF_INET6 if len(any_address) == 4 else socket.AF_INET), any_address
-    # Given as text, a name is looked up in tables of international ones, which take milliseconds to load.
+    # A host given as text is looked up in tables of international names, which take milliseconds to load.
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # As Java does: one address per listener, and of several the first that is IPv4.
+    # Java does the same: one address per listener, the first IPv4 address of several.
     family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
     return family, cast("tuple[str | int, ...]", address)
 
@@ -94,7 +94,7 @@ def _bind(family: int, address: tuple[str | int, ...], backlog: int, receive_buf
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
-        if receive_buffer_bytes > 0:  # inherited by accepted sockets; set before listening, or the window stays small
+        if receive_buffer_bytes > 0:  # accepted sockets inherit it; set after listening, the window stays small
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         listening.bind(address)
         listening.listen(backlog)
@@ -122,11 +122,11 @@ class SocketReaders(Protocol):
     """The part of an event loop that accepting needs."""
 
     def add_reader(self, fd: socket.socket, callback: Callable[[], None], /) -> object:
-        """Call `callback` whenever `fd` has something."""
+        """Call `callback` whenever `fd` is readable."""
         ...
 
     def remove_reader(self, fd: socket.socket, /) -> object:
-        """Stop that."""
+        """Stop calling back."""
         ...
 
     def call_later(self, delay: float, callback: Callable[[], None], /) -> object:
@@ -135,10 +135,10 @@ class SocketReaders(Protocol):
 
 
 class Acceptor:
-    """Accepts on one listening socket while it is wanted: `start`, `pause`, `start` again, `close`.
+    """Accepts on one listening socket: `start`, `pause`, `start` again, `close`.
 
-    `may_accept` is asked before each connection is taken out of the kernel's queue; when it says no, the acceptor
-    pauses until it is started again. `on_accepted` gets the socket, non-blocking, and its peer's address.
+    `may_accept` is called before each connection is taken from the kernel's queue. If it returns False, the acceptor
+    pauses until it is started again. `on_accepted` gets the non-blocking socket and its peer's address.
     """
 
     def __init__(
@@ -156,19 +156,19 @@ class Acceptor:
         self._is_accepting = False
 
     def start(self) -> None:
-        """Begin or go on accepting; nothing happens when it does already, or is closed."""
+        """Begin or continue accepting. Does nothing while accepting, or once closed."""
         if not self._is_accepting and self._socket.fileno() >= 0:
             self._is_accepting = True
             self._loop.add_reader(self._socket, self._accept_some)
 
     def pause(self) -> None:
-        """Leave newcomers in the kernel's queue."""
+        """Leave new connections in the kernel's queue."""
         if self._is_accepting:
             self._is_accepting = False
             self._loop.remove_reader(self._socket)
 
     def close(self) -> None:
-        """Stop for good; the kernel refuses newcomers from now on."""
+        """Stop for good; the kernel refuses new connections from now on."""
         self.pause()
         self._socket.close()
 
@@ -185,7 +185,7 @@ class Acceptor:
                 if error.errno in _EXHAUSTED:
                     self._retry_later(error)
                     return
-                continue  # that one connection died in the queue
+                continue  # this connection ended in the queue
             accepted.setblocking(False)
             self._on_accepted(accepted, host_and_port(address))
 

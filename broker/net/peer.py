@@ -1,20 +1,20 @@
-"""Requests to other nodes: one connection per node, opened when it is needed and again when it was lost.
+"""Requests to other nodes: one connection per node, opened on demand and opened again after a loss.
 
 Theory of operation
 -------------------
-A `Peer` stands for one endpoint. It is in one of four states, each with one timer at most: *idle* (no connection, none
-wanted), *connecting* until the versions are agreed on (timer: it takes too long), *ready* (timer: nothing was said for
-long), *backing off* after a failure (timer: try again). Requests that cannot be sent yet wait in order.
+A `_Peer` stands for one endpoint. It is in one of four states, each with one timer at most: *idle* (no connection, none
+needed), *connecting* until the versions are negotiated (timer: connect timeout), *ready* (timer: idle limit), *backing
+off* after a failure (timer: next attempt). Requests that cannot be sent yet wait in order.
 
-- A connection that cannot be made fails all that waits: whoever asked knows better than we do what to do instead.
-- One that is lost fails what was sent. What was not sent yet goes out on the next connection.
-- A request that times out after it was sent takes its connection with it: those behind it would wait for ever.
+- A connection that cannot be made fails all waiting requests, because their senders know best what to do instead.
+- A connection that is lost fails the requests that were sent. The others go out on the next connection.
+- A request that times out after it was sent ends its connection: the requests behind it would never be answered.
 
-So a node that is dead, deaf or lying costs each request its own timeout at most. Outcomes are told in a turn of the
-loop of their own, and neither they nor requests cost a task. Requests of unlike kinds that must not wait for one
-another (a heartbeat behind a long poll) belong into `NetworkClient` of their own, as Kafka has a channel for each.
+So a node that is dead or misbehaves costs each request its own timeout at most. Outcomes are delivered in a later turn
+of the loop, and neither outcomes nor requests cost a task. Kinds of requests that must not wait for one another (a
+heartbeat behind a long poll) belong into separate `NetworkClient`s, as Kafka has a channel for each.
 
-It does not know what a request means, nor which node is the right one to ask.
+This file does not know what a request means, nor which node to send it to.
 """
 
 import asyncio
@@ -64,15 +64,15 @@ __all__ = [
 
 R = TypeVar("R", bound=Message)
 
-_JITTER: Final = 0.2  # a back-off is spread by so much both ways, so that a returning node is not met by all at once
-_CLOSED: Final = Ending("is not talked to any more")
+_JITTER: Final = 0.2  # relative, both ways, so that not all nodes reconnect to a returning node at once
+_CLOSED: Final = Ending("is not contacted any more, because the client is closed")
 
 _log: Final = EventLog("broker.net.peer")
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """Limits per endpoint; times in ms. The idle time is below the ten minutes after which servers hang up."""
+    """Limits per endpoint; times in ms. The idle limit is below the ten minutes of servers."""
 
     max_in_flight: int = 16
     max_waiting: int = 10_000
@@ -88,7 +88,7 @@ class ConnectAttempt(Protocol):
 
 
 class Connect(Protocol):
-    """Opens a connection in the background: gives it to `protocol`, or tells `on_failure` why there is none."""
+    """Opens a connection in the background; calls `protocol.connection_made`, or `on_failure` with the reason."""
 
     def __call__(
         self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
@@ -96,7 +96,7 @@ class Connect(Protocol):
 
 
 class TcpConnect:
-    """Plain TCP. One task per connection, while it is being opened."""
+    """Plain TCP. A connection costs one task while it is being opened."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -109,16 +109,16 @@ class TcpConnect:
     async def _open(
         self, endpoint: SocketAddress, protocol: asyncio.BaseProtocol, on_failure: Callable[[Ending], None]
     ) -> None:
-        """A name with several addresses is never refused: the loop tells their errors in one."""
+        """Open the connection. A name with several addresses never fails as a refusal: the loop merges their errors."""
         try:
             await self._loop.create_connection(lambda: protocol, endpoint.host, endpoint.port)
-        except (OSError, ValueError, OverflowError) as error:  # the latter two: hosts and ports that cannot be
+        except (OSError, ValueError, OverflowError) as error:  # the latter two for invalid hosts and ports
             on_failure(Ending(f"cannot be reached ({error})", is_refusal=isinstance(error, ConnectionRefusedError)))
 
 
 @dataclass(frozen=True, slots=True)
 class _SharedPeerState:
-    """What the peers of one `NetworkClient` share."""
+    """State that the peers of one `NetworkClient` share."""
 
     loop: PeerLoop
     client_id: str
@@ -129,7 +129,7 @@ class _SharedPeerState:
 
 
 class _Peer:
-    """One endpoint. `on_idle` is called when its connection was closed because nobody used it."""
+    """One endpoint. `on_idle` is called when its connection was closed for lack of use."""
 
     def __init__(
         self, endpoint: SocketAddress, commons: _SharedPeerState, on_idle: Callable[[SocketAddress], None]
@@ -139,14 +139,14 @@ class _Peer:
         self._on_idle = on_idle
         self._connection: PeerConnection | None = None
         self._opening: ConnectAttempt | None = None
-        self._timer: asyncio.TimerHandle | None = None  # what for depends on the state
+        self._timer: asyncio.TimerHandle | None = None  # its purpose depends on the state
         self._waiting: dict[Call, None] = {}  # in order
-        self._failures = 0  # since the last agreement on versions
+        self._failures = 0  # since the last negotiated versions
         self._retry_at = 0.0
         self._used_at = 0.0
 
     def send(self, call: Call, timeout_ms: float) -> None:
-        """Send as soon as possible."""
+        """Send the request as soon as possible."""
         if len(self._waiting) >= self._commons.settings.max_waiting:
             call.finish(PeerUnavailable(f"{self._name} has too many requests waiting for it"))
             return
@@ -158,11 +158,11 @@ class _Peer:
             self._open_or_back_off()
 
     def withdraw(self, call: Call) -> None:
-        """Do not send it, if it was not sent yet."""
+        """Drop the request unless it was sent."""
         self._waiting.pop(call, None)
 
     def close(self) -> None:
-        """Fail everything."""
+        """Fail all requests and close."""
         if self._connection is not None:
             self._connection.end(_CLOSED)
         self._fail_waiting(_CLOSED)
@@ -174,7 +174,7 @@ class _Peer:
 
     @property
     def versions(self) -> Mapping[int, ApiVersionRange] | None:
-        """What is served there, while there is a connection that knows."""
+        """The versions that the node serves, while a connection has negotiated them."""
         return None if self._connection is None else self._connection.versions
 
     # Opening.
@@ -188,7 +188,7 @@ class _Peer:
 
     def _open(self) -> None:
         self._stop_timer()
-        if not self._waiting:  # all gave up meanwhile
+        if not self._waiting:  # all were withdrawn or timed out
             return
         settings = self._commons.settings
         connection = PeerConnection(
@@ -207,7 +207,7 @@ class _Peer:
     def _on_connect_timeout(self) -> None:
         assert self._connection is not None
         took = self._commons.settings.connect_timeout_ms
-        self._connection.end(Ending(f"did not take a connection within {took} ms"))
+        self._connection.end(Ending(f"did not accept a connection within {took} ms"))
 
     def _on_end(self, ending: Ending) -> None:
         assert self._connection is not None
@@ -220,7 +220,7 @@ class _Peer:
             return
         self._failures = 1 if was_ready else self._failures + 1
         self._retry_at = self._commons.loop.time() + self._backoff_s()
-        self._tell(ending)
+        self._log_ending(ending)
         if not was_ready:
             self._fail_waiting(ending)
         if self._waiting:
@@ -231,20 +231,20 @@ class _Peer:
         doubled = settings.backoff_ms * 2.0 ** min(self._failures - 1, 16)
         return min(settings.backoff_max_ms, doubled) * (1 - _JITTER + 2 * _JITTER * self._commons.spread()) / 1000
 
-    def _tell(self, ending: Ending) -> None:
-        """Once for a row of failures, so that a dead node costs one line; always for what no peer may do."""
+    def _log_ending(self, ending: Ending) -> None:
+        """Log the first of consecutive failures, so that a dead node costs one line, and every protocol violation."""
         if ending.is_fault:
-            _log.warning("A node broke the protocol", node=self._name, reason=ending.reason)
+            _log.warning("node violated the protocol", node=self._name, reason=ending.reason)
         elif self._failures == 1:
-            _log.info("A connection to a node ended", node=self._name, reason=ending.reason)
+            _log.info("connection to a node ended", node=self._name, reason=ending.reason)
 
-    # Using.
+    # Sending.
 
     def _on_room(self) -> None:
-        if self._opening is not None:  # the versions have just been agreed on
+        if self._opening is not None:  # the versions have just been negotiated
             self._opening = None
             self._failures = 0
-            self._start_timer(self._commons.settings.max_idle_ms / 1000, self._on_quiet)
+            self._start_timer(self._commons.settings.max_idle_ms / 1000, self._on_idle_check)
         self._pump()
 
     def _pump(self) -> None:
@@ -266,13 +266,13 @@ class _Peer:
         if connection is not None and was_sent:
             connection.end(Ending(what))
 
-    def _on_quiet(self) -> None:
-        """Close what was not used for long; otherwise look again when that could be."""
+    def _on_idle_check(self) -> None:
+        """Close the connection if it was idle for too long; check again later otherwise."""
         assert self._connection is not None
         limit = self._commons.settings.max_idle_ms / 1000
         left = self._used_at + limit - self._commons.loop.time()
         if left > 0 or self._connection.in_flight:
-            self._start_timer(left if left > 0 else limit, self._on_quiet)
+            self._start_timer(left if left > 0 else limit, self._on_idle_check)
             return
         self.close()
         self._on_idle(self._endpoint)
@@ -295,7 +295,7 @@ class _Peer:
 
 
 class NetworkClient:
-    """Requests to any number of nodes under one client id. `spread` gives numbers from 0 to 1 for the back-offs."""
+    """Sends requests to any number of nodes under one client id. `spread` returns numbers from 0 to 1 for back-offs."""
 
     def __init__(
         self,
@@ -312,11 +312,11 @@ class NetworkClient:
 
     @property
     def endpoints(self) -> list[SocketAddress]:
-        """Those there is, or was, something to say to."""
+        """The endpoints that were sent requests and not dropped since."""
         return list(self._peers)
 
     def versions(self, endpoint: SocketAddress) -> Mapping[int, ApiVersionRange] | None:
-        """The versions of each API that a node serves; None while there is no connection to it."""
+        """Return the versions of each API that a node serves; None without a connection."""
         peer = self._peers.get(endpoint)
         return None if peer is None else peer.versions
 
@@ -329,7 +329,7 @@ class NetworkClient:
         timeout_ms: float,
         versions: ApiVersionRange | tuple[int, int] | None = None,
     ) -> None:
-        """Send in the highest version that both sides have, within `versions` if given.
+        """Send a request in the highest version that both sides support, within `versions` if given.
 
         `done` is called once, in a later turn of the loop, with the response or a PeerError.
         """
@@ -344,7 +344,7 @@ class NetworkClient:
         timeout_ms: float,
         versions: ApiVersionRange | tuple[int, int] | None = None,
     ) -> "asyncio.Future[R]":
-        """`send` with a future, which has an `answer` or raises PeerError. Cancelled early enough, nothing is sent."""
+        """Send a request; the future has an `answer` or raises PeerError. Cancelling it withdraws an unsent request."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def settle(outcome: Outcome) -> None:
@@ -361,13 +361,13 @@ class NetworkClient:
         return future
 
     def drop(self, endpoint: SocketAddress) -> None:
-        """Close the connection to one node, if there is one, and fail what it carried or was to carry."""
+        """Close the connection to one node, if there is one, and fail its sent and waiting requests."""
         peer = self._peers.pop(endpoint, None)
         if peer is not None:
             peer.close()
 
     def close(self) -> None:
-        """Close all connections and fail what they carried; requests from now on fail too."""
+        """Close all connections and fail their requests; later requests fail too."""
         self._is_closed = True
         for peer in self._peers.values():
             peer.close()
@@ -380,7 +380,7 @@ class NetworkClient:
         timeout_ms: float,
         versions: tuple[int, int] | None,
     ) -> tuple[_Peer, Call]:
-        key, build = request if isinstance(request, Versioned) else (ApiKey(request.API_KEY), _as_it_is(request))
+        key, build = request if isinstance(request, Versioned) else (ApiKey(request.API_KEY), _any_version(request))
         wanted = versions_of(key) if versions is None else ApiVersionRange(*versions)
         call = Call(self._commons.loop, key, build, wanted, done)
         peer = self._peers.get(endpoint)
@@ -397,5 +397,5 @@ class NetworkClient:
             del self._peers[endpoint]
 
 
-def _as_it_is(request: Message) -> Callable[[int], Message]:
+def _any_version(request: Message) -> Callable[[int], Message]:
     return lambda _version: request

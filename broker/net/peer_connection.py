@@ -1,8 +1,8 @@
-"""One connection to another node, from our side: agrees on versions, sends requests, matches the answers to them.
+"""One connection to another node, on the client side: negotiates versions, sends requests, matches responses.
 
-Answers come in the order of requests. Whatever breaks that order, or the format, ends the connection, since nothing
-behind it can be trusted; so does an answer that does not come, because those behind it cannot come either. It opens
-nothing and retries nothing: that is `peer.py`.
+Responses come in the order of requests. A response out of order or malformed ends the connection, because later bytes
+cannot be trusted. A missing response ends it too, because later responses cannot arrive either. This file opens nothing
+and retries nothing; see `peer.py`.
 """
 
 import asyncio
@@ -23,29 +23,29 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 
 SOFTWARE_NAME: Final = "ottla"
 SOFTWARE_VERSION: Final = "0.1.0"
-_VERSIONS_HIGHEST: Final = 4  # the newest that lists features whose lowest level is 0
-_ANSWER_START: Final = Struct(">ih")  # of ApiVersions in any version: correlation id, error code
+_VERSIONS_HIGHEST: Final = 4  # the newest; lists features whose lowest level is 0
+_RESPONSE_START: Final = Struct(">ih")  # of ApiVersions in any version: correlation id, error code
 _CORRELATION_IDS: Final = 2**31
 
 
 class PeerError(Exception):
-    """A request to another node has no answer; the text says why, without final stop."""
+    """A request to another node has no response; the text is the reason, without final stop."""
 
 
 class PeerUnavailable(PeerError):
-    """There is no connection, or it ended first. The request may or may not have had its effect."""
+    """No connection could be made, or it ended first. The request may or may not have had its effect."""
 
 
 class PeerRefused(PeerUnavailable):
-    """The machine is there and says that nobody listens: the process that did has ended. Nothing was sent."""
+    """The machine refused the connection: the process that listened there has ended. Nothing was sent."""
 
 
 class PeerTimedOut(PeerError):
-    """The answer did not come in time. The request may or may not have had its effect."""
+    """No response came in time. The request may or may not have had its effect."""
 
 
 class VersionMismatch(PeerError):
-    """No version of the API is understood on both sides, or none that can say this. Nothing was sent."""
+    """No version of the API is supported on both sides, or none can express the request. Nothing was sent."""
 
 
 Outcome: TypeAlias = Message | PeerError
@@ -53,7 +53,7 @@ Done: TypeAlias = Callable[[Outcome], None]
 
 
 class ApiVersionRange(NamedTuple):
-    """The versions of an API that somebody understands."""
+    """The versions of an API that a node supports."""
 
     low: int
     high: int
@@ -62,7 +62,7 @@ class ApiVersionRange(NamedTuple):
 class Versioned(NamedTuple):
     """A request whose content depends on its version; `build` is called once the version is known.
 
-    It may raise VersionMismatch when that version cannot say what has to be said.
+    `build` may raise VersionMismatch when the version cannot express the request.
     """
 
     key: ApiKey
@@ -70,7 +70,7 @@ class Versioned(NamedTuple):
 
 
 class PeerLoop(Protocol):
-    """What connections to other nodes need of an event loop."""
+    """The part of an event loop that connections to other nodes need."""
 
     def time(self) -> float: ...
 
@@ -80,7 +80,7 @@ class PeerLoop(Protocol):
 
 
 class Call:
-    """One request from its being asked for to its outcome, which comes exactly once, in a later turn of the loop."""
+    """One request until its outcome, which is delivered exactly once, in a later turn of the loop."""
 
     __slots__ = ("_done", "_loop", "build", "key", "timer", "versions")
 
@@ -95,7 +95,7 @@ class Call:
         self._done: Done | None = done
 
     def finish(self, outcome: Outcome) -> None:
-        """Tell the outcome, unless there was one before."""
+        """Deliver the outcome, unless there was one before."""
         done, self._done = self._done, None
         if self.timer is not None:
             self.timer.cancel()
@@ -112,9 +112,9 @@ class _Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a connection is over, as a predicate to the peer's name.
+    """Why a connection ended, as a predicate to the node's name.
 
-    `is_fault`: it did what no peer may do. `is_refusal`: it never was, for nobody listens there.
+    `is_fault`: the node violated the protocol. `is_refusal`: the connection was refused.
     """
 
     reason: str
@@ -122,14 +122,15 @@ class Ending:
     is_refusal: bool = False
 
     def failure(self, name: str) -> PeerUnavailable:
-        """What a request to the peer of that name comes to."""
+        """Return the outcome of a request to the node of that name."""
         return (PeerRefused if self.is_refusal else PeerUnavailable)(f"{name} {self.reason}")
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """`on_room` is called when another request can be sent, the first time once versions are agreed on; `on_end` once.
+    """A connection; `on_room` is called when another request can be sent, `on_end` once at the end.
 
-    What was in flight at the end has failed with PeerUnavailable by then.
+    The first `on_room` follows the negotiation of versions. Before `on_end`, requests in flight fail with
+    PeerUnavailable.
     """
 
     __slots__ = (
@@ -175,12 +176,12 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether versions are agreed on."""
+        """Whether versions are negotiated."""
         return self._versions is not None
 
     @property
     def versions(self) -> Mapping[int, ApiVersionRange] | None:
-        """What is served there, by API key; None until that is known."""
+        """The versions that the node serves, by API key; None until negotiated."""
         return self._versions
 
     @property
@@ -190,11 +191,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """How many requests are not answered yet."""
+        """The number of requests without response."""
         return len(self._in_flight)
 
     def carries(self, call: Call) -> bool:
-        """Whether `call` was sent here and is not answered."""
+        """Whether `call` was sent here and has no response."""
         return any(sent.call is call for sent in self._in_flight)
 
     def begin(self, call: Call) -> None:
@@ -203,11 +204,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             self._write(call.build(version), version)
         except EncodeError as error:
-            raise VersionMismatch(f"{call.key.name} version {version} cannot say this: {error}") from error
+            raise VersionMismatch(f"{call.key.name} version {version} cannot express this: {error}") from error
         self._in_flight.append(_Sent(self._next_id, version, call))
 
     def end(self, ending: Ending) -> None:
-        """Close; whatever is in flight has failed. Nothing happens the second time."""
+        """Close and fail the requests in flight. Does nothing the second time."""
         if self._is_over:
             return
         self._is_over = True
@@ -218,10 +219,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._in_flight.popleft().call.finish(ending.failure(self._name))
         self._on_end(ending)
 
-    # What the transport calls.
+    # Calls of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the versions first, unless nobody wants the connection any more."""
+        """Negotiate versions first, unless the connection has been given up."""
         self._transport = cast(asyncio.Transport, transport)
         if self._is_over:
             self._transport.abort()
@@ -229,29 +230,29 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._ask_versions(_VERSIONS_HIGHEST)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the transport puts the next bytes."""
+        """Return the memory for the next bytes."""
         return self._receiver.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle the answers that are whole now."""
+        """Handle the responses that are complete now."""
         for frame in self._receiver.received(nbytes):
             if not self._is_over:
                 self._take(frame)
         if self._receiver.failure is not None:
-            self.end(Ending("sent an answer whose size cannot be", is_fault=True))
+            self.end(Ending("sent a response of invalid size", is_fault=True))
         elif self.has_room and not self._is_over:
             self._on_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone."""
+        """End, because the transport is gone."""
         self.end(Ending("closed the connection" if exc is None else f"broke the connection ({exc})"))
 
     def pause_writing(self) -> None:
-        """The peer does not take what is sent; what waits is sent later, or times out."""
+        """Begin no request while the node does not read; waiting requests are sent later or time out."""
         self._is_stuck = True
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Continue, because the node reads again."""
         self._is_stuck = False
         if self.has_room and not self._is_over:
             self._on_room()
@@ -259,7 +260,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # Sending.
 
     def _choose(self, key: ApiKey, wanted: ApiVersionRange) -> int:
-        """The highest version of `wanted` that both sides have. Raises VersionMismatch."""
+        """Return the highest version of `wanted` that both sides support. Raises VersionMismatch."""
         assert self._versions is not None
         theirs = self._versions.get(key)
         if theirs is None:
@@ -293,40 +294,40 @@ class PeerConnection(asyncio.BufferedProtocol):
             if self._versions is None:
                 self._take_versions(frame)
             else:
-                self._take_answer(frame)
+                self._take_response(frame)
         except DecodeError as error:
-            self.end(Ending(f"sent an answer that cannot be read ({error})", is_fault=True))
+            self.end(Ending(f"sent a malformed response ({error})", is_fault=True))
 
     def _take_versions(self, frame: memoryview) -> None:
-        """An unknown version of ApiVersions is answered in version 0, with the versions there are (KIP-511)."""
-        if len(frame) < _ANSWER_START.size:
-            raise DecodeError("ApiVersions answer is cut short")
-        correlation_id, code = _ANSWER_START.unpack_from(frame)
+        """Take the served versions. An unknown version of ApiVersions is answered in version 0 (KIP-511)."""
+        if len(frame) < _RESPONSE_START.size:
+            raise DecodeError("ApiVersions response is cut short")
+        correlation_id, code = _RESPONSE_START.unpack_from(frame)
         refused = code == ErrorCode.UNSUPPORTED_VERSION
         response, _ = decode(ApiVersionsResponse, frame, 0 if refused else self._versions_asked, 4)
         served = {each.api_key: ApiVersionRange(each.min_version, each.max_version) for each in response.api_keys}
         if correlation_id != self._next_id:
-            raise DecodeError(f"answer {correlation_id} to request {self._next_id}")
+            raise DecodeError(f"response {correlation_id} to request {self._next_id}")
         if refused and self._versions_asked > 0:
             theirs = served.get(ApiKey.API_VERSIONS, ApiVersionRange(0, 0)).high
             self._ask_versions(max(0, min(theirs, self._versions_asked - 1)))
         elif code:
-            self.end(Ending(f"refuses to tell its versions (error {code})", is_fault=True))
+            self.end(Ending(f"answered ApiVersions with error {code}", is_fault=True))
         else:
             self._versions = served
 
-    def _take_answer(self, frame: memoryview) -> None:
+    def _take_response(self, frame: memoryview) -> None:
         if not self._in_flight:
-            raise DecodeError("nothing was asked")
+            raise DecodeError("response without request")
         sent = self._in_flight[0]
         correlation_id, message = decode_response(response_class(sent.call.key), sent.version, frame)
         if correlation_id != sent.correlation_id:
-            raise DecodeError(f"answer {correlation_id} to request {sent.correlation_id}")
+            raise DecodeError(f"response {correlation_id} to request {sent.correlation_id}")
         self._in_flight.popleft()
         sent.call.finish(message)
 
 
 def versions_of(key: ApiKey) -> ApiVersionRange:
-    """The versions of an API that we may send: all but one that is still being designed."""
+    """Return the stable versions of an API."""
     api = API_BY_KEY[key]
     return ApiVersionRange(api.min_version, api.max_version - api.unstable)

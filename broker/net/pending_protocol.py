@@ -1,4 +1,4 @@
-"""The protocol of a connection between its being accepted and its transport's being there."""
+"""The protocol of an accepted socket until its transport exists."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from typing import cast
 
 
 class PendingProtocol(asyncio.Protocol):
-    """Puts in its own place the protocol that `make` builds around the transport, so that none is ever half built.
+    """Replaces itself by the protocol that `make` builds around the transport, so that no protocol is half built.
 
-    This happens before the transport reads anything.
+    The replacement happens before the transport reads.
     """
 
     __slots__ = ("_make",)
@@ -17,6 +17,6 @@ class PendingProtocol(asyncio.Protocol):
         self._make = make
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand over."""
+        """Install the protocol that serves the connection."""
         stream = cast(asyncio.Transport, transport)
         stream.set_protocol(self._make(stream))

@@ -1,17 +1,17 @@
-"""From the bytes of one connection to whole frames, with as little copying as is safe. No transport, no event loop.
+"""Frames from the bytes of one connection, with as little copying as is safe. No transport, no event loop.
 
-Who owns which memory
----------------------
-All connections of an event loop receive into one `ReceiveArena`: filling a buffer and handling what was filled happen
-in one go, so that no two connections ever need it at once, and an idle connection costs no buffer at all.
+Memory ownership
+----------------
+All connections of an event loop receive into one `ReceiveArena`. Filling the buffer and handling its content happen in
+one step, so that no two connections need it at once, and an idle connection costs no buffer.
 
-A frame that lies whole in the arena is copied out (0.1 µs, and under 0.5 µs for 32 KB). Views into the arena would save
-that, but one fetch that waits for data would then pin all of the arena for the sake of its hundred bytes.
+A frame that lies whole in the arena is copied out (0.1 µs, and under 0.5 µs for 32 KB). A view would save
+the copy, but one waiting fetch would then pin the whole arena for its hundred bytes.
 
-A frame that is longer than `SMALL_FRAME_BYTES` and not yet complete gets a buffer of its own that the kernel fills
-directly; nothing is copied but the part that came with the frames before it. Its body is a view of that buffer, handed
-over for good. The buffer begins small and grows with what has really arrived, unless the connection has already sent a
-frame of such a size: a claimed length costs nothing until it is backed by bytes.
+An incomplete frame longer than `SMALL_FRAME_BYTES` gets a buffer of its own that the kernel fills directly; only the
+part that arrived with earlier frames is copied. Its body is a view of that buffer, which then belongs to the request.
+The buffer begins small and grows with the bytes that arrive, unless the connection has already sent a frame of that
+size: a claimed length costs nothing until bytes back it.
 """
 
 import struct
@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 from broker.net.request import CloseConnection
 
-ARENA_BYTES = 64 * 1024  # what one recv of pipelined small requests can fill: more gained nothing measurable
-SMALL_FRAME_BYTES = 16 * 1024  # below, an incomplete frame waits as leftover and is copied twice; above, never again
-FIRST_BUFFER_BYTES = 64 * 1024  # of a large frame on a connection without history
-GROWTH = 4  # copies a third of a large frame once per connection; claims at most four times what was sent
+ARENA_BYTES = 64 * 1024  # one recv of pipelined small requests; more gained nothing measurable
+SMALL_FRAME_BYTES = 16 * 1024  # an incomplete frame up to this is copied twice, a larger one once
+FIRST_BUFFER_BYTES = 64 * 1024  # of the first large frame of a connection
+GROWTH = 4  # copies a third of a large frame once per connection; allocates at most four times the bytes sent
 
 _SIZE = struct.Struct(">i")
 _HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
@@ -39,11 +39,11 @@ class ReceiveArena:
 
 
 class FrameReceiver:
-    """Cuts the bytes of one connection into frames: `buffer()`, fill it, `received(count)`, and so on.
+    """Cuts the bytes of one connection into frames: fill `buffer()`, call `received(count)`, and so on.
 
-    `may_claim` says whether there is room for another large frame in memory; while there is none, the receiver is
-    `starved` and must not be fed, but asked again with `retry()`. A size that cannot be one sets `failure`; nothing
-    more comes out of this receiver then.
+    `may_claim` returns whether there is memory for another large frame. While there is none, the receiver is `starved`:
+    the caller must not feed it, but call `retry()` later. An invalid size sets `failure`; the receiver then returns no
+    further frame.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class FrameReceiver:
         self._arena = arena
         self._size_max = size_max
         self._may_claim = may_claim
-        self._rest = bytearray()  # the start of a frame, left over when the arena went to the next connection
+        self._rest = bytearray()  # the start of a frame, kept while other connections use the arena
         self._frame: bytearray | None = None
         self._size = 0
         self._filled = 0
@@ -77,7 +77,7 @@ class FrameReceiver:
         return 0 if self._frame is None else len(self._frame)
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty. It is to be filled at once: the arena is everybody's."""
+        """Return the memory for the next bytes; never empty. Fill it at once, because connections share the arena."""
         if self._frame is not None:
             return self._room_in(self._frame)
         rest = len(self._rest)
@@ -87,7 +87,7 @@ class FrameReceiver:
         return self._arena.view[rest:]
 
     def received(self, count: int) -> list[memoryview]:
-        """Take note of `count` new bytes in `buffer()`; returns the frames, without size prefix, that are whole now."""
+        """Accept `count` new bytes in `buffer()`; return the frames, without size prefix, that are complete now."""
         if self._frame is None:
             return self._cut(len(self._rest) + count)
         self._filled += count
@@ -96,12 +96,12 @@ class FrameReceiver:
         return [self._finish(self._frame)]
 
     def retry(self) -> list[memoryview]:
-        """Go on after starving; returns what `received` would."""
+        """Continue after starving; return what `received` would."""
         self.buffer()
         return self.received(0)
 
     def abandon(self) -> None:
-        """Let go of what is incomplete; the connection is gone."""
+        """Release an incomplete frame; the connection is gone."""
         self._frame = None
         self._rest = bytearray()
         self.starved = False
@@ -126,7 +126,7 @@ class FrameReceiver:
         return frames
 
     def _claim(self, size: int, start: int, end: int) -> bool:
-        """Move the beginning of a large frame out of the arena to where the rest will land, if memory allows."""
+        """Move the beginning of a large frame from the arena into a buffer of its own, if memory allows."""
         self.starved = not self._may_claim()
         if self.starved:
             return False
@@ -150,7 +150,7 @@ class FrameReceiver:
 
 
 def explain_size(prefix: bytes, size: int, size_max: int) -> CloseConnection:
-    """Say in words what a peer was after whose first four bytes are no acceptable size."""
+    """Name the likely cause of a size prefix that is out of range."""
     if prefix[:2] == b"\x16\x03":
         return CloseConnection("looks like a TLS handshake on a PLAINTEXT listener")
     if prefix in _HTTP_METHODS:

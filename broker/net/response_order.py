@@ -1,4 +1,4 @@
-"""The order of answers on one connection, for the time that some of them are not there yet. Pure bookkeeping."""
+"""The order of responses on one connection while some are not ready. Pure bookkeeping."""
 
 import asyncio
 from collections import deque
@@ -7,70 +7,73 @@ from broker.net.request import EncodedResponse, Request
 from protocol.primitives import Buffer
 
 
-class Slot:
-    """The place of one request in the order of answers. It keeps the request alive until it is answered."""
+class ResponseSlot:
+    """The place of one request in the order of responses. Keeps the request alive until its response is there."""
 
-    __slots__ = ("answer", "future", "is_cut", "is_done", "request")
+    __slots__ = ("future", "is_done", "is_dropped", "request", "response")
 
     def __init__(
-        self, request: Request, future: "asyncio.Future[EncodedResponse] | None" = None, answer: EncodedResponse = None
+        self,
+        request: Request,
+        future: "asyncio.Future[EncodedResponse] | None" = None,
+        response: EncodedResponse = None,
     ) -> None:
         self.request = request
         self.future = future
-        self.answer = answer
+        self.response = response
         self.is_done = future is None
-        self.is_cut = False  # the connection ended first
+        self.is_dropped = False  # the connection ended before the response
 
 
 class ResponseOrder:
-    """Slots in the order of requests: `append` a place, `fill` it in any order, `take_ready` in that order.
+    """Slots in the order of requests: `append` a slot, `fill` slots in any order, `take_ready` in request order.
 
-    `open_bytes` is the size of the requests that are not answered yet, `withheld_bytes` that of the answers that wait
-    for an earlier one.
+    `open_bytes` is the size of the requests without response, `withheld_bytes` that of the responses that wait for an
+    earlier one.
     """
 
     __slots__ = ("_slots", "open_bytes", "withheld_bytes")
 
     def __init__(self) -> None:
-        self._slots: deque[Slot] = deque()
+        self._slots: deque[ResponseSlot] = deque()
         self.open_bytes = 0
         self.withheld_bytes = 0
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def append(self, slot: Slot) -> None:
-        """Add the next place, filled or not."""
+    def append(self, slot: ResponseSlot) -> None:
+        """Add the next slot, filled or not."""
         self._slots.append(slot)
         if slot.is_done:
-            self.withheld_bytes += _size(slot.answer)
+            self.withheld_bytes += _size(slot.response)
         else:
             self.open_bytes += slot.request.size
 
-    def fill(self, slot: Slot, answer: EncodedResponse) -> None:
-        """Put an answer into its place."""
+    def fill(self, slot: ResponseSlot, response: EncodedResponse) -> None:
+        """Put a response into its slot."""
         slot.is_done = True
-        slot.answer = answer
+        slot.response = response
         self.open_bytes -= slot.request.size
-        self.withheld_bytes += _size(answer)
+        self.withheld_bytes += _size(response)
 
     def take_ready(self) -> list[list[Buffer]]:
-        """Remove and return the answers that no open place precedes."""
+        """Remove and return the responses that no open slot precedes."""
         ready: list[list[Buffer]] = []
         while self._slots and self._slots[0].is_done:
-            answer = self._slots.popleft().answer
-            self.withheld_bytes -= _size(answer)
-            if answer is not None:
-                ready.append(answer)
+            response = self._slots.popleft().response
+            self.withheld_bytes -= _size(response)
+            if response is not None:
+                ready.append(response)
         return ready
 
-    def cut(self, slot: Slot | None = None) -> None:
-        """Remove `slot` and all places after it (all without one), cancelling what is still under way in them."""
+    def drop_from(self, slot: ResponseSlot | None = None) -> None:
+        """Remove `slot` and all slots after it (all slots without one), and cancel their handlers."""
         while self._slots:
             last = self._slots.pop()
-            last.is_cut = True
+            last.is_dropped = True
             if last.is_done:
-                self.withheld_bytes -= _size(last.answer)
+                self.withheld_bytes -= _size(last.response)
             else:
                 self.open_bytes -= last.request.size
             if last.future is not None:
@@ -79,5 +82,5 @@ class ResponseOrder:
                 break
 
 
-def _size(answer: EncodedResponse) -> int:
-    return 0 if answer is None else sum(map(len, answer))
+def _size(response: EncodedResponse) -> int:
+    return 0 if response is None else sum(map(len, response))

@@ -1,19 +1,18 @@
-"""What a connection has to say, gathered so that one wake-up costs one write. It knows chunks and a transport only."""
+"""Response chunks of one connection, gathered so that one wake-up costs one write. Knows no request."""
 
 import asyncio
 
 from broker.net.stats import ListenerStats
 from protocol.primitives import Buffer
 
-JOIN_MAX_BYTES = 32 * 1024  # in total: below, one joined string beats a list of buffers, in the kernel and before it
-SMALL_CHUNK_BYTES = 4 * 1024  # among larger ones, neighbours below this are joined, so that few buffers are left
+JOIN_MAX_BYTES = 32 * 1024  # in total: below, one joined string is faster than a list of buffers, in the kernel too
+SMALL_CHUNK_BYTES = 4 * 1024  # smaller neighbours are joined, so that few buffers are left
 
 
 class ResponseWriter:
-    """Chunks in order; `flush` writes them. More than `JOIN_MAX_BYTES` are written at once, without being asked.
+    """Chunks in order; `flush` writes them. More than `JOIN_MAX_BYTES` are written at once.
 
-    Large chunks (views of log segments, mostly) reach the transport as they are, uncopied; they must not change until
-    they are sent.
+    Large chunks (mostly views of log segments) reach the transport uncopied and must not change until they are sent.
     """
 
     __slots__ = ("_chunks", "_size", "_stats", "_transport")
@@ -25,7 +24,7 @@ class ResponseWriter:
         self._size = 0
 
     def add(self, chunks: list[Buffer]) -> None:
-        """Append to what is to be written. May write, and so make the transport call `pause_writing`."""
+        """Append chunks. May write, and so make the transport call `pause_writing`."""
         self._chunks += chunks
         for chunk in chunks:
             self._size += len(chunk)
@@ -33,7 +32,7 @@ class ResponseWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the transport."""
+        """Hand all chunks to the transport."""
         chunks, size = self._chunks, self._size
         if not chunks:
             return
@@ -48,7 +47,7 @@ class ResponseWriter:
 
 
 def join_small(chunks: list[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer chunks: neighbours that are small become one, large ones stay the objects they are."""
+    """Return the same bytes in fewer chunks: small neighbours are joined, large chunks stay the same objects."""
     joined: list[Buffer] = []
     run: list[Buffer] = []
     for chunk in chunks:

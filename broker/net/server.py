@@ -1,4 +1,4 @@
-"""All client listeners of a node: opening, accepting, limits on connections, silence, and a graceful end.
+"""The client listeners of a node: opening, accepting, connection limits, idle connections, and draining.
 
 Sockets become `AcceptedConnection`s here. Only the pipelines that `open_pipeline` returns know what a request means.
 """
@@ -22,8 +22,8 @@ from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, OpenPipeline
 from broker.net.stats import ListenerStats
 
-IDLE_CHECKS_PER_LIMIT = 20  # a silent connection outlives connections.max.idle.ms by a twentieth of it at most,
-IDLE_CHECK_MAX_S = 5.0  # and by no more than this
+IDLE_CHECKS_PER_LIMIT = 20  # an idle connection outlives connections.max.idle.ms by a twentieth of it at most,
+IDLE_CHECK_MAX_S = 5.0  # and by this time at most
 IDLE_CHECK_MIN_S = 0.05
 
 log = EventLog("broker.net")
@@ -32,9 +32,9 @@ log = EventLog("broker.net")
 class Server:
     """Accepts clients on `listeners`; `open_pipeline` returns the handling of each connection's requests.
 
-    In this order: `open` takes the ports (clients may connect and wait from then on), `start` serves, `drain` ends.
-    `protected_listener` (the one between brokers, when there are several) is exempt from `max.connections`: when the
-    server is full, a newcomer there displaces the connection of another listener that has been silent for longest.
+    Call `open` (takes the ports; clients may connect and wait from then on), then `start` (serves), then `drain`.
+    `protected_listener` (the inter-broker listener, when there are several) is exempt from `max.connections`: on a full
+    server, a new connection there replaces the longest idle connection of another listener.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Server:
         self._warnings = RateLimitedLog(log)
         self._sockets: dict[str, socket.socket] = {}
         self._acceptors: list[Acceptor] = []
-        self._adoptions: set[asyncio.Task[None]] = set()
+        self._opening: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._serial = 0
         self._is_draining = False
@@ -66,12 +66,12 @@ class Server:
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:
-        """Host and port by listener name, with the port that was picked where 0 was asked for. Empty until `open`."""
+        """Host and port by listener name, with the port that was picked for port 0. Empty until `open`."""
         return {name: host_and_port(opened.getsockname()) for name, opened in self._sockets.items()}
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open, on all listeners."""
+        """The number of open connections on all listeners."""
         return self._counts.total
 
     def open(self) -> None:
@@ -97,9 +97,9 @@ class Server:
             raise
 
     def start(self) -> None:
-        """Serve, on the running event loop."""
+        """Serve on the running event loop."""
         loop = asyncio.get_running_loop()
-        commons = ServerResources(
+        shared = ServerResources(
             open_pipeline=self._open_pipeline,
             clock=self._clock,
             timers=loop,
@@ -114,14 +114,14 @@ class Server:
                 opened,
                 loop,
                 may_accept=partial(self._may_accept, name),
-                on_accepted=partial(self._on_accepted, commons, name),
+                on_accepted=partial(self._on_accepted, shared, name),
             )
             self._acceptors.append(acceptor)
             acceptor.start()
         self._schedule_idle_check(loop)
 
     async def drain(self, timeout_s: float) -> None:
-        """Accept nobody, begin no request, answer those under way for up to `timeout_s`, and close everything."""
+        """Stop accepting, begin no request, answer requests under way for up to `timeout_s`, and close everything."""
         self._is_draining = True
         self.stop_listening()
         for connection in list(self._idle):
@@ -149,16 +149,16 @@ class Server:
     def _may_accept(self, listener: str) -> bool:
         return listener == self._protected or not self._counts.is_full()
 
-    def _evict_one(self) -> None:
+    def _evict_longest_idle(self) -> None:
         for connection in self._idle:
             if connection.info.listener != self._protected:
                 connection.abort()
                 connection.stats.evicted += 1
-                self._idle.remove(connection)  # it is counted until its transport is gone
+                self._idle.remove(connection)  # the connection counts until its transport is gone
                 return
 
     def _on_accepted(
-        self, commons: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
+        self, shared: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
     ) -> None:
         stats = self.stats[listener]
         if not self._counts.admits(peer[0]):
@@ -168,24 +168,24 @@ class Server:
             self._warnings.report("too many connections from one address", now_ms, host=peer[0], listener=listener)
             return
         if self._counts.is_full():
-            self._evict_one()
+            self._evict_longest_idle()
         self._counts.opened(peer[0])
         stats.accepted += 1
         stats.connections += 1
-        task = asyncio.ensure_future(self._adopt(commons, listener, accepted, peer))
-        self._adoptions.add(task)
-        task.add_done_callback(self._adoptions.discard)
+        task = asyncio.ensure_future(self._open_connection(shared, listener, accepted, peer))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
 
-    async def _adopt(
-        self, commons: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
+    async def _open_connection(
+        self, shared: ServerResources, listener: str, accepted: socket.socket, peer: tuple[str, int]
     ) -> None:
-        """Make a connection of a socket that is counted already."""
-        pending = PendingProtocol(partial(self._connect, self._describe(listener, accepted, peer), commons))
+        """Make a connection of a socket that is already counted."""
+        pending = PendingProtocol(partial(self._connect, self._describe(listener, accepted, peer), shared))
         try:
             set_options(accepted, self._limits.socket_send_buffer_bytes)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: pending, accepted)
         except OSError as error:
-            log.debug("a connection ended before it began", peer=peer[0], reason=error)
+            log.debug("connection ended before its transport existed", peer=peer[0], reason=error)
             accepted.close()
             self._uncount(listener, peer[0])
 
@@ -195,9 +195,9 @@ class Server:
         return ConnectionInfo(f"{host}:{port}-{peer[0]}:{peer[1]}-{self._serial}", listener, *peer)
 
     def _connect(
-        self, info: ConnectionInfo, commons: ServerResources, transport: asyncio.Transport
+        self, info: ConnectionInfo, shared: ServerResources, transport: asyncio.Transport
     ) -> AcceptedConnection:
-        connection = AcceptedConnection(transport, info, commons, self.stats[info.listener], self._on_closed)
+        connection = AcceptedConnection(transport, info, shared, self.stats[info.listener], self._on_closed)
         if self._is_draining:
             connection.finish()
         return connection
@@ -216,10 +216,10 @@ class Server:
         for acceptor in self._acceptors:
             acceptor.start()
 
-    # Ending.
+    # Draining.
 
     def stop_listening(self) -> None:
-        """Give the ports up; does nothing the second time. Connections that are open stay so."""
+        """Release the ports; open connections stay open. Does nothing the second time."""
         for acceptor in self._acceptors:
             acceptor.close()
         for opened in self._sockets.values():

@@ -1,11 +1,11 @@
-"""What happened on a listener, as plain numbers: added to on the way, read when somebody asks."""
+"""Counters of one listener as plain numbers, read when metrics are rendered."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True, eq=False)
 class ListenerStats:
-    """Counts since start, but `connections`, which is how many are open now."""
+    """Counts since the start, except `connections`, the number of open ones."""
 
     connections: int = 0
     accepted: int = 0

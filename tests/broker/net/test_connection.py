@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from broker.net.connection import (
-    BEGUN_PER_TURN,
     PARKED_BYTES_MAX,
     PARKED_REQUESTS_MAX,
+    REQUESTS_PER_TURN,
     UNANSWERED_MAX,
     WRITE_HIGH_BYTES,
 )
@@ -156,13 +156,13 @@ class TestAnswersLater:
         broker = Broker()
         house = ConnectionHarness(broker)
         peer = house.connect()
-        peer.send(frames(*range(2 * BEGUN_PER_TURN + 1)))
-        assert len(broker.begun) == BEGUN_PER_TURN
+        peer.send(frames(*range(2 * REQUESTS_PER_TURN + 1)))
+        assert len(broker.begun) == REQUESTS_PER_TURN
         assert not peer.transport.is_reading()
         house.timers.run_soon()
-        assert len(broker.begun) == 2 * BEGUN_PER_TURN
+        assert len(broker.begun) == 2 * REQUESTS_PER_TURN
         house.timers.run_soon()
-        assert peer.answers == list(range(2 * BEGUN_PER_TURN + 1))
+        assert peer.answers == list(range(2 * REQUESTS_PER_TURN + 1))
         assert peer.transport.is_reading()
         assert house.timers.soon == []
 

@@ -278,7 +278,7 @@ def test_nonsense_ends_the_connection(garbage: bytes, agreed: bool, caplog: pyte
     (outcome,) = stage.told()
     assert isinstance(outcome, PeerUnavailable)
     assert stage.last.transport.is_aborted
-    assert "A node broke the protocol" in caplog.text
+    assert "node violated the protocol" in caplog.text
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.booleans())
