@@ -10,7 +10,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.image.topic_image import TopicImage
 from broker.metadata.image.topic_names import invalid_name_reason, is_internal
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -29,7 +29,7 @@ class DescribeTopicPartitionsHandler:
     """
 
     def __init__(
-        self, metadata: MetadataSource, *, partition_limit: int, metadata_topic: MetadataTopic | None = None
+        self, metadata: MetadataSource, *, partition_limit: int, metadata_topic: ClusterMetadataTopic | None = None
     ) -> None:
         self._metadata = metadata
         self._metadata_topic = metadata_topic

@@ -14,7 +14,7 @@ from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.metadata_source import MetadataSource
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
 from broker.runtime.loop.io_thread import BlockingIo
-from broker.runtime.partitions.metadata_topic import METADATA_PARTITION, MetadataPartition, MetadataTopic
+from broker.runtime.partitions.metadata_topic import METADATA_PARTITION, ClusterMetadataTopic, MetadataPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -36,7 +36,7 @@ class FetchPublicSnapshotHandler:
     """Answers FetchSnapshot for clients; pages are read on the IO thread."""
 
     def __init__(
-        self, metadata: MetadataSource, topic: MetadataTopic | None, io: BlockingIo, *, cluster_id: str
+        self, metadata: MetadataSource, topic: ClusterMetadataTopic | None, io: BlockingIo, *, cluster_id: str
     ) -> None:
         self._metadata = metadata
         self._topic = topic

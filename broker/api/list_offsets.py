@@ -13,7 +13,7 @@ from typing import Protocol
 
 from broker.api.serving.context import RequestContext
 from broker.runtime.partitions import offset_lookup
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.offset_lookup import FoundOffset, OffsetQuery
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import FetchIsolation
@@ -65,7 +65,7 @@ class ListOffsetsHandler:
     def __init__(
         self,
         partitions: Partitions,
-        metadata_topic: MetadataTopic | None = None,
+        metadata_topic: ClusterMetadataTopic | None = None,
         remote: RemoteLookups | None = None,
     ) -> None:
         self._partitions = partitions

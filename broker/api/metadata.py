@@ -21,7 +21,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.metadata.image.topic_image import TopicImage
 from broker.metadata.image.topic_names import invalid_name_reason, is_internal
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -59,7 +59,7 @@ class MetadataHandler:
         *,
         cluster_id: str,
         creator: AutoTopicCreator | None,
-        metadata_topic: MetadataTopic | None = None,
+        metadata_topic: ClusterMetadataTopic | None = None,
     ) -> None:
         self._metadata = metadata
         self._controller = controller

@@ -12,7 +12,7 @@ from broker.api.serving.offset_topics import OffsetTopics
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,7 +32,7 @@ class OffsetCommitHandler:
         self,
         groups: GroupCoordinator,
         image: Callable[[], MetadataImage],
-        metadata_topic: MetadataTopic | None = None,
+        metadata_topic: ClusterMetadataTopic | None = None,
     ) -> None:
         self._groups = groups
         self._topics = OffsetTopics(image, metadata_topic)

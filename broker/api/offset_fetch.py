@@ -11,7 +11,7 @@ from broker.api.serving.context import RequestContext
 from broker.api.serving.offset_topics import OffsetTopics
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -37,7 +37,7 @@ class OffsetFetchHandler:
         self,
         groups: GroupCoordinator,
         image: Callable[[], MetadataImage],
-        metadata_topic: MetadataTopic | None = None,
+        metadata_topic: ClusterMetadataTopic | None = None,
     ) -> None:
         self._groups = groups
         self._topics = OffsetTopics(image, metadata_topic)

@@ -7,7 +7,7 @@ Followers and consumers ask it to find out how much of what they hold survived a
 from broker.api.serving.context import RequestContext
 from broker.replication.epochs import EpochEnd
 from broker.runtime.partitions import partition_reads
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import KafkaError
 from protocol.messages.offset_for_leader_epoch import (
@@ -22,7 +22,7 @@ from protocol.messages.offset_for_leader_epoch import (
 class OffsetForLeaderEpochHandler:
     """Answers OffsetForLeaderEpoch. `metadata_topic` is None where `__cluster_metadata` is not for clients to read."""
 
-    def __init__(self, partitions: Partitions, metadata_topic: MetadataTopic | None = None) -> None:
+    def __init__(self, partitions: Partitions, metadata_topic: ClusterMetadataTopic | None = None) -> None:
         self._partitions = partitions
         self._metadata_topic = metadata_topic
 

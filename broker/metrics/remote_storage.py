@@ -145,7 +145,7 @@ assert set(PartitionTier._fields) == set(_GAUGES)
 
 
 class ReadFigures(Protocol):
-    """Counts since the start; see `broker.runtime.remote_log.reads`."""
+    """Counts since the start; see `broker.fetch.remote_reads.reads`."""
 
     @property
     def requests(self) -> int: ...

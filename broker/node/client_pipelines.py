@@ -6,13 +6,13 @@ from typing import NamedTuple
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.routes import BrokerServices, broker_routes
+from broker.fetch.sessions import FetchSessions
 from broker.metrics.requests import RequestMetrics
 from broker.node.broker import BrokerPart
 from broker.runtime.controller.forwarding import Forwarder
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.partitions.creation_wait import CreationWait
-from broker.runtime.partitions.fetch_sessions import FetchSessions
 from broker.runtime.quorum.kraft_upgrade import KraftUpgrade
 
 HOSTING_WAIT_MAX_MS = 500
@@ -50,6 +50,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         loop=runtime.loop,
         deadlines=runtime.deadlines,
         io=runtime.io,
+        runtime=runtime,
         metadata=metadata.cache,
         controller=metadata.driver,
         forwarder=Forwarder(metadata.forwarding_router),

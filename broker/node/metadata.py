@@ -25,7 +25,7 @@ from broker.runtime.controller.dynamic_config import DynamicConfig
 from broker.runtime.controller.first_image import FirstImage
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.io_thread import BlockingIo
-from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic, MetadataPartition
 from broker.runtime.quorum.controlled_shutdown import VoterShutdown
 from broker.runtime.quorum.driver import SHUT_DOWN_TIMEOUT_MS
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
@@ -82,7 +82,7 @@ class MetadataPart:
     voter_shutdown: VoterShutdown
     snapshots: SnapshotGenerator
     snapshot_metrics: SnapshotMetrics
-    topic: MetadataTopic | None
+    topic: ClusterMetadataTopic | None
     heartbeat_router: ControllerRouter
     forwarding_router: ControllerRouter
     heartbeat_channel: ControllerChannel
@@ -204,7 +204,7 @@ def _snapshot_generator(
 
 
 def _on_leader_change(
-    routers: tuple[ControllerRouter, ...], topic: MetadataTopic | None, _leader: LeaderAndEpoch
+    routers: tuple[ControllerRouter, ...], topic: ClusterMetadataTopic | None, _leader: LeaderAndEpoch
 ) -> None:
     for router in routers:
         router.on_leader_change()
@@ -223,11 +223,11 @@ def _snapshot_trigger(config: BrokerConfig, clock: Clock) -> SnapshotTrigger:
 
 def _metadata_topic(
     config: BrokerConfig, quorum: QuorumPart, on_failure: Callable[[BaseException], None]
-) -> MetadataTopic:
+) -> ClusterMetadataTopic:
     """The metadata log for ordinary consumers (KIP-630 left that open)."""
     log = quorum.log
     partition = MetadataPartition(log.log, log.snapshots, quorum.driver, on_failure)
-    return MetadataTopic(config.node_id, partition, quorum.driver)
+    return ClusterMetadataTopic(config.node_id, partition, quorum.driver)
 
 
 def _connections(runtime: NodeRuntime, config: BrokerConfig) -> NetworkClient:

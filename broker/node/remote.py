@@ -7,6 +7,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+from broker.fetch.remote_reads.reads import RemoteReads
 from broker.logs import EventLog
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
@@ -30,7 +31,6 @@ from broker.runtime.remote_log.expiration import ExpirationTools
 from broker.runtime.remote_log.leader_starts import LeaderStarts
 from broker.runtime.remote_log.manager import HostedPartitions, RemoteLogManager, RemotePools
 from broker.runtime.remote_log.offsets import RemoteOffsets
-from broker.runtime.remote_log.reads import RemoteReads
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.tier_source import RemoteTierSource

@@ -1,7 +1,7 @@
 """Settings of remote storage, from the configuration."""
 
 from broker.config.broker_config import BrokerConfig
-from broker.runtime.remote_log.reads import RemoteReadSettings
+from broker.fetch.remote_reads.reads import RemoteReadSettings
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from storage.tiered.stores.backoff import Backoff
 

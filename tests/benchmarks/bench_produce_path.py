@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from typing import cast
 
-from broker.api.fetch import FetchHandler
 from broker.api.pipeline.permission import READ_TOPIC, WRITE_TOPIC
 from broker.api.produce import ProduceHandler
 from broker.api.serving.dispatch import Dispatcher
@@ -23,7 +22,6 @@ from broker.api.serving.route import route
 from broker.clock import SystemClock
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import ConnectionInfo, EncodedResponse, Request
-from broker.runtime.partitions.fetch_sessions import FetchSessions
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
@@ -50,11 +48,7 @@ class Bench:
         self.node.create_topic("t")
         self.node.create_topic("idle", 1000)
         clock, node = SystemClock(), self.node
-        ids = count(1)
-        sessions = FetchSessions(1000, lambda: next(ids))
-        self._fetch = FetchHandler(
-            node.partitions, sessions, node.deadlines, node.loop, node.io, clock, max_bytes=57_671_680
-        )
+        self._fetch = node.fetch_handler(max_bytes=57_671_680, clock=clock)
         produce = ProduceHandler(node.partitions, node.deadlines, node.loop)
         self._produce = produce
         table = (route(ApiKey.PRODUCE, produce, WRITE_TOPIC), route(ApiKey.FETCH, self._fetch, READ_TOPIC))

@@ -5,10 +5,18 @@ The language of the tests of partitions and of the APIs that read and write them
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Generic, TypeVar, cast
 
+from broker.api.fetch import FetchHandler
 from broker.api.serving.context import RequestContext
+from broker.clock import Clock
+from broker.fetch.quota import LeaderQuota
+from broker.fetch.remote_reads.reads import RemoteReads
+from broker.fetch.replica_selector import RackAwareReplicaSelector
+from broker.fetch.service import FetchService
+from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.loader import MetadataLoader, RecordBatch
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
@@ -18,12 +26,12 @@ from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.broker_view import MetadataBrokerView
-from broker.runtime.partitions.fetch_sessions import FetchSessions
 from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.partitions.hosted_roles import HostedRoles
 from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.log_operations import StoredLogOperations
 from broker.runtime.partitions.log_store import LogStore
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.partitions.replica_assignments import ReplicaAssignments
@@ -57,6 +65,7 @@ from tests.support.clock import ManualClock
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_files import MemoryFileSystem, checked
+from tests.support.runtimes import make_runtime
 
 LISTENER = "PLAINTEXT"
 BROKER_ID = 1
@@ -211,9 +220,34 @@ class DataPlane:
         )
         session_ids = count(1)
         self.sessions = FetchSessions(slots, lambda: next(session_ids))
+        self.runtime = make_runtime(self.loop, clock=self.clock, io=self.io, files=self.fs, deadlines=self.deadlines)
         self._loader = MetadataLoader()
         self._topics = count(1)
         self.register_broker(BROKER_ID)
+
+    def fetch_handler(
+        self,
+        *,
+        max_bytes: int = 1_000_000,
+        clock: Clock | None = None,
+        metadata_topic: ClusterMetadataTopic | None = None,
+        replica_selector: RackAwareReplicaSelector | None = None,
+        quota: LeaderQuota | None = None,
+        remote_reads: RemoteReads | None = None,
+    ) -> FetchHandler:
+        """Build a Fetch handler over the partitions and the session cache of this plane."""
+        return FetchHandler(
+            FetchService(
+                self.partitions,
+                self.sessions,
+                self.runtime if clock is None else replace(self.runtime, clock=clock),
+                max_bytes=max_bytes,
+                metadata_topic=metadata_topic,
+                replica_selector=replica_selector,
+                quota=quota,
+                remote_reads=remote_reads,
+            )
+        )
 
     def _config_of_topic(self, topic: str) -> LogConfig:
         return self.configs.get(topic, self.default_config)

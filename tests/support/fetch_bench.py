@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.api.fetch import reader_of, session_ask
+from broker.api.serving.fetch_parsing import reader_of, session_request
+from broker.fetch.sessions import FetchSessions, OpenFetch, SessionRefused
 from broker.metadata.image.config_image import ResourceType
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import Provenance
@@ -24,7 +25,6 @@ from broker.replication.fetch_state import FetchPhase, FetchPosition
 from broker.replication.tier_state_machine import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
-from broker.runtime.partitions.fetch_sessions import FetchSessions, OpenFetch, SessionRefused
 from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
@@ -317,7 +317,7 @@ class FakeLeader:
             answer(FetchResponse(error_code=self.top_level_errors.pop(0)))
             return
         opened = self.sessions.open(
-            session_ask(request, FETCH_VERSION, reader_of(request, FETCH_VERSION)), round(self._loop.time() * 1000)
+            session_request(request, FETCH_VERSION, reader_of(request, FETCH_VERSION)), round(self._loop.time() * 1000)
         )
         if isinstance(opened, SessionRefused):
             answer(FetchResponse(error_code=opened.error))

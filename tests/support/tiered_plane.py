@@ -12,9 +12,9 @@ from typing import TypeVar, cast
 
 from broker.api.fetch import FetchHandler
 from broker.api.list_offsets import ListOffsetsHandler
+from broker.fetch.remote_reads.reads import RemoteReads, RemoteReadSettings
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.offsets import RemoteOffsets
-from broker.runtime.remote_log.reads import RemoteReads, RemoteReadSettings
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -191,16 +191,7 @@ class TieredPlane(DataPlane):
         self.handler = self._handler(None)
 
     def _handler(self, remote: RemoteReads | None) -> FetchHandler:
-        return FetchHandler(
-            self.partitions,
-            self.sessions,
-            self.deadlines,
-            self.loop,
-            self.io,
-            self.clock,
-            max_bytes=1_000_000,
-            remote=remote,
-        )
+        return self.fetch_handler(remote_reads=remote)
 
     # ---- readers
 

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from protocol.primitives import Uuid
 
 
 class OffsetTopics:
     """Looks topics up in the latest image; `metadata_topic` is None where clients may not read it."""
 
-    def __init__(self, image: Callable[[], MetadataImage], metadata_topic: MetadataTopic | None) -> None:
+    def __init__(self, image: Callable[[], MetadataImage], metadata_topic: ClusterMetadataTopic | None) -> None:
         self._image = image
         self._metadata_topic = metadata_topic
 

@@ -7,6 +7,7 @@ controller can answer come from `controller_routes.forwarded_routes`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broker.api.alter_configs import AlterConfigsHandler
 from broker.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
@@ -47,7 +48,6 @@ from broker.api.serving.config_changes import OwnConfigCheck
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
 from broker.api.serving.creation_wait import CreatedPartitionsWait, CreationWaitHandler
-from broker.api.serving.fetch_remote import RemoteReading
 from broker.api.serving.forwarding import BrokerStep, RequestForwarder, broker_rows
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from broker.api.serving.quorum_peer import QuorumPeer
@@ -56,19 +56,24 @@ from broker.api.sync_group import SyncGroupHandler
 from broker.api.update_features import KraftVersionUpgrade
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
+from broker.fetch.replica_selector import RACK_AWARE_SELECTOR, RackAwareReplicaSelector
+from broker.fetch.service import FetchService
+from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
 from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadlines, Loop
-from broker.runtime.partitions.fetch_sessions import FetchSessions
-from broker.runtime.partitions.metadata_topic import MetadataTopic
-from broker.runtime.partitions.nearby_reads import RACK_AWARE_SELECTOR, NearbyReads
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.api_keys import ApiKey
 from storage.directories.log_dirs import LogDirs
 from storage.files import FileSystem
+
+if TYPE_CHECKING:
+    from broker.fetch.remote_reads.reads import RemoteReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class BrokerServices:
     loop: Loop
     deadlines: Deadlines
     io: BlockingIo
+    runtime: Runtime
     metadata: MetadataSource
     controller: ControllerGateway
     forwarder: RequestForwarder
@@ -104,11 +110,11 @@ class BrokerServices:
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     loggers: ProcessLoggers
-    metadata_topic: MetadataTopic | None
+    metadata_topic: ClusterMetadataTopic | None
     snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None
     quorum: QuorumPeer | None = None
-    remote_reads: RemoteReading | None = None
+    remote_reads: "RemoteReads | None" = None
     remote_offsets: RemoteLookups | None = None
     authorizer: Authorizer | None = None
 
@@ -145,18 +151,16 @@ def broker_routes(services: BrokerServices) -> tuple[Route, ...]:
 def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
     """Return the rows about the records of partitions."""
     config, partitions = s.config(), s.partitions
-    fetch = FetchHandler(
+    selects_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
+    fetches = FetchService(
         partitions,
         s.fetch_sessions,
-        s.deadlines,
-        s.loop,
-        s.io,
-        s.clock,
+        s.runtime,
         max_bytes=config.fetch_max_bytes,
         metadata_topic=s.metadata_topic,
-        nearby=NearbyReads(s.image, s.clock) if config.replica_selector_class == RACK_AWARE_SELECTOR else None,
+        replica_selector=RackAwareReplicaSelector(s.image, s.clock) if selects_by_rack else None,
         quota=s.throttles.leader,
-        remote=s.remote_reads,
+        remote_reads=s.remote_reads,
     )
     fetch_snapshot = FetchPublicSnapshotHandler(s.metadata, s.metadata_topic, s.io, cluster_id=s.cluster_id)
     init_producer_id = needs.WRITE_TRANSACTIONAL_ID | needs.IDEMPOTENT_WRITE | needs.WRITE_TOPIC
@@ -168,7 +172,7 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
             # Old librdkafka derives a broker's codecs from the presence of version 0, so Kafka advertises it too.
             advertised_min_version=0,
         ),
-        route(ApiKey.FETCH, fetch, needs.READ_TOPIC | needs.CLUSTER_ACTION),
+        route(ApiKey.FETCH, FetchHandler(fetches), needs.READ_TOPIC | needs.CLUSTER_ACTION),
         route(
             ApiKey.LIST_OFFSETS,
             ListOffsetsHandler(partitions, s.metadata_topic, s.remote_offsets),

@@ -190,7 +190,7 @@ class MetadataPartition:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-class MetadataTopic:
+class ClusterMetadataTopic:
     """The topic around the partition. Install as the last metadata publisher, so that readers are woken by commits.
 
     `on_quorum_changed` is for changes that no commit tells of: another leader, an epoch without one.

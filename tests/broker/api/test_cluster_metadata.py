@@ -12,7 +12,6 @@ import pytest
 from broker.api.delete_records import DeleteRecordsHandler
 from broker.api.describe_configs import DescribeConfigsHandler
 from broker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
-from broker.api.fetch import FetchHandler
 from broker.api.fetch_public_snapshot import FetchPublicSnapshotHandler
 from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.metadata import MetadataHandler
@@ -20,7 +19,7 @@ from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.config.load import load_config
 from broker.quorum.identity import LeaderAndEpoch
-from broker.runtime.partitions.metadata_topic import MetadataPartition, MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic, MetadataPartition
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -74,18 +73,9 @@ class Stage:
         self.snapshots = SnapshotFiles(fs, "/data/__cluster_metadata-0")
         self.failures: list[object] = []
         partition = MetadataPartition(self.log, self.snapshots, self.quorum, self.failures.append)
-        self.topic = MetadataTopic(BROKER_ID, partition, self.quorum)
+        self.topic = ClusterMetadataTopic(BROKER_ID, partition, self.quorum)
         node = self.node
-        self.fetch_handler = FetchHandler(
-            node.partitions,
-            node.sessions,
-            node.deadlines,
-            node.loop,
-            node.io,
-            node.clock,
-            max_bytes=1_000_000,
-            metadata_topic=self.topic,
-        )
+        self.fetch_handler = node.fetch_handler(metadata_topic=self.topic)
 
     def append(self, count: int = 1, *, epoch: int = 3) -> None:
         """A batch of records, not committed yet."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.api.fetch import CONSUMER_ERRORS, FetchHandler
-from broker.runtime.partitions.nearby_reads import NearbyReads
+from broker.api.fetch import CONSUMER_ERRORS
+from broker.fetch.replica_selector import RackAwareReplicaSelector
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,
@@ -38,9 +38,7 @@ class Reader:
 
     def __init__(self, node: DataPlane) -> None:
         self.node = node
-        self.handler = FetchHandler(
-            node.partitions, node.sessions, node.deadlines, node.loop, node.io, node.clock, max_bytes=1_000_000
-        )
+        self.handler = node.fetch_handler()
 
     def send(self, request: FetchRequest, version: int = BY_NAME) -> Answer[FetchResponse]:
         self.context = self.node.context(version)
@@ -232,9 +230,7 @@ class TestLimits:
     def test_the_broker_has_a_limit_of_its_own(self, node: DataPlane) -> None:
         size = self.produced(node)
         reader = Reader(node)
-        reader.handler = FetchHandler(
-            node.partitions, node.sessions, node.deadlines, node.loop, node.io, node.clock, max_bytes=2 * size
-        )
+        reader.handler = node.fetch_handler(max_bytes=2 * size)
         first, second = entries(reader.fetch(at(0, 0), at(0, 1)))
         assert (len(base_offsets(first)), len(base_offsets(second))) == (2, 0)
 
@@ -502,16 +498,7 @@ class TestThrottle:
     @pytest.fixture
     def quota(self, node: DataPlane, reader: Reader) -> ListedQuota:
         quota = ListedQuota()
-        reader.handler = FetchHandler(
-            node.partitions,
-            node.sessions,
-            node.deadlines,
-            node.loop,
-            node.io,
-            node.clock,
-            max_bytes=1_000_000,
-            quota=quota,
-        )
+        reader.handler = node.fetch_handler(quota=quota)
         return quota
 
     def test_a_replica_that_is_not_in_sync_gets_nothing_while_the_rate_is_exceeded(
@@ -578,16 +565,7 @@ class TestNearbyReplica:
         reader = Reader(node)
         for replica in (2, 3):
             reader.fetch(at(1), replica=replica)
-        reader.handler = FetchHandler(
-            node.partitions,
-            node.sessions,
-            node.deadlines,
-            node.loop,
-            node.io,
-            node.clock,
-            max_bytes=1_000_000,
-            nearby=NearbyReads(lambda: node.image, node.clock),
-        )
+        reader.handler = node.fetch_handler(replica_selector=RackAwareReplicaSelector(lambda: node.image, node.clock))
         return reader
 
     def ask(self, reader: Reader, rack: str, offset: int = 0, version: int = BY_NAME, **more: int) -> PartitionData:

@@ -15,6 +15,8 @@ from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
+from broker.fetch.service import FetchService
+from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import SUPPORTED_FEATURES
@@ -33,7 +35,6 @@ from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.broker_view import MetadataBrokerView
-from broker.runtime.partitions.fetch_sessions import FetchSessions
 from broker.runtime.partitions.hosted_roles import HostedRoles
 from broker.runtime.partitions.isr_shrinking import IsrShrinking
 from broker.runtime.partitions.log_flusher import LogFlusher
@@ -70,6 +71,7 @@ from tests.simulation.data.network import LISTENER, Call, Connection, Outcome, W
 from tests.simulation.data.process import TaskProcess
 from tests.simulation.data.scenario import CLUSTER_ID, Scenario
 from tests.simulation.world import SimulatedIo, World
+from tests.support.runtimes import make_runtime
 
 FETCH_VERSION: Final = 17
 LIST_OFFSETS_VERSION: Final = 9
@@ -443,13 +445,12 @@ class DataPart:
         process, random = self.process, Random(f"sessions {broker.node.id} {broker.node.starts}")
         return {
             FetchRequest: FetchHandler(
-                self.partitions,
-                FetchSessions(_SLOTS, lambda: random.randint(1, 2**31 - 1)),
-                self.deadlines,
-                process,
-                io,
-                process,
-                max_bytes=10_000_000,
+                FetchService(
+                    self.partitions,
+                    FetchSessions(_SLOTS, lambda: random.randint(1, 2**31 - 1)),
+                    make_runtime(process, clock=process, io=io, deadlines=self.deadlines),
+                    max_bytes=10_000_000,
+                )
             ),
             ProduceRequest: ProduceHandler(self.partitions, self.deadlines, process),
             ListOffsetsRequest: ListOffsetsHandler(self.partitions),

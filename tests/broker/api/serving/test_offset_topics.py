@@ -8,7 +8,7 @@ import pytest_asyncio
 from broker.api.offset_commit import OffsetCommitHandler
 from broker.api.offset_delete import OffsetDeleteHandler
 from broker.api.offset_fetch import OffsetFetchHandler
-from broker.runtime.partitions.metadata_topic import MetadataTopic
+from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
@@ -29,11 +29,13 @@ async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
 
 
 @pytest.fixture
-def topic() -> MetadataTopic:
+def topic() -> ClusterMetadataTopic:
     return MetadataStage().topic
 
 
-async def commit(stage: GroupCoordinatorHarness, topic: MetadataTopic | None, version: int, partition: int = 0) -> int:
+async def commit(
+    stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic | None, version: int, partition: int = 0
+) -> int:
     """Commit 7, and the code that it is answered with."""
     partitions = [OffsetCommitRequestPartition(partition, 7)]
     wanted = OffsetCommitRequestTopic(NAME, METADATA_TOPIC_ID, partitions)
@@ -44,7 +46,7 @@ async def commit(stage: GroupCoordinatorHarness, topic: MetadataTopic | None, ve
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
 async def test_offsets_are_committed_and_fetched(
-    stage: GroupCoordinatorHarness, topic: MetadataTopic, version: int
+    stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic, version: int
 ) -> None:
     assert await commit(stage, topic, version) == ErrorCode.NONE
     named = OffsetFetchRequestTopics(name=NAME, topic_id=METADATA_TOPIC_ID, partition_indexes=[0])
@@ -54,14 +56,14 @@ async def test_offsets_are_committed_and_fetched(
         assert found.groups[0].topics[0].partitions[0].committed_offset == 7
 
 
-async def test_offsets_are_deleted(stage: GroupCoordinatorHarness, topic: MetadataTopic) -> None:
+async def test_offsets_are_deleted(stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
     await commit(stage, topic, BY_NAME)
     request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic(NAME, [OffsetDeleteRequestPartition(0)])])
     deleted = await OffsetDeleteHandler(stage.groups, stage.current_image, topic)(request, context(0))
     assert (deleted.error_code, deleted.topics[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
-async def test_its_one_partition_is_all_there_is(stage: GroupCoordinatorHarness, topic: MetadataTopic) -> None:
+async def test_its_one_partition_is_all_there_is(stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
     assert await commit(stage, topic, BY_NAME, partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

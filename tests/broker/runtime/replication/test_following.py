@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from broker.api.fetch import FetchHandler
 from broker.api.list_offsets import ListOffsetsHandler
 from broker.net.peer import SocketAddress
 from broker.replication.fetch_plan import FetcherSettings
@@ -48,15 +47,7 @@ class Pair:
         self.leader, self.follower = DataPlane(), DataPlane()
         self.identity = self._host(self.leader, leads=True)
         self._host(self.follower, leads=False)
-        self.fetch = FetchHandler(
-            self.leader.partitions,
-            self.leader.sessions,
-            self.leader.deadlines,
-            self.leader.loop,
-            self.leader.io,
-            self.leader.clock,
-            max_bytes=10_000_000,
-        )
+        self.fetch = self.leader.fetch_handler(max_bytes=10_000_000)
         self.list_offsets = ListOffsetsHandler(self.leader.partitions)
         self.fetchers = ReplicaFetcherManager(
             FOLLOWER,

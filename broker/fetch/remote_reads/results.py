@@ -1,7 +1,7 @@
-"""What was read from remote storage and waits for those who come for it, bounded in bytes and in age.
+"""Results of remote reads, kept until a request fetches them; bounded in bytes and in age.
 
-One read may bring several results, each for a place of its own, which lie in the same memory: that counts once, for as
-long as any of them is kept. What a reader has got is the first to go.
+One read may bring several results that share memory. The memory counts once, for as long as any of its results is kept.
+Delivered results are evicted first.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True, eq=False)
 class _Memory:
-    """`kept`: results in it that are here; `awaiting`: those of them that nobody has come for."""
+    """Memory that several results share: `kept` counts the results, `awaiting` those that are not delivered."""
 
     size_bytes: int
     kept: int
@@ -34,15 +34,15 @@ class _Kept(Generic[V]):
 
 
 class KeptResults(Generic[K, V]):
-    """Results by their places."""
+    """Results by the keys of their reads."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
-        self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()  # the first goes first
+        self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()  # in the order of eviction
         self.size_bytes = 0
-        """Memory that is kept for results."""
+        """Memory of all kept results."""
         self.awaiting_bytes = 0
-        """Memory with results that nobody has come for."""
+        """Memory that has results which are not delivered."""
 
     def get(self, key: K) -> V | None:
         kept = self._kept.get(key)
@@ -52,7 +52,10 @@ class KeptResults(Generic[K, V]):
         return key in self._kept
 
     def put(self, results: Mapping[K, V], size_bytes: int, kept_ms: int, max_bytes: int) -> None:
-        """Keep results that lie in the same memory; older ones make room, but one read is kept however large it is."""
+        """Keep results that share memory of `size_bytes` for `kept_ms`.
+
+        Older results are evicted beyond `max_bytes`; the results of one read are kept however large they are.
+        """
         memory = _Memory(size_bytes, 0, 0)
         self.size_bytes += size_bytes
         self.awaiting_bytes += size_bytes
@@ -65,7 +68,7 @@ class KeptResults(Generic[K, V]):
             self._drop(next(iter(self._kept)))
 
     def delivered(self, key: K, value: V, kept_ms: int) -> None:
-        """A reader has got a result, which stays for so long at most."""
+        """Note that a response contains a result; keep the result for `kept_ms` at most, and evict it first."""
         kept = self._kept.get(key)
         if kept is None or kept.value is not value:
             return
@@ -75,6 +78,7 @@ class KeptResults(Generic[K, V]):
         self._note_delivered(kept)
 
     def clear(self) -> None:
+        """Drop all results."""
         for key in tuple(self._kept):
             self._drop(key)
 

@@ -1,4 +1,4 @@
-"""Reads from remote storage on real threads and a real loop (`broker.runtime.remote_log.reads`, `.remote_offsets`).
+"""Reads from remote storage on real threads and a real loop (`broker.fetch.remote_reads.reads`, `.remote_offsets`).
 
 The rules are tested through the handlers of Fetch and ListOffsets.
 """
@@ -10,13 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from broker.clock import SystemClock
+from broker.fetch.remote_reads.read import RemoteRead
+from broker.fetch.remote_reads.reads import RemoteReads, RemoteReadSettings
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.loop.waiters import Deadlines, Watch
 from broker.runtime.partitions.offset_lookup import OffsetQuery
 from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.offsets import RemoteOffsets
-from broker.runtime.remote_log.reads import RemoteRead, RemoteReads, RemoteReadSettings
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import iter_headers
@@ -67,7 +68,7 @@ class Stage:
 
     def look(self, offset: int) -> RemoteRead:
         target = FetchTarget("t", ZERO_UUID, 0, offset, 1000)
-        read = self.reads.look(self.plane.partition(), target, CONSUMER)
+        read = self.reads.find_or_begin(self.plane.partition(), target, CONSUMER)
         assert read is not None
         return read
 

@@ -1,8 +1,7 @@
-"""The bound on what is read from remote storage (KIP-956), as a queue: who comes is told for how long to wait.
+"""The rate limit for reads from remote storage (KIP-956), as a queue: a reservation returns the time to wait.
 
-Bytes are reserved before they are read, so that many readers who waited do not go off together, and given back if they
-were fewer. What was left unused lately may be caught up with, as far back as the windows reach over which Apache Kafka
-takes its average.
+Bytes are reserved before they are read, so that many waiting reads do not start together, and given back if the read
+brought fewer. Unused bandwidth accumulates for as long as the windows reach over which Apache Kafka takes its average.
 """
 
 from broker.clock import Clock
@@ -12,7 +11,9 @@ UNLIMITED = 2**63 - 1
 
 
 class RemoteReadQuota:
-    """`window_ms`: how far back unused bandwidth counts (`remote.log.manager.fetch.quota.window.num` times
+    """The quota of one broker.
+
+    `window_ms` is the time for which unused bandwidth accumulates (`remote.log.manager.fetch.quota.window.num` times
     `….size.seconds`).
     """
 
@@ -23,7 +24,7 @@ class RemoteReadQuota:
         self.use = QuotaUse(clock, window_ms)
 
     def reserve(self, size_bytes: int, bytes_per_second: int) -> float:
-        """Take the next place; milliseconds until it is this one's turn."""
+        """Reserve bytes at the end of the queue; return the milliseconds to wait before the read."""
         self.use.used(size_bytes)
         if bytes_per_second >= UNLIMITED:
             return 0.0
@@ -36,7 +37,7 @@ class RemoteReadQuota:
         return wait_ms
 
     def give_back(self, size_bytes: int, bytes_per_second: int) -> None:
-        """So many of the reserved bytes were not read."""
+        """Return reserved bytes that were not read."""
         self.use.used(-size_bytes)
         if bytes_per_second < UNLIMITED:
             self._reserved_until_ms -= size_bytes * 1000 / bytes_per_second

@@ -1,6 +1,6 @@
-"""The bound on what is read from remote storage (`broker.runtime.remote_log.quota`)."""
+"""The bound on what is read from remote storage (`broker.fetch.remote_reads.quota`)."""
 
-from broker.runtime.remote_log.quota import UNLIMITED, RemoteReadQuota
+from broker.fetch.remote_reads.quota import UNLIMITED, RemoteReadQuota
 from tests.support.clock import ManualClock
 
 RATE = 1000

@@ -1,13 +1,11 @@
-"""Incremental fetch sessions, KIP-227 (`broker.runtime.partitions.fetch_sessions`)."""
+"""Incremental fetch sessions, KIP-227 (`broker.fetch.sessions`)."""
 
 from collections.abc import Sequence
 from itertools import count
 
 import pytest
 
-from broker.replication.epochs import EpochEnd
-from broker.runtime.loop.waiters import Watches
-from broker.runtime.partitions.fetch_sessions import (
+from broker.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -16,12 +14,14 @@ from broker.runtime.partitions.fetch_sessions import (
     FullFetch,
     IncrementalFetch,
     OpenFetch,
-    SessionAnswer,
-    SessionAsk,
     Sessionless,
     SessionRefused,
+    SessionRequest,
+    SessionResponse,
     next_epoch,
 )
+from broker.replication.epochs import EpochEnd
+from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID, Uuid
@@ -40,8 +40,10 @@ def ask(
     forgotten: Sequence[int] = (),
     is_follower: bool = False,
     uses_topic_ids: bool = False,
-) -> SessionAsk:
-    return SessionAsk(session_id, epoch, uses_topic_ids, is_follower, targets, [("t", index) for index in forgotten])
+) -> SessionRequest:
+    return SessionRequest(
+        session_id, epoch, uses_topic_ids, is_follower, targets, [("t", index) for index in forgotten]
+    )
 
 
 class Cache:
@@ -52,17 +54,17 @@ class Cache:
         self.sessions = FetchSessions(slots, lambda: next(ids))
         self.now_ms = 1_000_000
 
-    def open(self, asked: SessionAsk) -> OpenFetch:
+    def open(self, asked: SessionRequest) -> OpenFetch:
         opened = self.sessions.open(asked, self.now_ms)
         assert not isinstance(opened, SessionRefused)
         return opened
 
-    def refusal(self, asked: SessionAsk) -> ErrorCode:
+    def refusal(self, asked: SessionRequest) -> ErrorCode:
         opened = self.sessions.open(asked, self.now_ms)
         assert isinstance(opened, SessionRefused)
         return opened.error
 
-    def fetch(self, asked: SessionAsk, results: dict[int, LogReadResult] | None = None) -> SessionAnswer:
+    def fetch(self, asked: SessionRequest, results: dict[int, LogReadResult] | None = None) -> SessionResponse:
         opened = self.open(asked)
         read = {t: (results or {}).get(t.index, idle()) for t in opened.targets.due()}
         return opened.answer(read, self.now_ms)
@@ -79,7 +81,7 @@ def data(high_watermark: int = 5) -> LogReadResult:
     return LogReadResult(high_watermark=high_watermark, log_start_offset=0, records=b"batch", size_bytes=5)
 
 
-def listed(answer: SessionAnswer) -> list[int]:
+def listed(answer: SessionResponse) -> list[int]:
     return [t.index for t in answer.listed]
 
 

@@ -1,39 +1,43 @@
-"""Fetches of what remote storage alone has (KIP-405): on threads of their own, kept for a reader until it comes back.
+"""Background reads of records that only remote storage holds (KIP-405), on the threads of the remote reader pool.
 
-A read belongs to a place in a partition, not to a request. Whoever fetches from there waits for it; when the time of a
-request is over, the read goes on, and the next request finds its result. So a store slower than any request still makes
-readers advance, and a reader that gives up costs one read at most. Reads are bounded in number (those under way or
-failing: `remote.log.reader.threads` and `remote.log.reader.max.pending.tasks` together), results in bytes and in age.
+A read belongs to a position in a partition, not to a request. All requests for that position wait for the same read;
+when the time of a request is over, the read goes on, and the next request finds its result. So readers advance even if
+the store is slower than any request, and a reader that gives up costs one read at most. The number of open reads is
+limited (`remote.log.reader.threads` and `remote.log.reader.max.pending.tasks` together), and so are the bytes and the
+age of results.
 
-Who comes back where its last read ended reads in order. Then a read brings as much as lies at hand, in parts for the
-requests to come, the next such read begins when the first of them is delivered, and towards the end of a segment the
-next one is made ready. Nothing of that begins unless there is room for it beside what others wait for.
+A reader that returns where its last read ended reads sequentially. A sequential read brings a large block, in parts for
+the requests to come; the next one begins when the first part is delivered; and near the end of a segment the next
+segment is prepared. Prefetching begins only if there is room for it beside the reads that requests wait for.
 
-What goes wrong is tried again here, ever less often, for as long as somebody waits. Readers are told of it only when
-their time is over: clients ask again at once after an error, and must not turn a store that is down into a storm.
+A read that fails is retried, with growing pauses, for as long as a request waits for it. A request gets the error only
+when its time is over: clients retry at once after an error, and would load a store that is down.
 
-    what happens                          what a reader is told when its time is over
-    the store is slow, the quota is used  nothing: an empty answer
-    too many reads                        nothing: an empty answer
+    cause                                 response when the time of the request is over
+    the store is slow, the quota is used  empty
+    too many reads                        empty
     metadata is not loaded, or has a hole REPLICA_NOT_AVAILABLE
     the store fails                       KAFKA_STORAGE_ERROR
-    what is in the store is damaged       CORRUPT_MESSAGE
+    the stored data are damaged           CORRUPT_MESSAGE
 
-librdkafka, the Java client and franz-go alike keep their position at the first two errors, refresh metadata, leave a
-follower for the leader, and retry; UNKNOWN_SERVER_ERROR would surface in applications, OFFSET_OUT_OF_RANGE reset them.
-The last one, as Kafka's, does surface: nothing passes by itself there. The log tells of an outage once, and as an error
-only of what needs an operator.
+librdkafka, the Java client and franz-go keep their position at the first two errors, refresh metadata, leave a
+follower for the leader, and retry. UNKNOWN_SERVER_ERROR would surface in applications, and OFFSET_OUT_OF_RANGE would
+reset them. CORRUPT_MESSAGE does surface, as in Kafka: damaged data do not recover by themselves. The log reports an
+outage once, and uses the error level only for failures that need an operator.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from cachetools import LRUCache
 
 from broker.clock import Clock
+from broker.fetch.remote_reads.quota import UNLIMITED, RemoteReadQuota
+from broker.fetch.remote_reads.read import ReadKey, RemoteRead, SegmentPosition, read_result
+from broker.fetch.remote_reads.results import KeptResults
 from broker.logs import EventLog
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Deadlines, Watches
@@ -42,8 +46,6 @@ from broker.runtime.partitions.partition_reads import FetchParams, bound_of
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.locations import Holes, Located, RemoteLocations, SegmentMissing
 from broker.runtime.remote_log.outage import RemoteOutage
-from broker.runtime.remote_log.quota import UNLIMITED, RemoteReadQuota
-from broker.runtime.remote_log.results import KeptResults
 from protocol.errors import ErrorCode
 from protocol.primitives import Uuid
 from storage.index.transaction import AbortedTxn
@@ -56,36 +58,37 @@ from storage.tiered.errors import (
 )
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment
-from storage.tiered.segments.batch_stream import ReadRange, RemoteBatches, RemoteBlock, block_of, whole_batches
+from storage.tiered.segments.batch_stream import ReadRange, RemoteBatches, RemoteBlock, block_of
 from storage.tiered.segments.reading import SegmentReader, merged
 
 T = TypeVar("T")
 
 RETRY_MS: Final = 100
-"""After the first failure; twice as long after each further one, up to the next."""
+"""Pause after the first failure; doubled after each further one, up to `RETRY_MAX_MS`."""
 RETRY_MAX_MS: Final = 2_000
-TAKEN_MS: Final = 1_000
-"""A result that was delivered stays for others at the same place, such as a second group in lockstep."""
+DELIVERED_MS: Final = 1_000
+"""Time for which a delivered result stays for other readers of the position, such as a second group in lockstep."""
 BLOCK_BYTES: Final = 4 * 1024 * 1024
-"""What one read in order brings at most."""
-SOON_BYTES: Final = BLOCK_BYTES
-"""So far from the end of a segment, the next one is made ready."""
-PATIENT_ATTEMPTS: Final = 4
-"""So often something may be missing, because metadata or a deletion is under way, before an operator is told."""
-FOLLOWED_MAX: Final = 1_000
-"""Readers of which it is remembered where they are."""
+"""Limit for one sequential read."""
+PREPARE_BYTES: Final = BLOCK_BYTES
+"""Distance from the end of a segment at which the next one is prepared."""
+MISSING_ATTEMPTS: Final = 4
+"""Attempts for a missing segment before the error log: metadata may be late, or a deletion under way."""
+POSITIONS_MAX: Final = 1_000
+"""Number of readers whose next position is remembered."""
 
-_MAY_BE_LATE = (SegmentMissing, RemoteResourceNotFound)
+_MISSING = (SegmentMissing, RemoteResourceNotFound)
 _log = EventLog("broker.remote_reads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteReadSettings:
-    """`wait_max_ms`: `remote.fetch.max.wait.ms`; `reads_max`: `remote.log.reader.threads` and `….max.pending.tasks`
-    together; `bytes_per_second`: `remote.log.manager.fetch.max.bytes.per.second`.
+    """Settings of the reads.
 
-    Results nobody has come for yet are kept for `kept_ms`, and all together up to `kept_bytes`. Holes
-    in what is remote are skipped after `hole_patience_ms`; -1: never.
+    `wait_max_ms` is `remote.fetch.max.wait.ms`; `reads_max` is `remote.log.reader.threads` and `….max.pending.tasks`
+    together; `bytes_per_second` is `remote.log.manager.fetch.max.bytes.per.second`. Results that are not delivered
+    are kept for `kept_ms`, and all results together up to `kept_bytes`. Holes in the remote log are skipped after
+    `hole_patience_ms`; -1: never.
     """
 
     wait_max_ms: int = 500
@@ -98,8 +101,10 @@ class RemoteReadSettings:
 
 @dataclass(slots=True)
 class RemoteReadFigures:
-    """Counts since the start. `refused`: reads that were not begun because there were too many; `expired`: requests
-    whose time was over before all their reads were done.
+    """Counters since the start.
+
+    `refused` counts reads that were not begun because too many were open, `expired` requests whose time was over
+    before all their reads were done.
     """
 
     requests: int = 0
@@ -110,96 +115,12 @@ class RemoteReadFigures:
     read_ms: float = 0.0
 
 
-class ReadKey(NamedTuple):
-    """A place to read from. Another leader epoch is another place: its history may differ."""
-
-    topic_id: Uuid
-    partition: int
-    leader_epoch: int
-    offset: int
-    isolation: FetchIsolation
-
-
-class Place(NamedTuple):
-    """Where in which segment the batch begins that a read in order will want."""
-
-    segment: Uuid
-    position: int
-
-
-class RemoteResult(NamedTuple):
-    """Batches, and the transactions to leave out of them as (producer id, first offset); None unless asked for."""
-
-    data: memoryview
-    aborted: list[tuple[int, int]] | None
-
-
-class _NothingYet(Exception):
-    """What is there lies above what the reader may see, so far."""
-
-
-class RemoteRead:
-    """One read. `done` fires when there is a `result`; until then `error` is what a reader is told at last."""
-
-    __slots__ = (
-        "_reads",
-        "attempts",
-        "bounds",
-        "done",
-        "error",
-        "is_ahead",
-        "key",
-        "max_bytes",
-        "partition",
-        "place",
-        "result",
-        "task",
-        "then",
-    )
-
-    def __init__(self, reads: "RemoteReads", key: ReadKey, partition: Partition, max_bytes: int) -> None:
-        self._reads = reads
-        self.key = key
-        self.partition = partition
-        self.max_bytes = max_bytes
-        self.done = Watches()
-        self.bounds = (self.done, partition.marks)
-        self.result: RemoteResult | None = None
-        self.error = ErrorCode.NONE
-        self.attempts = 0
-        self.place: Place | None = None
-        """Where it begins, if that is known: it is a read in order then."""
-        self.is_ahead = False
-        """Nobody has asked for it yet."""
-        self.then: tuple[ReadKey, Place] | None = None
-        """What follows on the read that brought the result."""
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anybody waits for it at the moment."""
-        return bool(self.done.armed)
-
-    @property
-    def is_done(self) -> bool:
-        return self.result is not None
-
-    @property
-    def aborted(self) -> list[tuple[int, int]] | None:
-        """Of the result: (producer id, first offset) of what a reader has to leave out; None unless it asked for it."""
-        return None if self.result is None else self.result.aborted
-
-    def records(self, max_bytes: int, *, min_one: bool) -> memoryview:
-        """Of the result: the batches that end within `max_bytes`; the first whole if `min_one`."""
-        return memoryview(b"") if self.result is None else whole_batches(self.result.data, max_bytes, min_one=min_one)
-
-    def delivered(self) -> None:
-        """A reader has got the result."""
-        self._reads.on_delivered(self)
+class _NotReadableYet(Exception):
+    """The records at the position lie above the offset up to which the reader may read."""
 
 
 class RemoteReads:
-    """All reads of a broker. `settings` is asked every time, since most of it may change while the broker runs."""
+    """All remote reads of a broker. `settings` is called for every use, since most settings are dynamic."""
 
     def __init__(
         self,
@@ -215,7 +136,7 @@ class RemoteReads:
     ) -> None:
         self.figures = RemoteReadFigures()
         self.freed = Watches()
-        """Fires, for one at a time of those who were refused, when one read more may begin."""
+        """Fires for one refused request at a time when another read may begin."""
         self.quota = RemoteReadQuota(clock, quota_window_ms)
         self._reader = reader
         self._locations = RemoteLocations(metadata, Holes(clock, lambda: settings().hole_patience_ms))
@@ -226,8 +147,8 @@ class RemoteReads:
         self._settings = settings
         self._open: dict[ReadKey, RemoteRead] = {}
         self._kept: KeptResults[ReadKey, RemoteRead] = KeptResults(deadlines)
-        self._followed: LRUCache[ReadKey, Place] = LRUCache(FOLLOWED_MAX)
-        self._prepared: LRUCache[Uuid, bool] = LRUCache(FOLLOWED_MAX)
+        self._positions: LRUCache[ReadKey, SegmentPosition] = LRUCache(POSITIONS_MAX)
+        self._prepared: LRUCache[Uuid, bool] = LRUCache(POSITIONS_MAX)
         self._outage = RemoteOutage()
         self._is_closed = False
 
@@ -235,76 +156,79 @@ class RemoteReads:
 
     @property
     def wait_max_ms(self) -> int:
-        """For how long a request waits for its reads."""
+        """Return the time for which a request waits for its reads."""
         return self._settings().wait_max_ms
 
     @property
     def open_count(self) -> int:
-        """Reads that have no result yet."""
+        """The number of reads without a result."""
         return len(self._open)
 
     @property
     def kept_bytes(self) -> int:
-        """Results that wait for their readers."""
+        """Memory of the results that are kept for requests."""
         return self._kept.size_bytes
 
     # ---- readers
 
-    def look(self, partition: Partition, target: FetchTarget, reader: FetchParams) -> RemoteRead | None:
-        """The read from where `target` stands, begun if need be; None if there are too many already."""
+    def find_or_begin(self, partition: Partition, target: FetchTarget, reader: FetchParams) -> RemoteRead | None:
+        """Return the read from the target's offset, and begin it if necessary; None if too many are open."""
         key = ReadKey(
             partition.topic_id, partition.index, partition.leader_epoch, target.fetch_offset, reader.isolation
         )
         read = self._kept.get(key) or self._open.get(key)
         if read is not None:
-            read.is_ahead = False
+            read.is_prefetch = False
             return read
         if self._is_closed or len(self._open) >= self._settings().reads_max:
             self.figures.refused += 1
             return None
-        return self._begin(RemoteRead(self, key, partition, target.max_bytes), self._followed.pop(key, None))
+        return self._begin(self._read(key, partition, target.max_bytes), self._positions.pop(key, None))
 
-    def on_delivered(self, read: RemoteRead) -> None:
-        """What follows is read ahead for who reads in order, or remembered, to know it by.
+    def _on_delivered(self, read: RemoteRead) -> None:
+        """Prefetch the next position of a sequential reader; remember it for any other, to recognize a sequential one.
 
-        A result that somebody has is the first to go, and stays for a moment at most.
+        The delivered result is the first to be evicted, and stays for `DELIVERED_MS` at most.
         """
-        self._kept.delivered(read.key, read, TAKEN_MS)
-        if read.then is None:
+        self._kept.delivered(read.key, read, DELIVERED_MS)
+        if read.next is None:
             return
-        key, place = read.then
-        read.then = None
-        is_here = key.offset >= read.partition.log.local_log_start_offset
-        if is_here or key in self._kept or key in self._open:
+        key, position = read.next
+        read.next = None
+        is_local = key.offset >= read.partition.log.local_log_start_offset
+        if is_local or key in self._kept or key in self._open:
             return
-        if read.place is None or not self._has_room_ahead():
-            self._followed[key] = place
+        if read.position is None or not self._has_room_to_prefetch():
+            self._positions[key] = position
             return
-        ahead = RemoteRead(self, key, read.partition, read.max_bytes)
-        ahead.is_ahead = True
-        self._begin(ahead, place)
+        prefetch = self._read(key, read.partition, read.max_bytes)
+        prefetch.is_prefetch = True
+        self._begin(prefetch, position)
 
-    def _begin(self, read: RemoteRead, place: Place | None) -> RemoteRead:
+    def _read(self, key: ReadKey, partition: Partition, max_bytes: int) -> RemoteRead:
+        return RemoteRead(key, partition, max_bytes, self._on_delivered)
+
+    def _begin(self, read: RemoteRead, position: SegmentPosition | None) -> RemoteRead:
         self._open[read.key] = read
         self.figures.requests += 1
         read.partition.traffic.remote_fetch_requests += 1
-        read.place = place
+        read.position = position
         read.task = asyncio.Task(self._run(read), loop=self._loop)
         return read
 
-    def _has_room_ahead(self) -> bool:
-        """Half of the reads, and of what is kept, is for those who ask."""
+    def _has_room_to_prefetch(self) -> bool:
+        """Whether a prefetch may begin; half of the reads and of the kept bytes is reserved for requests."""
         settings = self._settings()
         is_paced = settings.bytes_per_second < UNLIMITED
         has_room = self._kept.awaiting_bytes + BLOCK_BYTES <= settings.kept_bytes // 2
         return has_room and not is_paced and not self._is_closed and len(self._open) < settings.reads_max // 2
 
     def note_expired(self) -> None:
-        """A request was answered before its reads were done."""
+        """Count a request that was answered before its reads were done."""
         self.figures.expired += 1
 
     def close(self) -> None:
-        """Stop waiting, and forget what is kept."""
+        """Cancel all reads and drop all results."""
         self._is_closed = True
         for read in tuple(self._open.values()):
             if read.task is not None:
@@ -315,7 +239,7 @@ class RemoteReads:
     # ---- one read
 
     async def _run(self, read: RemoteRead) -> None:
-        """Try until there is a result, or until nobody has wanted it for a while."""
+        """Retry until there is a result, or until no request has waited for the read for `kept_ms`."""
         while True:
             try:
                 await self._attempt(read)
@@ -323,11 +247,11 @@ class RemoteReads:
                 read.error, pause_ms = ErrorCode.REPLICA_NOT_AVAILABLE, RETRY_MS
             except SegmentMissing as error:
                 read.error, pause_ms = ErrorCode.REPLICA_NOT_AVAILABLE, self._note_failure(read, error)
-            except (PoolFull, _NothingYet):
+            except (PoolFull, _NotReadableYet):
                 read.error, pause_ms = ErrorCode.NONE, RETRY_MS
             except CorruptRemoteData as error:
                 read.error, pause_ms = ErrorCode.CORRUPT_MESSAGE, self._note_failure(read, error)
-            except Exception as error:  # noqa: BLE001  remote storage may be anybody's code; what it raised is logged
+            except Exception as error:  # noqa: BLE001  a plug-in may raise anything; the error is logged
                 read.error, pause_ms = ErrorCode.KAFKA_STORAGE_ERROR, self._note_failure(read, error)
             else:
                 return
@@ -336,29 +260,28 @@ class RemoteReads:
                 return
 
     def _end(self, read: RemoteRead) -> None:
-        """It is under way no longer."""
+        """Remove a read from the open ones."""
         del self._open[read.key]
         self.freed.fire_first()
 
     def _note_failure(self, read: RemoteRead, error: Exception) -> int:
-        """Count it and tell of it; milliseconds until the next attempt."""
+        """Count and log a failure; return the milliseconds until the next attempt."""
         self.figures.errors += 1
         read.partition.traffic.remote_fetch_errors += 1
-        self._tell(read, error)
+        self._log_failure(read, error)
         pause_ms = min(RETRY_MAX_MS, RETRY_MS << min(read.attempts, 10))
         read.attempts += 1
         return pause_ms
 
-    def _tell(self, read: RemoteRead, error: Exception) -> None:
-        """Of what may pass, once in an outage; of what does not, once for each read, and with all that is known of it
-        where nobody expected it."""
+    def _log_failure(self, read: RemoteRead, error: Exception) -> None:
+        """Log a retriable error once per outage, any other once per read; an unexpected one with its traceback."""
         where, offset = str(read.partition), read.key.offset
         if isinstance(error, RetriableRemoteStorageError):
             if self._outage.failed(self._clock.monotonic_ms()):
                 _log.warning("Remote storage cannot be read now", partition=where, offset=offset, reason=error)
-        elif isinstance(error, _MAY_BE_LATE):
-            if read.attempts == PATIENT_ATTEMPTS:
-                _log.error("Remote storage lacks what it should have", partition=where, offset=offset, reason=error)
+        elif isinstance(error, _MISSING):
+            if read.attempts == MISSING_ATTEMPTS:
+                _log.error("Remote storage lacks records of a log", partition=where, offset=offset, reason=error)
         elif not isinstance(error, RemoteStorageError):
             _log.error("Reading from remote storage failed", error, partition=where, offset=offset, reason=error)
         elif not read.attempts:
@@ -372,8 +295,8 @@ class RemoteReads:
             _log.info("Remote storage can be read again", failures=failures, seconds=seconds)
 
     async def _pause_until_wanted(self, read: RemoteRead, pause_ms: int) -> bool:
-        """Whether anybody wants the read after the pause, or a while later: who was told of a failure may come back."""
-        patience_ms = 0.0 if read.is_ahead else float(self._settings().kept_ms)
+        """Whether a request waits for the read after the pause; clients that got an error may return for `kept_ms`."""
+        patience_ms = 0.0 if read.is_prefetch else float(self._settings().kept_ms)
         while patience_ms > 0:
             await self._pause(pause_ms)
             if read.is_wanted:
@@ -382,7 +305,7 @@ class RemoteReads:
         return False
 
     async def _attempt(self, read: RemoteRead) -> None:
-        """Have the result. Raises what locating and reading raise, PoolFull, and _NothingYet."""
+        """Read once. Raises what locating and reading raise, PoolFull, and _NotReadableYet."""
         located = self._locations.locate(read.partition, read.key.offset)
         rate, wanted_bytes = self._settings().bytes_per_second, self._block_bytes(read) or read.max_bytes
         wait_ms = self.quota.reserve(wanted_bytes, rate)
@@ -400,41 +323,41 @@ class RemoteReads:
         self._note_success()
         self.figures.read_ms += self._clock.monotonic_ms() - began_ms
         self._keep(read, located.segment, block, aborted)
-        if read.place is not None:
+        if read.position is not None:
             self._prepare_next(read, located, block)
 
     def _block_bytes(self, read: RemoteRead) -> int:
-        """How much a read may bring beyond what was asked for, and more than that: 0 unless it is one in order."""
+        """Return the limit of a sequential read, at least the bytes asked for; 0 if the read is not sequential."""
         is_paced = self._settings().bytes_per_second < UNLIMITED
-        return 0 if read.place is None or is_paced else max(read.max_bytes, BLOCK_BYTES)
+        return 0 if read.position is None or is_paced else max(read.max_bytes, BLOCK_BYTES)
 
     async def _first_block(self, read: RemoteRead, located: Located) -> tuple[Located, RemoteBlock]:
-        """From the first segment that has any: compaction may have left nothing of some."""
+        """Return the first batches from the read's offset; compaction may have emptied some segments."""
         offset = read.key.offset
         while True:
             bound = bound_of(read.partition.log, read.key.isolation)
             upper = min(located.last_offset + 1, bound)
             if upper <= offset:
-                raise _NothingYet
+                raise _NotReadableYet
             block = await self._pool.submit(partial(self._reader.block, *self._wanted(read, located, offset, upper)))
             if block.size_bytes:
                 return located, block
             offset = located.last_offset + 1
             if offset > bound:
-                raise _NothingYet
+                raise _NotReadableYet
             if offset >= read.partition.log.local_log_start_offset:
                 return located, block_of(self._local_batches(read, offset, bound))
             located = self._locations.locate(read.partition, offset)
 
     def _wanted(self, read: RemoteRead, located: Located, offset: int, upper: int) -> tuple[RemoteSegment, ReadRange]:
-        segment, place = located.segment, read.place
-        position = place.position if place is not None and place.segment == segment.id.id else None
+        segment, known = located.segment, read.position
+        position = known.position if known is not None and known.segment == segment.id.id else None
         return segment, ReadRange(offset, upper, read.max_bytes, self._block_bytes(read), position)
 
     def _prepare_next(self, read: RemoteRead, located: Located, block: RemoteBlock) -> None:
-        """Near the end of a segment, have the beginning of the next under way, once. That is nothing to fail by."""
+        """Begin to load the next segment's indexes near the end of a segment, once; errors are ignored."""
         segment, offset = located.segment, located.last_offset + 1
-        is_near = segment.size_bytes - block.next_position <= SOON_BYTES
+        is_near = segment.size_bytes - block.next_position <= PREPARE_BYTES
         if not is_near or offset >= read.partition.log.local_log_start_offset or self._prepared.get(segment.id.id):
             return
         self._prepared[segment.id.id] = True
@@ -442,20 +365,23 @@ class RemoteReads:
         try:
             following = self._locations.locate(read.partition, offset).segment
             work = partial(self._reader.prepare, following, with_aborted=with_aborted)
-            self._pool.submit(work).add_done_callback(_forgive)
+            self._pool.submit(work).add_done_callback(_ignore_error)
         except (RemoteMetadataNotReady, SegmentMissing, PoolFull):
             return
 
     def _local_batches(self, read: RemoteRead, offset: int, bound: int) -> RemoteBatches:
-        """Compaction left nothing up to what is on this disk: so that is what comes next."""
+        """Return local batches, where compaction left no remote batch below the local log start offset."""
         found = read.partition.log.read(offset, read.max_bytes, bound)
         if not len(found.data):
-            raise _NothingYet
+            raise _NotReadableYet
         return RemoteBatches(memoryview(found.data), found.next_offset, is_transactional=True)
 
     async def _aborted(self, read: RemoteRead, located: Located, block: RemoteBlock) -> list[AbortedTxn] | None:
-        """The markers may be in any later segment, in remote storage and then here, until one tells that all before
-        it was decided."""
+        """Return the aborted transactions of a block.
+
+        Their markers may be in any later segment, remote or local. The search ends at a segment whose index says that
+        all transactions of the block are decided.
+        """
         if read.key.isolation is not FetchIsolation.LAST_STABLE:
             return None
         if not any(part.is_transactional for part in block.parts):
@@ -466,8 +392,8 @@ class RemoteReads:
         while further is not None:
             segment, last_offset = further
             if not segment.txn_index_empty:
-                ask = partial(self._reader.aborted, segment, last_offset, offset, upper)
-                more, is_complete = await self._pool.submit(ask)
+                search = partial(self._reader.aborted, segment, last_offset, offset, upper)
+                more, is_complete = await self._pool.submit(search)
                 aborted = merged(aborted, more)
                 if is_complete:
                     return aborted
@@ -487,41 +413,29 @@ class RemoteReads:
     def _keep(
         self, read: RemoteRead, segment: RemoteSegment, block: RemoteBlock, aborted: list[AbortedTxn] | None
     ) -> None:
-        """The first part is the result of the read, each further one that of a read that nobody has asked for yet."""
+        """Keep the block: its first part is the result of the read, the others are results of prefetched reads."""
         size_bytes, settings = block.size_bytes, self._settings()
         self.figures.bytes += size_bytes
         read.partition.traffic.remote_fetch_bytes += size_bytes
         self._end(read)
-        then = read.key._replace(offset=block.next_offset), Place(segment.id.id, block.next_position)
+        following = read.key._replace(offset=block.next_offset), SegmentPosition(segment.id.id, block.next_position)
         key, results = read.key, dict[ReadKey, RemoteRead]()
         for part in block.parts:
             if key == read.key or (key not in self._open and key not in self._kept):
                 each = results[key] = read if key == read.key else self._part_of(read, key)
-                each.result, each.error = _result(key.offset, part, aborted), ErrorCode.NONE
-                each.then = then
+                each.result, each.error = read_result(key.offset, part, aborted), ErrorCode.NONE
+                each.next = following
             key = key._replace(offset=part.next_offset)
         self._kept.put(results, block.held_bytes, settings.kept_ms, settings.kept_bytes)
         read.done.fire()
 
     def _part_of(self, read: RemoteRead, key: ReadKey) -> RemoteRead:
-        part = RemoteRead(self, key, read.partition, read.max_bytes)
-        part.place = read.place
+        part = self._read(key, read.partition, read.max_bytes)
+        part.position = read.position
         return part
 
 
-def _result(offset: int, part: RemoteBatches, aborted: list[AbortedTxn] | None) -> RemoteResult:
-    """Of all who aborted, a reader of a part must be told of those with records in it, and of no transaction that ended
-    before: it would leave out what the same producer wrote next."""
-    if aborted is None:
-        return RemoteResult(part.data, None)
-    upper = part.next_offset
-    told = [
-        (txn.producer_id, txn.first_offset) for txn in aborted if txn.last_offset >= offset and txn.first_offset < upper
-    ]
-    return RemoteResult(part.data, told)
-
-
-def _forgive(done: "asyncio.Future[None]") -> None:
-    """Whoever reads there next meets the error, if it lasts."""
+def _ignore_error(done: "asyncio.Future[None]") -> None:
+    """Ignore the error of a preparation; a read of the segment meets it again if it lasts."""
     if not done.cancelled():
         done.exception()

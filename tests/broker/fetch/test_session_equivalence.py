@@ -9,7 +9,6 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.api.fetch import FetchHandler
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from tests.support.data_plane import Answer, DataPlane
 
@@ -43,9 +42,7 @@ class Pair:
         self.node = DataPlane()
         self.identity = self.node.create_topic("t", PARTITIONS, replicas=(1, 2))
         node = self.node
-        self.handler = FetchHandler(
-            node.partitions, node.sessions, node.deadlines, node.loop, node.io, node.clock, max_bytes=1_000_000
-        )
+        self.handler = node.fetch_handler()
         self.positions = dict.fromkeys(range(PARTITIONS), 0)  # in the order in which they are served
         self.sent: dict[int, tuple[int, int]] = {}
         first = self._fetch([self._at(index) for index in self.positions], session=(0, 0))

@@ -1,9 +1,9 @@
-"""Results that wait for readers (`broker.runtime.remote_log.results`)."""
+"""Results that wait for readers (`broker.fetch.remote_reads.results`)."""
 
 import pytest
 
+from broker.fetch.remote_reads.results import KeptResults
 from broker.runtime.loop.waiters import Deadlines
-from broker.runtime.remote_log.results import KeptResults
 from tests.support.manual_loop import ManualLoop
 
 RESULTS = [object() for _ in range(10)]

@@ -1,10 +1,10 @@
-"""Fetch of what remote storage alone has (`broker.api.serving.fetch_remote`, `broker.runtime.remote_log.reads`)."""
+"""Fetch of what remote storage alone has (`broker.fetch.remote_fetch`, `broker.fetch.remote_reads.reads`)."""
 
 from dataclasses import replace
 
 import pytest
 
-from broker.runtime.remote_log.reads import RemoteReadSettings
+from broker.fetch.remote_reads.reads import RemoteReadSettings
 from protocol.errors import ErrorCode
 from storage.tiered.errors import (
     RemoteResourceNotFound,

@@ -177,7 +177,7 @@ class FetchSession:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAsk:
+class SessionRequest:
     """The session part of a fetch request."""
 
     session_id: int
@@ -189,7 +189,7 @@ class SessionAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAnswer:
+class SessionResponse:
     """The session part of a fetch response, and the targets to list in it, in order."""
 
     error: ErrorCode
@@ -210,11 +210,11 @@ class Sessionless:
 
     targets: TargetSet
 
-    def answer(self, results: "Results", now_ms: int) -> SessionAnswer:
+    def answer(self, results: "Results", now_ms: int) -> SessionResponse:
         """List everything that was asked."""
         listed = self.targets.all()
         self.release()
-        return SessionAnswer(ErrorCode.NONE, NO_SESSION, listed)
+        return SessionResponse(ErrorCode.NONE, NO_SESSION, listed)
 
     def release(self) -> None:
         self.targets.close()
@@ -229,7 +229,7 @@ class FullFetch:
     is_follower: bool
     uses_topic_ids: bool
 
-    def answer(self, results: "Results", now_ms: int) -> SessionAnswer:
+    def answer(self, results: "Results", now_ms: int) -> SessionResponse:
         """List everything that was asked, and remember it."""
         self.targets.on_change = None
         listed = self.targets.all()
@@ -240,8 +240,8 @@ class FullFetch:
         session = self.sessions.maybe_create(self, now_ms)
         if session is None:
             self.release()
-            return SessionAnswer(ErrorCode.NONE, NO_SESSION, listed)
-        return SessionAnswer(ErrorCode.NONE, session.id, listed)
+            return SessionResponse(ErrorCode.NONE, NO_SESSION, listed)
+        return SessionResponse(ErrorCode.NONE, session.id, listed)
 
     def release(self) -> None:
         self.targets.close()
@@ -258,16 +258,16 @@ class IncrementalFetch:
     def targets(self) -> TargetSet:
         return self.session.targets
 
-    def answer(self, results: "Results", now_ms: int) -> SessionAnswer:
+    def answer(self, results: "Results", now_ms: int) -> SessionResponse:
         """List what is new; what brought records is served last next time."""
         if self.session.epoch != self.epoch:  # a later request of the session arrived while this one waited
-            return SessionAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self.session.id, ())
+            return SessionResponse(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self.session.id, ())
         self.targets.on_change = None
         listed = [target for target in sorted(results, key=_order) if _is_news(target, results[target])]
         for target in listed:
             if results[target].size_bytes > 0:
                 self.targets.move_to_end(target)
-        return SessionAnswer(ErrorCode.NONE, self.session.id, listed)
+        return SessionResponse(ErrorCode.NONE, self.session.id, listed)
 
     def release(self) -> None:
         """Nobody waits any more; the session stays."""
@@ -311,7 +311,7 @@ class FetchSessions:
         """Targets remembered in all sessions."""
         return sum(session.size for session in self._by_last_use.values())
 
-    def open(self, ask: SessionAsk, now_ms: int) -> OpenFetch | SessionRefused:
+    def open(self, ask: SessionRequest, now_ms: int) -> OpenFetch | SessionRefused:
         """Find out what a request wants to read. Receiving it advances its session's epoch."""
         if ask.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._open_full(ask)
@@ -340,7 +340,7 @@ class FetchSessions:
         self._by_last_use[session.id] = session
         return session
 
-    def _open_full(self, ask: SessionAsk) -> OpenFetch:
+    def _open_full(self, ask: SessionRequest) -> OpenFetch:
         if ask.session_id != NO_SESSION:
             self._remove(ask.session_id)
         targets = TargetSet(ask.targets)
@@ -348,7 +348,7 @@ class FetchSessions:
             return Sessionless(targets)
         return FullFetch(targets, self, ask.is_follower, ask.uses_topic_ids)
 
-    def _open_incremental(self, session: FetchSession, ask: SessionAsk, now_ms: int) -> OpenFetch:
+    def _open_incremental(self, session: FetchSession, ask: SessionRequest, now_ms: int) -> OpenFetch:
         for target in ask.targets:
             session.targets.put(target)
         for key in ask.forgotten:

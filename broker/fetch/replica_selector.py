@@ -1,5 +1,8 @@
-"""Sends consumers to a replica in their own rack (KIP-392): the rule is `broker.replication.read_replica`'s, the facts
-are the leader's knowledge of its followers and the racks in the metadata."""
+"""The rack-aware replica selector (KIP-392): redirects consumers to a replica in their own rack.
+
+The rule is in `broker.replication.read_replica`. The facts are the leader's view of its followers and the racks in the
+cluster metadata.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,16 +17,18 @@ from broker.runtime.partitions.reads import UNKNOWN
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-class NearbyReads:
-    """The rack-aware replica selector of a broker."""
+class RackAwareReplicaSelector:
+    """The replica selector of a broker with `replica.selector.class` set to `RACK_AWARE_SELECTOR`."""
 
     def __init__(self, image: Callable[[], MetadataImage], clock: Clock) -> None:
         self._image = image
         self._clock = clock
 
     def replica_for(self, partition: Partition, offset: int, rack: str, listener: str) -> int:
-        """The broker from which a consumer in `rack`, which came by `listener`, should read `offset`; -1 if from here,
-        or if this is not the leader, who alone knows."""
+        """Return the broker from which a consumer in `rack`, connected to `listener`, should read `offset`.
+
+        The result is -1 if this broker is the nearest, or if it is not the leader: followers do not know the others.
+        """
         role = partition.role
         if not rack or not isinstance(role, LeaderRole):
             return UNKNOWN
@@ -39,7 +44,7 @@ class NearbyReads:
         return ReplicaView(broker_id, rack, follower.log_start_offset, follower.log_end_offset, lag_ms)
 
     def _rack_of(self, broker_id: int, listener: str) -> str:
-        """A broker that the consumer cannot reach is nowhere."""
+        """Return the rack of a broker; "" for a broker that the consumer cannot reach through `listener`."""
         broker = self._image().brokers.get(broker_id)
         is_reachable = broker is not None and not broker.fenced and listener in broker.endpoints
         return (broker.rack or "") if broker is not None and is_reachable else ""

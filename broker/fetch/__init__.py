@@ -1,0 +1,1 @@
+"""Serving fetches: rounds over partitions, waiting, incremental sessions and reads from remote storage."""

@@ -1,0 +1,1 @@
+"""Reads from remote storage on behalf of fetches (KIP-405)."""
