@@ -1,11 +1,11 @@
-"""AlterConfigs (key 33), versions 0-2: replace all of a resource's overrides at once (KIP-133).
+"""AlterConfigs (key 33), versions 0-2: replace all overrides of a resource at once (KIP-133).
 
-A broker checks what only it can, and passes the rest on; the controller decides and stores.
+The receiving broker checks its own configuration; the controller checks and stores the rest.
 """
 
 from collections import Counter
 
-from broker.api.serving.config_changes import OwnConfigCheck, check_resource, refusal
+from broker.api.serving.config_changes import BrokerConfigCheck, check_resource, refusal
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.metadata_source import MetadataSource
@@ -22,15 +22,15 @@ from protocol.messages.alter_configs import (
 
 
 class AlterConfigsHandler:
-    """Answers AlterConfigs on a broker; `rest` answers for what is not refused here."""
+    """Answers AlterConfigs on a broker; `rest` answers for the resources that pass the broker's checks."""
 
-    def __init__(self, rest: Handler, metadata: MetadataSource, own: OwnConfigCheck) -> None:
+    def __init__(self, rest: Handler, metadata: MetadataSource, own: BrokerConfigCheck) -> None:
         self._rest = rest
         self._metadata = metadata
         self._own = own
 
     async def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-        passed, outcomes = _judged(request)
+        passed, outcomes = _split(request)
         for asked in list(passed):
             try:
                 self._check(asked)
@@ -40,7 +40,7 @@ class AlterConfigsHandler:
         response = AlterConfigsResponse()
         if passed:
             response = await self._rest(AlterConfigsRequest(passed, request.validate_only), context)
-        response.responses[:0] = _answers(outcomes)
+        response.responses[:0] = _results(outcomes)
         return response
 
     def _check(self, asked: AlterConfigsResource) -> None:
@@ -53,30 +53,30 @@ class AlterConfigsHandler:
 
 
 class StoreConfigsHandler:
-    """Answers AlterConfigs at the controller."""
+    """Answers AlterConfigs on the controller."""
 
     def __init__(self, controller: ControllerGateway) -> None:
         self._controller = controller
 
     async def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-        passed, outcomes = _judged(request)
+        passed, outcomes = _split(request)
         configs = {_resource(asked): _values(asked) for asked in passed}
         if configs:
             outcomes += await self._controller.submit(
                 lambda controller, _now: controller.replace_configs(configs, validate_only=request.validate_only)
             )
-        return AlterConfigsResponse(responses=_answers(outcomes))
+        return AlterConfigsResponse(responses=_results(outcomes))
 
 
-def _judged(request: AlterConfigsRequest) -> tuple[list[AlterConfigsResource], list[AlterOutcome]]:
-    """What can be meant, and the refusals of what cannot."""
+def _split(request: AlterConfigsRequest) -> tuple[list[AlterConfigsResource], list[AlterOutcome]]:
+    """Split the request into resources that can be altered and errors for the rest."""
     counts = Counter(_resource(each) for each in request.resources)
     passed: list[AlterConfigsResource] = []
     outcomes: list[AlterOutcome] = []
     for asked in request.resources:
         resource = _resource(asked)
         try:
-            check_resource(resource, [each.name for each in asked.configs], times_named=counts[resource])
+            check_resource(resource, [each.name for each in asked.configs], occurrences=counts[resource])
             _check_values(asked)
             passed.append(asked)
         except KafkaError as error:
@@ -100,5 +100,5 @@ def _values(asked: AlterConfigsResource) -> dict[str, str | None]:
     return {each.name: each.value for each in asked.configs}
 
 
-def _answers(outcomes: list[AlterOutcome]) -> list[AlterConfigsResourceResponse]:
+def _results(outcomes: list[AlterOutcome]) -> list[AlterConfigsResourceResponse]:
     return [AlterConfigsResourceResponse(outcome.code, outcome.message, *outcome.resource) for outcome in outcomes]

@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs (key 34), versions 1-2: in which log directory a replica is to lie (KIP-113).
+"""AlterReplicaLogDirs (key 34), versions 1-2: choose the log directory of a replica (KIP-113).
 
-A replica that is to be here and is not yet will be created in the directory that was asked for; the answer is still
-REPLICA_NOT_AVAILABLE, as Kafka's, whose tools go by that. A replica that lies in another directory stays there: moves
-between directories have not landed in this version, which the answer says by POLICY_VIOLATION, since it has no text.
+A replica that this broker does not host yet will be created in the chosen directory. The response is still
+REPLICA_NOT_AVAILABLE, as in Kafka, whose tools rely on it. A replica in another directory stays there: moves between
+directories are not supported, and the response says POLICY_VIOLATION, because it has no text.
 """
 
 from typing import Final
@@ -61,12 +61,14 @@ class AlterReplicaLogDirsHandler:
         if home is directory:
             return ErrorCode.NONE
         _log.warning(
-            "a replica stays: it cannot be moved between directories yet", partition=partition, to=directory.path
+            "replica is not moved: moves between log directories are not supported",
+            partition=partition,
+            to=directory.path,
         )
         return ErrorCode.POLICY_VIOLATION
 
     def _outcome_elsewhere(self, partition: TopicPartition, directory: LogDir, absence: ErrorCode) -> ErrorCode:
-        """Of a replica that is not in service here."""
+        """Return the outcome for a replica that is not in service here."""
         if absence is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return absence
         self._log_dirs.prefer(partition, directory)

@@ -1,7 +1,7 @@
-"""ApiVersions (key 18), versions 0-4: what this listener serves, computed from the table of routes; features.
+"""ApiVersions (key 18), versions 0-4: APIs and versions of this listener, computed from its table; features.
 
-Served to anybody. A version we do not know is answered in version 0 with our range (`unsupported`), and the software
-name and version that a client gives are kept with its connection (KIP-511, KIP-584).
+Every client may send it. An unknown version is answered in version 0 with the served range (`unsupported`). The
+connection keeps the client's software name and version (KIP-511, KIP-584).
 """
 
 import re
@@ -23,18 +23,18 @@ from protocol.messages.api_versions import (
 )
 
 ServedVersions = Mapping[int, tuple[int, int]]
-"""The lowest and the highest version of each API, by its key."""
+"""The lowest and the highest version of each API, by key."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_NAMES_SOFTWARE: Final = 3
+_SOFTWARE_FROM: Final = 3
 # Decoders of older clients fail on a feature whose lowest level is 0.
-_ALLOWS_MINIMUM_ZERO: Final = 4
+_MINIMUM_ZERO_FROM: Final = 4
 
 
 class ApiVersionsHandler:
-    """Answers ApiVersions. `routes` gives the rows served on the listener, `kraft_version` the quorum's level now.
+    """Answers ApiVersions. `routes` returns the listener's rows, `kraft_version` the quorum's current level.
 
-    `controller_versions` gives what the active controller serves, None where that cannot be less.
+    `controller_versions` returns the versions of the active controller, None where these cannot be fewer.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ApiVersionsHandler:
         self._controller_versions = controller_versions
 
     def __call__(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-        if context.api_version >= _NAMES_SOFTWARE:
+        if context.api_version >= _SOFTWARE_FROM:
             name, version = request.client_software_name, request.client_software_version
             if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -76,7 +76,7 @@ class ApiVersionsHandler:
         return [each for each in served if each is not None]
 
     def unsupported(self) -> ApiVersionsResponse:
-        """The answer, in version 0, to a version that nobody here knows: the range to try again with."""
+        """Return the version-0 response to an unknown version of ApiVersions: the served range."""
         own = [row for row in self._in_order() if row.key is ApiKey.API_VERSIONS]
         return ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
@@ -93,7 +93,7 @@ def _advertised(row: Route) -> ApiVersion:
 
 
 def _common(row: Route, theirs: ServedVersions) -> ApiVersion | None:
-    """What of a forwarded row the active controller serves too; nothing is promised that it would refuse."""
+    """Return the versions of a forwarded row that the active controller serves too, because others would fail."""
     if not row.is_forwarded:
         return _advertised(row)
     low, high = theirs.get(row.key, (0, -1))
@@ -105,5 +105,5 @@ def _supported(api_version: int) -> list[SupportedFeatureKey]:
     return [
         SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
         for name, levels in sorted(SUPPORTED_FEATURES.items())
-        if levels.minimum > 0 or api_version >= _ALLOWS_MINIMUM_ZERO
+        if levels.minimum > 0 or api_version >= _MINIMUM_ZERO_FROM
     ]

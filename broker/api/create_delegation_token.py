@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38), versions 1-3: issue a delegation token (KIP-48), from 3 on for others (KIP-373)."""
+"""CreateDelegationToken (key 38), versions 1-3: issue a token (KIP-48); 3+ for another owner (KIP-373)."""
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
@@ -28,7 +28,7 @@ class CreateDelegationTokenHandler:
 
 
 def _refusal(code: ErrorCode, request: CreateDelegationTokenRequest, requester: str) -> CreateDelegationTokenResponse:
-    """An answer without a token still says whose it would have been."""
+    """Return an error response, which names the owner and the requester all the same."""
     requester_type, _, requester_name = requester.partition(":")
     owned = bool(request.owner_principal_name)
     return CreateDelegationTokenResponse(

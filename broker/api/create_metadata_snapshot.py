@@ -1,10 +1,10 @@
-"""CreateMetadataSnapshot (key 10000, our own), version 0: this node cuts a snapshot of its metadata now.
+"""CreateMetadataSnapshot (key 10000, not in Kafka), version 0: cut a snapshot of this node's metadata now.
 
-Kafka has no such request: its nodes cut snapshots by their own rules alone. Every node cuts its own, so the request is
-for the node it reaches and is never forwarded. It is a message like all others, with a schema, a version and a place in
-the table of routes, but in a range of keys that Kafka will not come near, and left out of ApiVersions: a client that
-prints what a broker serves shows no stranger. The alternatives are worse: a setting that acts when it is written would
-act again at every restart, HTTP is another address and another set of rights, and a signal reaches local nodes only.
+Kafka's nodes cut snapshots by their own rules alone. Every node cuts its own snapshots, so the request concerns the
+node that receives it and is never forwarded. The message has a schema, a version and a route like any other, but a key
+in a range that Kafka will not reach. ApiVersions leaves it out, so that clients print no unknown key. The alternatives
+are worse: a config key that acts on a write would act again at every restart, HTTP needs another address and other
+permissions, and a signal reaches local nodes only.
 """
 
 import asyncio
@@ -24,8 +24,11 @@ class SnapshotCutter(Protocol):
     """Cuts snapshots of this node's metadata."""
 
     def generate_now(self) -> Awaitable[SnapshotId]:
-        """The snapshot of everything that is committed and applied now, once it is in place; the newest one where
-        nothing came after it. Raises SnapshotImpossible, and OSError if it cannot be written."""
+        """Return the snapshot of all metadata committed and applied now, once it is in place.
+
+        Return the newest snapshot if no record followed it. Raises SnapshotImpossible, and OSError if the snapshot
+        cannot be written.
+        """
         ...
 
 
@@ -47,5 +50,7 @@ class CreateMetadataSnapshotHandler:
         except SnapshotImpossible as error:
             raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND, str(error)) from error
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"it cannot be written: {error.strerror}") from error
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the snapshot was not written: {error.strerror}"
+            ) from error
         return CreateMetadataSnapshotResponse(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)

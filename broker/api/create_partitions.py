@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0-3: give topics more partitions (KIP-195), each topic with its own answer."""
+"""CreatePartitions (key 37), versions 0-3: add partitions to topics (KIP-195); one result per topic."""
 
 from collections import Counter
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
-from broker.api.serving.mutation_quota import hold_back, mutation_quota
+from broker.api.serving.mutation_quota import mutation_quota, throttle
 from broker.metadata.controller.controller import Controller
 from broker.metadata.controller.result import ControllerResult
 from protocol.errors import ErrorCode
@@ -16,7 +16,7 @@ from protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-_STRICT_QUOTA: Final = 3
+_STRICT_QUOTA_FROM: Final = 3
 
 
 class CreatePartitionsHandler:
@@ -37,14 +37,14 @@ class CreatePartitionsHandler:
             for name, count in counts.items()
             if count > 1
         ]
-        hold_back(context, response.throttle_time_ms)
+        throttle(context, response.throttle_time_ms)
         return response
 
 
 def _create(
     asked: CreatePartitionsRequest, context: RequestContext, controller: Controller, now_ms: int
 ) -> ControllerResult[CreatePartitionsResponse]:
-    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
+    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA_FROM, now_ms=now_ms)
     result = controller.create_partitions(asked, quota=quota)
     result.response.throttle_time_ms = quota.throttle_ms
     return result

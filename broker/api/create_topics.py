@@ -1,6 +1,6 @@
-"""CreateTopics (key 19), versions 2-7: version 5 answers with the configs in effect, version 7 with the topic's id.
+"""CreateTopics (key 19), versions 2-7: 5+ returns the configs in effect, 7 the topic's id.
 
-Checks that need no metadata are made here, all others by the controller. Each topic has an answer of its own.
+Checks that need no metadata are made here, all others by the controller. Each topic has its own result.
 """
 
 from collections import Counter
@@ -9,14 +9,14 @@ from typing import Final
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
-from broker.api.serving.mutation_quota import hold_back, mutation_quota
+from broker.api.serving.mutation_quota import mutation_quota, throttle
 from broker.metadata.controller.controller import Controller
 from broker.metadata.controller.result import ControllerResult
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 
-_STRICT_QUOTA: Final = 6
+_STRICT_QUOTA_FROM: Final = 6
 
 
 class CreateTopicsHandler:
@@ -36,14 +36,14 @@ class CreateTopicsHandler:
                 topics=[_refusal(topic.name, error.code, error.message) for topic in accepted]
             )
         response.topics += refused.values()
-        hold_back(context, response.throttle_time_ms)
+        throttle(context, response.throttle_time_ms)
         return response
 
 
 def _create(
     asked: CreateTopicsRequest, context: RequestContext, controller: Controller, now_ms: int
 ) -> ControllerResult[CreateTopicsResponse]:
-    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
+    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA_FROM, now_ms=now_ms)
     result = controller.create_topics(asked, quota=quota)
     result.response.throttle_time_ms = quota.throttle_ms
     return result

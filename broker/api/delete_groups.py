@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0-2: remove groups without members, and what they have read."""
+"""DeleteGroups (key 42), versions 0-2: remove groups without members, and their committed offsets."""
 
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator

@@ -1,7 +1,7 @@
-"""DeleteRecords (key 21), versions 0-2: give up everything below an offset.
+"""DeleteRecords (key 21), versions 0-2: delete all records below an offset.
 
-The leader raises its log start, and the answer waits until every live replica has done the same (the low watermark).
-Files go later, with the next run of retention.
+The leader raises its log start offset. The response waits until every live replica has done the same (the low
+watermark). The next run of retention deletes the files.
 """
 
 from collections.abc import Awaitable
@@ -71,7 +71,7 @@ class DeleteRecordsHandler:
 
 
 class _Trimming:
-    """One partition whose replicas have yet to reach `target`."""
+    """One partition whose replicas have not yet reached `target`."""
 
     __slots__ = ("entry", "partition", "target", "waiter")
 

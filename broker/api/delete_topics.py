@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 1-6: by name, from version 6 on by name or id (KIP-516). One answer per topic."""
+"""DeleteTopics (key 20), versions 1-6: by name, 6+ by name or id (KIP-516); one result per topic."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
-from broker.api.serving.mutation_quota import hold_back, mutation_quota
+from broker.api.serving.mutation_quota import mutation_quota, throttle
 from broker.metadata.controller.controller import Controller
 from broker.metadata.controller.result import ControllerResult
 from broker.metadata.image.topic_image import TopicsImage
@@ -21,9 +21,9 @@ from protocol.messages.delete_topics import (
 )
 from protocol.primitives import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 
-_BY_ID: Final = 6
-_TELLS_DELETION_DISABLED: Final = 3
-_STRICT_QUOTA: Final = 5
+_TOPIC_IDS_FROM: Final = 6
+_DELETION_DISABLED_FROM: Final = 3
+_STRICT_QUOTA_FROM: Final = 5
 
 
 class DeleteTopicsHandler:
@@ -35,21 +35,21 @@ class DeleteTopicsHandler:
 
     async def __call__(self, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
         if not self._enabled:
-            told = context.api_version >= _TELLS_DELETION_DISABLED
+            told = context.api_version >= _DELETION_DISABLED_FROM
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if told else ErrorCode.INVALID_REQUEST)
         asked = request.topics
-        if context.api_version < _BY_ID:
+        if context.api_version < _TOPIC_IDS_FROM:
             asked = [DeleteTopicState(name=name) for name in request.topic_names]
         response = await self._controller.submit(partial(_delete, asked, context))
-        hold_back(context, response.throttle_time_ms)
+        throttle(context, response.throttle_time_ms)
         return response
 
 
 def _delete(
     asked: Iterable[DeleteTopicState], context: RequestContext, controller: Controller, now_ms: int
 ) -> ControllerResult[DeleteTopicsResponse]:
-    """Resolve what was asked for on the controller's own image, and delete what is left."""
-    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA, now_ms=now_ms)
+    """Resolve the topics in the controller's own image, and delete the valid ones."""
+    quota = mutation_quota(controller, context, strict_from=_STRICT_QUOTA_FROM, now_ms=now_ms)
     refused: list[DeletableTopicResult] = []
     ids: list[Uuid] = []
     for state in _well_formed(asked, refused):
@@ -67,7 +67,7 @@ def _delete(
 
 
 def _well_formed(asked: Iterable[DeleteTopicState], refused: list[DeletableTopicResult]) -> list[DeleteTopicState]:
-    """Those that name a topic in one way, once."""
+    """Return the states that name a topic by name or by id, once; append errors for the others to `refused`."""
     accepted = []
     counts = Counter((state.name, state.topic_id) for state in asked)
     for (name, topic_id), count in counts.items():

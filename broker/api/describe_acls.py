@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 1-3: the access control entries that a filter means, by resource (KIP-140)."""
+"""DescribeAcls (key 29), versions 1-3: the access control entries that match a filter, by resource (KIP-140)."""
 
 from broker.api.pipeline.authorization import Authorizer, require_authorizer
 from broker.api.serving.context import RequestContext

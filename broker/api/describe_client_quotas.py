@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), versions 0-1: the limits of the entities that a filter means (KIP-546)."""
+"""DescribeClientQuotas (key 48), versions 0-1: the quotas of the entities that match a filter (KIP-546)."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -18,7 +18,7 @@ from protocol.messages.describe_client_quotas import (
 
 
 class MatchType(IntEnum):
-    """How a part of an entity is meant: by its name, as the default of its type, or whatever its name."""
+    """Ways to match one part of an entity: an exact name, the default of its type, or any name."""
 
     EXACT = 0
     DEFAULT = 1
@@ -49,7 +49,7 @@ class DescribeClientQuotasHandler:
 
 
 class _EntityFilter:
-    """Parts that must have a name (or be the default, None), and types that must occur; nothing else if `strict`."""
+    """Required parts by name (None for the default) and required types; no others if `strict`."""
 
     def __init__(self, components: Iterable[ComponentData], *, strict: bool) -> None:
         self._named: dict[str, str | None] = {}
@@ -70,15 +70,15 @@ class _EntityFilter:
     def _add(self, component: ComponentData) -> None:
         kind, match_type, name = component.entity_type, component.match_type, component.match
         if not kind:
-            raise _invalid("the type of a part is empty")
+            raise _invalid("a component of the filter has no entity type")
         if kind in self._named or kind in self._occurring:
-            raise _invalid(f"{kind} is named more than once in the filter")
+            raise _invalid(f"entity type {kind} is named more than once in the filter")
         if kind not in (USER, CLIENT_ID, IP):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{kind} is no type of entity")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"entity type {kind} is unknown")
         if match_type not in tuple(MatchType):
-            raise _invalid(f"{match_type} is no way to match")
+            raise _invalid(f"match type {match_type} is unknown")
         if (name is None) is (match_type == MatchType.EXACT):
-            raise _invalid(f"the name of the {kind} does not go with the way to match it")
+            raise _invalid(f"the name of entity type {kind} does not fit the match type")
         if match_type == MatchType.SPECIFIED:
             self._occurring.add(kind)
         else:

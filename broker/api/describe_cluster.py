@@ -1,10 +1,12 @@
-"""DescribeCluster (key 60), versions 0-2: the brokers of a listener. Version 1 can ask for controllers (only of them),
-version 2 for fenced brokers as well (KIP-700, KIP-919, KIP-1073).
+"""DescribeCluster (key 60), versions 0-2: the brokers of a listener.
+
+Version 1 can ask for controllers (answered by controllers only), version 2 for fenced brokers (KIP-700, KIP-919,
+KIP-1073).
 """
 
 from typing import Final
 
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource, visible_controller
 from protocol.errors import ErrorCode
@@ -33,7 +35,7 @@ class DescribeClusterHandler:
             return DescribeClusterResponse(error_code=code, error_message=message)
         registered, listener = self._metadata.image.brokers, context.listener
         shown = registered.all() if request.include_fenced_brokers else registered.alive()
-        operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         return DescribeClusterResponse(
             endpoint_type=BROKERS,
             cluster_id=self._cluster_id,

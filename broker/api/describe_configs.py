@@ -1,7 +1,7 @@
-"""DescribeConfigs (key 32), versions 1-4: settings with their sources. 1 adds synonyms, 3 types and documentation.
+"""DescribeConfigs (key 32), versions 1-4: settings with their sources; 1+ synonyms, 3+ types and documentation.
 
-A broker's own settings are described by that broker alone; a broker resource without a name means the dynamic defaults
-of the cluster. Everything else any broker answers from its image.
+A broker describes its own settings only; a broker resource without name stands for the cluster's dynamic defaults.
+Every broker describes all other resources from its image.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,15 +36,15 @@ _KNOWN_TYPES: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 
 
 class LoggerLevelReader(Protocol):
-    """The levels of this process's loggers."""
+    """Reads the levels of this process's loggers."""
 
     def levels(self) -> Mapping[str, str]: ...
 
 
 class DescribeConfigsHandler:
-    """Answers DescribeConfigs. `config` gives this broker's configuration as it is now, dynamic layers included.
+    """Answers DescribeConfigs. `config` returns this broker's current configuration with its dynamic layers.
 
-    `metadata_is_readable` says whether clients may know of the topic `__cluster_metadata`.
+    `metadata_is_readable`: clients may read the topic `__cluster_metadata`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class DescribeConfigsHandler:
         return result
 
     def _entries(self, kind: ResourceType, name: str) -> list[ConfigEntry]:
-        """Raises KafkaError if the resource does not exist or is not this broker's to describe."""
+        """Return the resource's settings. Raises KafkaError if it does not exist or belongs to another broker."""
         match kind:
             case ResourceType.TOPIC:
                 return self._topic(name)
@@ -97,7 +97,7 @@ class DescribeConfigsHandler:
                 self._check_own_id(name)
                 return describe_loggers(self._loggers.levels())
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource needs a name")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource has no name")
         overrides = self._metadata.image.configs.of(kind, name)
         if kind is ResourceType.GROUP:
             return describe_group(overrides, self._config())
@@ -116,7 +116,7 @@ class DescribeConfigsHandler:
 
     def _check_own_id(self, name: str) -> None:
         if name != str(self._node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {self._node_id} describes itself alone, not '{name}'")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {self._node_id} describes itself only, not '{name}'")
 
 
 def _described(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:

@@ -1,10 +1,10 @@
 """DescribeCluster (key 60) on a controller's listener, versions 0-2: the registered controllers (KIP-919).
 
-Version 1 lets the client say that it wants controllers; who does not is at the wrong endpoint.
+From version 1 on, a request must ask for controllers; otherwise it has reached the wrong endpoint type.
 """
 
 from broker.api.describe_cluster import BROKERS, CONTROLLERS
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import ControllerSource, MetadataSource
 from protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ _NOBODY = -1
 
 
 class DescribeControllersHandler:
-    """Answers DescribeCluster at a controller, active or not."""
+    """Answers DescribeCluster on a controller, active or not."""
 
     def __init__(self, metadata: MetadataSource, controller: ControllerSource, *, cluster_id: str) -> None:
         self._metadata = metadata
@@ -33,7 +33,7 @@ class DescribeControllersHandler:
         listener = context.listener
         controllers = self._metadata.image.brokers.controllers
         leader = self._controller.controller_id
-        operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         return DescribeClusterResponse(
             endpoint_type=CONTROLLERS,
             cluster_id=self._cluster_id,

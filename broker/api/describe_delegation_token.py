@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41), versions 1-3: the tokens of some owners, or all, with what renews them (KIP-48)."""
+"""DescribeDelegationToken (key 41), versions 1-3: the tokens of the given owners, or all, with HMACs (KIP-48)."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0-6: state, protocol and members of groups.
 
-3+ the operations that the caller is allowed; 4+ instances of static members; 6+ GROUP_ID_NOT_FOUND with a message,
-where before a group that does not exist was Dead (KIP-1043).
+3+ authorized operations; 4+ instance ids of static members; 6+ GROUP_ID_NOT_FOUND with a message for a missing group,
+which earlier versions report as Dead (KIP-1043).
 """
 
 from typing import Final

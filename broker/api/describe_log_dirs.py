@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35), versions 1-5: the log directories, what is in them, and how full their volumes are.
+"""DescribeLogDirs (key 35), versions 1-5: log directories, their replicas, and the space of their volumes.
 
-3+ has a top-level error; 4+ sizes of the volume (KIP-827); 5+ whether a directory is cordoned, which none is here.
-Partitions that were asked for and are nowhere are simply missing.
+3+ top-level error; 4+ sizes of the volume (KIP-827); 5+ cordoned directories, of which there are none. Partitions
+without a replica here are left out.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ from storage.log import Log
 
 
 class DescribeLogDirsHandler:
-    """Answers DescribeLogDirs. The volumes are asked on the IO thread: a network file system may take its time."""
+    """Answers DescribeLogDirs. The IO thread asks for the volume's space, because a network file system may be slow."""
 
     def __init__(self, log_dirs: LogDirs, fs: FileSystem, io: BlockingIo) -> None:
         self._log_dirs = log_dirs
@@ -59,7 +59,7 @@ def _is_wanted(log: Log, wanted: dict[str, frozenset[int]] | None) -> bool:
 
 
 def _topics(logs: list[Log]) -> list[DescribeLogDirsTopic]:
-    """By topic and index. A log's lag is how far its end is behind the high watermark, after a loss of data."""
+    """Group logs by topic. A replica's lag is the distance from its end to the high watermark, after a loss of data."""
     topics: defaultdict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for log in sorted(logs, key=lambda log: (log.topic, log.partition)):
         lag = max(0, log.high_watermark - log.log_end_offset)

@@ -1,6 +1,6 @@
-"""DescribeProducers (key 61), version 0: who writes to a partition with a producer id (KIP-664).
+"""DescribeProducers (key 61), version 0: the active producers of a partition (KIP-664).
 
-Any replica answers from its own log, the leader or not.
+Any replica answers from its own log, the leader or a follower.
 """
 
 from broker.api.serving.context import RequestContext

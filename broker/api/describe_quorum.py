@@ -1,7 +1,7 @@
-"""DescribeQuorum (key 55), versions 0-2: who votes and who watches, and how far each is (KIP-595, KIP-836, KIP-853).
+"""DescribeQuorum (key 55), versions 0-2: voters, observers and their log end offsets (KIP-595, KIP-836, KIP-853).
 
-1+ when each last fetched and was last caught up; 2 directories, where voters listen, and sentences for errors. Only the
-leader knows; on a client listener the question is forwarded to it.
+1+ times of the last fetch and of the last caught-up fetch; 2 directories, endpoints of voters, and error messages. Only
+the leader knows; brokers forward the request.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ class DescribeQuorumHandler:
             return _unknown(request)
         found = self._replica.describe()
         if found.error:
-            return _about_the_log(_failed(METADATA_PARTITION, found.error))
+            return _metadata_log_response(_failed(METADATA_PARTITION, found.error))
         has_directories = context.api_version >= DIRECTORIES_FROM
-        response = _about_the_log(_described(found, has_directories))
+        response = _metadata_log_response(_described(found, has_directories))
         if has_directories:
             response.nodes = [Node(node.id, [Listener(*each) for each in node.listeners]) for node in found.nodes]
         return response
@@ -79,12 +79,12 @@ def _failed(index: int, error: ErrorCode) -> DescribeQuorumResponsePartitionData
     return DescribeQuorumResponsePartitionData(partition_index=index, error_code=error, error_message=error.message)
 
 
-def _about_the_log(partition: DescribeQuorumResponsePartitionData) -> DescribeQuorumResponse:
+def _metadata_log_response(partition: DescribeQuorumResponsePartitionData) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [partition])])
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Everything else has no quorum, and whoever asks for more than one partition is told so of each."""
+    """Return an error for every partition: only the metadata log has a quorum, and a request names it once."""
     return DescribeQuorumResponse(
         topics=[
             DescribeQuorumResponseTopicData(

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (key 75), version 0: topics in name order, page by page, with eligible leaders (KIP-966).
 
-A page holds so many partitions, not topics; the cursor names the first partition that did not fit.
+A page is limited by partitions, not topics; the cursor names the first partition of the next page.
 """
 
 from broker.api.serving.authorized_operations import TOPIC_OPERATIONS
@@ -25,7 +25,7 @@ from protocol.messages.describe_topic_partitions import (
 class DescribeTopicPartitionsHandler:
     """Answers DescribeTopicPartitions. `partition_limit` is `max.request.partition.size.limit`.
 
-    `metadata_topic` (None where clients may not read it) is described to those who name it.
+    `metadata_topic` (None where clients may not read it) is described to clients that name it.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class DescribeTopicPartitionsHandler:
 
 
 def _check_cursor(cursor: DescribeTopicPartitionsRequestCursor | None, asked: set[str]) -> None:
-    """Raises KafkaError INVALID_REQUEST."""
+    """Raise KafkaError INVALID_REQUEST for a cursor that is not within the request."""
     if cursor is None:
         return
     if asked and cursor.topic_name not in asked:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"the cursor's topic {cursor.topic_name} is not among those asked for"
+            ErrorCode.INVALID_REQUEST, f"the cursor's topic {cursor.topic_name} is not among the requested topics"
         )
     if cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition {cursor.partition_index} is negative")

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), version 0: which users can log in by which mechanisms (KIP-554)."""
+"""DescribeUserScramCredentials (key 50), version 0: the SCRAM mechanisms of users (KIP-554)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from protocol.messages.describe_user_scram_credentials import (
 
 
 class DescribeUserScramCredentialsHandler:
-    """Answers DescribeUserScramCredentials from the published image; naming nobody means everybody."""
+    """Answers DescribeUserScramCredentials from the published image; a request without users means all users."""
 
     def __init__(self, metadata: MetadataSource) -> None:
         self._metadata = metadata
@@ -37,9 +37,9 @@ class DescribeUserScramCredentialsHandler:
 
 
 def _result(
-    user: str, times_named: int, known: Mapping[str, list[CredentialInfo]]
+    user: str, occurrences: int, known: Mapping[str, list[CredentialInfo]]
 ) -> DescribeUserScramCredentialsResult:
-    if times_named > 1:
+    if occurrences > 1:
         return DescribeUserScramCredentialsResult(
             user, ErrorCode.DUPLICATE_RESOURCE, f"user '{user}' is named more than once in the request"
         )

@@ -1,7 +1,7 @@
-"""Envelope (key 58), version 0: a client's request that a broker could not answer itself (KIP-590).
+"""Envelope (key 58), version 0: a client's request, forwarded by a broker (KIP-590).
 
-The request inside is answered as if the client had sent it here, under its own principal and address, and only if it
-is one that brokers may forward. The sender needs ClusterAction on the cluster: without an authorizer every peer of the
+The request inside is answered as if the client had sent it here, under the client's principal and address, and only if
+its route is forwarded. The sender needs ClusterAction on the cluster; without an authorizer every peer of the
 controller listener is trusted, as in Kafka.
 """
 
@@ -29,7 +29,7 @@ _NO_PORT: Final = 0
 
 
 class EnvelopeHandler:
-    """Answers Envelope. `forwardable` gives the rows whose requests may come in envelopes."""
+    """Answers Envelope. `forwardable` returns the rows whose requests may come in envelopes."""
 
     def __init__(self, forwardable: Callable[[], Iterable[Route]], authorizer: Authorizer | None = None) -> None:
         self._forwardable = forwardable
@@ -37,15 +37,15 @@ class EnvelopeHandler:
 
     async def __call__(self, envelope: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
         try:
-            inner = _opened(envelope, context)
+            inner = _unwrap(envelope, context)
             row = self._row(inner)
             request = _decoded(row, inner)
         except KafkaError as refusal:
             return EnvelopeResponse(error_code=refusal.code)
-        # Those behind it are other clients'; the broker has one request of each under way.
+        # Later requests of this connection come from other clients: a broker forwards one of each client at a time.
         context.effects_applied()
         if is_allowed_on_cluster(self._authorizer, inner.connection, row.permission):
-            response = await _answered(row, request, inner)
+            response = await _respond(row, request, inner)
         else:
             response = error_response(row.response_class, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
         if reports_not_controller(row.key, response):
@@ -55,7 +55,7 @@ class EnvelopeHandler:
         return EnvelopeResponse(frame[SIZE_BYTES:])
 
     def _row(self, inner: Request) -> Route:
-        """Who answers it. Raises KafkaError INVALID_REQUEST, UNSUPPORTED_VERSION."""
+        """Return the row of the inner request. Raises KafkaError INVALID_REQUEST, UNSUPPORTED_VERSION."""
         key, version = inner.header.api_key, inner.header.api_version
         row = next((row for row in self._forwardable() if row.key == key), None)
         if row is None:
@@ -65,8 +65,8 @@ class EnvelopeHandler:
         return row
 
 
-def _opened(envelope: EnvelopeRequest, context: RequestContext) -> Request:
-    """The client's request as its own connection would have brought it. Raises KafkaError."""
+def _unwrap(envelope: EnvelopeRequest, context: RequestContext) -> Request:
+    """Return the client's request as its own connection would have brought it. Raises KafkaError."""
     principal, address = _principal(envelope.request_principal), _address(envelope.client_host_address)
     client = replace(context.connection, peer_host=address, peer_port=_NO_PORT, principal=principal)
     try:
@@ -98,8 +98,8 @@ def _decoded(row: Route, inner: Request) -> Message:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from error
 
 
-async def _answered(row: Route, request: Message, inner: Request) -> Message:
-    """What the handler says. Faults are the envelope's to answer for, as with any handler."""
+async def _respond(row: Route, request: Message, inner: Request) -> Message:
+    """Return the handler's response, or an error response. Unexpected exceptions fail the envelope."""
     context = RequestContext(inner.header.api_version, inner.header.client_id or "", inner.connection, inner)
     try:
         response = row.handler(request, context)
@@ -107,5 +107,5 @@ async def _answered(row: Route, request: Message, inner: Request) -> Message:
             response = await response
     except KafkaError as error:
         return error_response(row.response_class, request, error.code, error.message)
-    assert isinstance(response, row.response_class), "what can be forwarded is answered"
+    assert isinstance(response, row.response_class), "a forwarded request has a response"
     return response

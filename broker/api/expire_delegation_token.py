@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40), versions 1-2: let a delegation token end sooner, or at once (KIP-48)."""
+"""ExpireDelegationToken (key 40), versions 1-2: expire a delegation token earlier, or at once (KIP-48)."""
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway

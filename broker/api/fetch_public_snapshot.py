@@ -1,8 +1,8 @@
 """FetchSnapshot (key 59), versions 0-1, on a client listener: pages of a metadata snapshot for ordinary clients.
 
-For those who read `__cluster_metadata` and found that its log begins after their position: the answer to their Fetch
-named a snapshot, and its bytes are here, from the broker that serves the topic. Replicas ask the leader of the quorum
-on the controller listener, whose handler is another.
+A client that reads `__cluster_metadata` below the log start offset gets a snapshot id in response to its Fetch, and the
+snapshot's bytes here, from the broker that serves the topic. Replicas use the controller listener, which has another
+handler.
 """
 
 from collections.abc import Awaitable
@@ -29,7 +29,7 @@ from protocol.messages.fetch_snapshot import (
 from storage.log_snapshots import CheckpointId
 
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
-_NAMES_ENDPOINTS: Final = 1
+_ENDPOINTS_FROM: Final = 1
 
 
 class FetchPublicSnapshotHandler:
@@ -58,7 +58,7 @@ class FetchPublicSnapshotHandler:
         return self._page(request, asked, partition, context)
 
     def _partition(self, name: str, asked: FetchSnapshotRequestPartitionSnapshot) -> MetadataPartition:
-        """Raises KafkaError with the reason why it is not served here."""
+        """Return the metadata partition. Raises KafkaError if the requested one is not served here."""
         if self._topic is None or name != CLUSTER_METADATA_TOPIC or asked.partition != METADATA_PARTITION:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = self._topic.serving(self._metadata.image, asked.partition)
@@ -94,7 +94,7 @@ class FetchPublicSnapshotHandler:
             image = self._metadata.image
             hints = LeaderHints(image, context.listener)
             answer.current_leader = LeaderIdAndEpoch(*hints.leader_of(self._topic.topic(image), METADATA_PARTITION))
-            if context.api_version >= _NAMES_ENDPOINTS:
+            if context.api_version >= _ENDPOINTS_FROM:
                 response.node_endpoints = [
                     NodeEndpoint(each.node_id, each.host, each.port) for each in hints.addresses()
                 ]
@@ -104,7 +104,7 @@ class FetchPublicSnapshotHandler:
 def _read(
     partition: MetadataPartition, asked: FetchSnapshotRequestPartitionSnapshot, max_bytes: int
 ) -> FetchSnapshotResponsePartitionSnapshot:
-    """One page. Blocks. Raises KafkaError SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE; OSError."""
+    """Read one page. Blocks. Raises KafkaError SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE; OSError."""
     id = CheckpointId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
     if id.end_offset <= 0 or id.epoch < 0:
         raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND)

@@ -1,11 +1,11 @@
-"""FindCoordinator (key 10), versions 0-6: which broker looks after a group.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group.
 
-0-3 one key, 4+ several (KIP-699). The answer is the leader of the partition of an internal topic that the key
-hashes to, on the listener that the request came in on. The topic is created when somebody asks for the first time;
-that one, and whoever asks while there is no leader, is told COORDINATOR_NOT_AVAILABLE and asks again.
+0-3 one key, 4+ several (KIP-699). The coordinator is the leader of the partition of an internal topic that the key
+hashes to; the response names its endpoint of the request's listener. The first request creates the internal topic. The
+response is COORDINATOR_NOT_AVAILABLE until the partition has a leader, and the client retries.
 
-Transactions are not served yet. A transactional id is refused by InitProducerId, on whatever broker: an error here
-would say less, as librdkafka asks on for ever without telling its caller why. So any live broker is named for one.
+Transactions are not supported. InitProducerId refuses a transactional id on every broker, so any live broker is named
+as its coordinator. An error here would say less: librdkafka retries for ever without reporting the reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ NO_PORT = -1
 
 
 class CoordinatorType(IntEnum):
-    """What a key names."""
+    """Types of coordinators that a key can belong to."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -33,7 +33,7 @@ class CoordinatorType(IntEnum):
 
 
 class CoordinatorNode(NamedTuple):
-    """A broker as seen from one listener."""
+    """A broker's endpoint of one listener."""
 
     id: int
     host: str
@@ -43,9 +43,9 @@ class CoordinatorNode(NamedTuple):
 class FindCoordinatorHandler:
     """Answers FindCoordinator.
 
-    `topics` names the internal topic behind each type of coordinator that this broker serves; any other type is
-    INVALID_REQUEST. `create_topic` asks for an internal topic to be created and does not wait for it; it is called
-    again as long as the topic is missing.
+    `topics` names the internal topic of each coordinator type that this broker serves; any other type is
+    INVALID_REQUEST. `create_topic` requests the creation of an internal topic without waiting for it, and is called
+    again for as long as the topic is missing.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0-4: a member is alive. 3+ static members (KIP-345). Answered at once, always."""
+"""Heartbeat (key 12), versions 0-4: keep a member's session alive; 3+ static members (KIP-345). Never waits."""
 
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator

@@ -1,14 +1,14 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from single keys (KIP-339).
 
-Logger levels are a process's own and changed there. Of all else a broker checks what only it can, and passes it on; the
-controller decides and stores. Each resource has an answer of its own and is changed wholly or not at all.
+Logger levels belong to a process and are changed there. The receiving broker checks changes of its own configuration;
+the controller checks and stores the rest. Each resource has its own result and is changed entirely or not at all.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from broker.api.serving.config_changes import OwnConfigCheck, check_resource, refusal
+from broker.api.serving.config_changes import BrokerConfigCheck, check_resource, refusal
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.metadata_source import MetadataSource
@@ -32,14 +32,14 @@ class LoggerControl(Protocol):
     """Changes this process's loggers."""
 
     def alter(self, operations: Sequence[ConfigOperation], *, validate_only: bool) -> None:
-        """All operations or none. Raises KafkaError."""
+        """Apply all operations or none. Raises KafkaError."""
         ...
 
 
 class IncrementalAlterConfigsHandler:
-    """Answers IncrementalAlterConfigs on a broker; `rest` answers for what is neither refused nor done here."""
+    """Answers IncrementalAlterConfigs on a broker; `rest` answers for resources of other nodes and of the cluster."""
 
-    def __init__(self, rest: Handler, metadata: MetadataSource, own: OwnConfigCheck, loggers: LoggerControl) -> None:
+    def __init__(self, rest: Handler, metadata: MetadataSource, own: BrokerConfigCheck, loggers: LoggerControl) -> None:
         self._rest = rest
         self._metadata = metadata
         self._own = own
@@ -48,7 +48,7 @@ class IncrementalAlterConfigsHandler:
     async def __call__(
         self, request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
-        wanted, outcomes = _judged(request)
+        wanted, outcomes = _split(request)
         passed: list[AlterConfigsResource] = []
         for asked in wanted:
             resource, operations = _resource(asked), _operations(asked)
@@ -65,7 +65,7 @@ class IncrementalAlterConfigsHandler:
         response = IncrementalAlterConfigsResponse()
         if passed:
             response = await self._rest(IncrementalAlterConfigsRequest(passed, request.validate_only), context)
-        response.responses[:0] = _answers(outcomes)
+        response.responses[:0] = _results(outcomes)
         return response
 
     def _check(self, resource: ConfigResource, operations: list[ConfigOperation]) -> None:
@@ -73,7 +73,7 @@ class IncrementalAlterConfigsHandler:
             self._own.check(resource, self._broker_changes(resource, operations), self._metadata.image.configs)
 
     def _broker_changes(self, resource: ConfigResource, operations: list[ConfigOperation]) -> dict[str, str | None]:
-        """What operations on a broker's configs come to, to be checked here before the controller applies them."""
+        """Return the values that operations on a broker's configs result in, to be checked before the controller."""
         stored = self._metadata.image.configs.of(resource.type, resource.name)
         changed: dict[str, str | None] = {}
         for key, operation, value in operations:
@@ -82,14 +82,14 @@ class IncrementalAlterConfigsHandler:
                 changed[key] = None if operation == AlterOperation.DELETE else value
             elif (
                 definition is not None and definition.kind is ConfigType.LIST
-            ):  # what is no list the controller refuses
+            ):  # the controller refuses list operations on other types
                 present = stored.get(key, definition.default or "")
                 changed[key] = edited_list(present, AlterOperation(operation), value or "")
         return changed
 
 
 class StoreConfigChangesHandler:
-    """Answers IncrementalAlterConfigs at the controller, which has loggers too."""
+    """Answers IncrementalAlterConfigs on the controller, which has loggers too."""
 
     def __init__(self, controller: ControllerGateway, loggers: LoggerControl, *, node_id: int) -> None:
         self._controller = controller
@@ -99,7 +99,7 @@ class StoreConfigChangesHandler:
     async def __call__(
         self, request: IncrementalAlterConfigsRequest, context: RequestContext
     ) -> IncrementalAlterConfigsResponse:
-        wanted, outcomes = _judged(request)
+        wanted, outcomes = _split(request)
         changes: dict[ConfigResource, list[ConfigOperation]] = {}
         for asked in wanted:
             resource, operations = _resource(asked), _operations(asked)
@@ -111,7 +111,7 @@ class StoreConfigChangesHandler:
             outcomes += await self._controller.submit(
                 lambda controller, _now: controller.alter_configs(changes, validate_only=request.validate_only)
             )
-        return IncrementalAlterConfigsResponse(responses=_answers(outcomes))
+        return IncrementalAlterConfigsResponse(responses=_results(outcomes))
 
     def _alter_loggers(
         self, resource: ConfigResource, operations: list[ConfigOperation], *, validate_only: bool
@@ -125,15 +125,15 @@ class StoreConfigChangesHandler:
         return AlterOutcome(resource, ErrorCode.NONE, None)
 
 
-def _judged(request: IncrementalAlterConfigsRequest) -> tuple[list[AlterConfigsResource], list[AlterOutcome]]:
-    """What can be meant, and the refusals of what cannot."""
+def _split(request: IncrementalAlterConfigsRequest) -> tuple[list[AlterConfigsResource], list[AlterOutcome]]:
+    """Split the request into resources that can be altered and errors for the rest."""
     counts = Counter(_resource(each) for each in request.resources)
     passed: list[AlterConfigsResource] = []
     outcomes: list[AlterOutcome] = []
     for asked in request.resources:
         resource = _resource(asked)
         try:
-            check_resource(resource, [each.name for each in asked.configs], times_named=counts[resource])
+            check_resource(resource, [each.name for each in asked.configs], occurrences=counts[resource])
             _check_values(_operations(asked))
             passed.append(asked)
         except KafkaError as error:
@@ -155,5 +155,5 @@ def _operations(asked: AlterConfigsResource) -> list[ConfigOperation]:
     return [ConfigOperation(each.name, each.config_operation, each.value) for each in asked.configs]
 
 
-def _answers(outcomes: list[AlterOutcome]) -> list[AlterConfigsResourceResponse]:
+def _results(outcomes: list[AlterOutcome]) -> list[AlterConfigsResourceResponse]:
     return [AlterConfigsResourceResponse(outcome.code, outcome.message, *outcome.resource) for outcome in outcomes]

@@ -1,7 +1,7 @@
-"""InitProducerId (key 22), versions 0-6: an id for an idempotent producer.
+"""InitProducerId (key 22), versions 0-6: a producer id for an idempotent producer.
 
-Transactions are not served yet: a transactional id is refused with INVALID_REQUEST, and the log says so, once per id:
-librdkafka asks again every half second.
+Transactions are not supported: a transactional id is refused with INVALID_REQUEST and logged once per id, because
+librdkafka retries every half second.
 """
 
 from typing import Final, Protocol
@@ -19,10 +19,10 @@ _log: Final = EventLog("broker.api.init_producer_id")
 
 
 class ProducerIdSource(Protocol):
-    """Hands out producer ids."""
+    """Allocates producer ids."""
 
     async def next_id(self) -> int:
-        """An id nobody had before. Raises KafkaError."""
+        """Return a producer id that was never allocated before. Raises KafkaError."""
         ...
 
 
@@ -51,7 +51,7 @@ class InitProducerIdHandler:
             self._refused_ids.clear()
         self._refused_ids.add(transactional_id)
         _log.warning(
-            "A transactional producer was refused: transactions are not supported yet",
+            "transactional producer refused: transactions are not supported",
             transactional_id=transactional_id,
             client=context.client_id,
             host=context.peer_host,

@@ -1,7 +1,7 @@
-"""JoinGroup (key 11), versions 0-9: take part in the next generation of a group.
+"""JoinGroup (key 11), versions 0-9: join the next generation of a group.
 
-1+ rebalance timeout; 4+ a newcomer is sent back for its member id (KIP-394); 5+ static members (KIP-345); 7+ protocol
-type, and a null protocol name where there is none; 8+ reason (KIP-800); 9+ SkipAssignment (KIP-814).
+1+ rebalance timeout; 4+ a new member gets its member id first and joins again (KIP-394); 5+ static members (KIP-345);
+7+ protocol type, and a null protocol name where there is none; 8+ reason (KIP-800); 9+ SkipAssignment (KIP-814).
 """
 
 from broker.api.serving.context import RequestContext
@@ -25,5 +25,5 @@ class JoinGroupHandler:
 
 
 def protocol_name(name: str | None, api_version: int) -> str | None:
-    """No protocol is "" to old clients, and null to those who can read it."""
+    """Return the protocol name of the response: no protocol is "" in old versions and null in later ones."""
     return name or (None if api_version >= NULL_PROTOCOL_NAME_FROM else "")

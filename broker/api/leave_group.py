@@ -1,6 +1,6 @@
 """LeaveGroup (key 13), versions 0-5: members leave, or are removed.
 
-0-2 name one member, and its error is the response's; 3+ a list, by member id or by instance alone (KIP-345); 5+
+0-2 name one member, whose error is the response's; 3+ a list, by member id or by instance id alone (KIP-345); 5+
 reasons.
 """
 

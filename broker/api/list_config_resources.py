@@ -1,6 +1,6 @@
-"""ListConfigResources (key 74), versions 0-1: what configs can belong to.
+"""ListConfigResources (key 74), versions 0-1: the resources that have configs.
 
-Version 0 lists client metrics alone (KIP-714), version 1 any type that is asked for, all if none is (KIP-1142).
+Version 0 lists client metrics alone (KIP-714), version 1 the requested types, or all types (KIP-1142).
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""ListGroups (key 16), versions 0-5: the groups that this broker coordinates. 4+ by state (KIP-518), 5+ by type."""
+"""ListGroups (key 16), versions 0-5: the groups that this broker coordinates; 4+ by state (KIP-518), 5+ by type."""
 
 from broker.api.serving.context import RequestContext
 from broker.runtime.coordinators.group_coordinator import GroupCoordinator

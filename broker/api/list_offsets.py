@@ -1,9 +1,9 @@
-"""ListOffsets (key 2), versions 1-11: which offset stands for a point in time, or for one end of the log.
+"""ListOffsets (key 2), versions 1-11: the offset for a timestamp, or for one end of the log.
 
 Special timestamps: -1 latest; -2 earliest; -3 the record with the largest timestamp (7+); -4 earliest on local disk
-(8+); -5 latest in tiered storage (9+); -6 earliest not yet in tiered storage (11+). Without tiering the last two do not
-exist, and -4 is -2. 2+ isolation; 4+ leader epochs (KIP-320); 5+ OFFSET_NOT_AVAILABLE; 10+ a timeout for look-ups in
-remote storage, for the slowest of which the answer waits (KIP-1075).
+(8+); -5 latest in remote storage (9+); -6 earliest not yet in remote storage (11+). Without tiered storage the last two
+do not exist, and -4 is -2. 2+ isolation level; 4+ leader epochs (KIP-320); 5+ OFFSET_NOT_AVAILABLE; 10+ a timeout for
+look-ups in remote storage, the slowest of which the response waits for (KIP-1075).
 """
 
 import asyncio
@@ -34,7 +34,7 @@ CONSUMER_ID = -1
 DEBUGGING_CONSUMER_ID = -2
 READ_COMMITTED = 1
 
-# From which version on a special timestamp may be asked for.
+# The first version of each special timestamp.
 _SPECIAL_FROM = {
     offset_lookup.LATEST: 1,
     offset_lookup.EARLIEST: 1,
@@ -49,17 +49,18 @@ class RemoteLookups(Protocol):
     """`broker.runtime.remote_log.offsets.RemoteOffsets`."""
 
     def covers(self, partition: Partition, /) -> bool:
-        """Whether a partition may have a part in remote storage."""
+        """Whether a partition may have remote segments."""
 
     def list_offset(
         self, partition: Partition, query: OffsetQuery, timeout_ms: int, /
     ) -> "FoundOffset | asyncio.Future[FoundOffset]":
-        """Raises KafkaError, at once or later."""
+        """Look up an offset. Raises KafkaError, at once or from the future."""
 
 
 class ListOffsetsHandler:
-    """Answers ListOffsets. `metadata_topic` is None where `__cluster_metadata` is not for clients to read, `remote`
-    where there is no remote storage.
+    """Answers ListOffsets.
+
+    `metadata_topic` is None where clients may not read `__cluster_metadata`, `remote` where there is no remote storage.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class ListOffsetsHandler:
         context: RequestContext,
         waiting: "list[_Waiting]",
     ) -> ListOffsetsPartitionResponse:
-        """The entry of a partition; one that remote storage has to be asked for is left to be filled in."""
+        """Return the entry of a partition; a look-up in remote storage fills it later."""
         if not is_served(asked.timestamp, context.api_version):
             return _refused(asked, ErrorCode.UNSUPPORTED_VERSION, context)
         try:
@@ -118,7 +119,7 @@ class ListOffsetsHandler:
     def _find(
         self, topic: str, index: int, query: OffsetQuery, timeout_ms: int
     ) -> "FoundOffset | asyncio.Future[FoundOffset]":
-        """Raises KafkaError."""
+        """Return the offset, or a future of it. Raises KafkaError."""
         if self._metadata_topic is not None and self._metadata_topic.is_meant(topic):
             return self._metadata_topic.serving(self._partitions.image, index).list_offset(query)
         partition = self._partitions.hosted(topic, index)
@@ -131,7 +132,7 @@ _Waiting = tuple[ListOffsetsPartitionResponse, "asyncio.Future[FoundOffset]"]
 
 
 class _PendingOffsets:
-    """A response of which some entries are being looked up; `future` has it when the last of them is there."""
+    """A response with entries that are being looked up; `future` has the response once all are there."""
 
     def __init__(self, response: ListOffsetsResponse, waiting: Sequence[_Waiting], context: RequestContext) -> None:
         self._response = response
@@ -154,12 +155,12 @@ class _PendingOffsets:
         try:
             found = lookup.result()
         except KafkaError as error:
-            entry.error_code = _told(error.code, self._context)
+            entry.error_code = _client_code(error.code, self._context)
         else:
             entry.timestamp, entry.offset, entry.leader_epoch = found
 
     def _on_done(self, future: "asyncio.Future[ListOffsetsResponse]") -> None:
-        """Answered, or the peer is gone."""
+        """Cancel the remaining look-ups, if the peer is gone."""
         if future.cancelled():
             for _, lookup in self._waiting:
                 lookup.cancel()
@@ -170,23 +171,23 @@ def _answered(index: int, found: FoundOffset) -> ListOffsetsPartitionResponse:
 
 
 def _refused(asked: ListOffsetsPartition, code: ErrorCode, context: RequestContext) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(asked.partition_index, _told(code, context))
+    return ListOffsetsPartitionResponse(asked.partition_index, _client_code(code, context))
 
 
-def _told(code: ErrorCode, context: RequestContext) -> ErrorCode:
-    """The code as this client understands it."""
+def _client_code(code: ErrorCode, context: RequestContext) -> ErrorCode:
+    """Return the error code that this client's version knows."""
     if code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < OFFSET_NOT_AVAILABLE_FROM:
         return ErrorCode.LEADER_NOT_AVAILABLE
     return code
 
 
 def is_served(timestamp: int, version: int) -> bool:
-    """Whether a timestamp has a meaning in a version: real ones always have."""
+    """Whether a version supports a timestamp; real timestamps are supported always."""
     return timestamp >= 0 or version >= _SPECIAL_FROM.get(timestamp, version + 1)
 
 
 def _query(asked: ListOffsetsPartition, request: ListOffsetsRequest) -> OffsetQuery:
-    """Consumers see what is committed; followers, and consumers that debug, see the whole log."""
+    """Return the query: consumers see committed records; followers and debugging consumers see the whole log."""
     isolation = FetchIsolation.LOG_END
     if request.replica_id == CONSUMER_ID:
         committed = request.isolation_level == READ_COMMITTED

@@ -1,14 +1,14 @@
-"""Metadata (key 3), versions 0-13: who the brokers are, and who leads which partition; creates topics on first use.
+"""Metadata (key 3), versions 0-13: brokers, topics and partition leaders; creates topics on first use.
 
-Version 1 tells "all topics" (null) from "none" (empty); 4 lets the client forbid creation; 8 asks for authorized
-operations; 10 carries topic ids, by which 12 lets one ask; 13 has room for an error on top that only a broker of
-another cluster gives.
+Version 1 distinguishes "all topics" (null) from "none" (empty); 4 lets the client forbid creation; 8 requests
+authorized operations; 10 returns topic ids, and 12 accepts them in requests; 13 has a top-level error, which only a
+broker of another cluster returns.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from broker.api.serving.context import RequestContext
 from broker.api.serving.metadata_source import (
     ControllerSource,
@@ -40,7 +40,7 @@ _BY_ID: Final = 12
 
 
 class AutoTopicCreator(Protocol):
-    """Creates topics that clients asked for by name, some time after this returns."""
+    """Creates topics that clients asked for by name, some time after the call."""
 
     def request_topic(self, name: str) -> None: ...
 
@@ -48,8 +48,8 @@ class AutoTopicCreator(Protocol):
 class MetadataHandler:
     """Answers Metadata from the published image. `creator` is None where auto.create.topics.enable is off.
 
-    `metadata_topic` (None where clients may not read it) is told of only to those who ask for it: whoever subscribes
-    to a pattern, or to everything, does not mean it.
+    `metadata_topic` (None where clients may not read it) is described only to clients that name it: a subscription to a
+    pattern or to all topics does not include it.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class MetadataHandler:
             cluster_id=self._cluster_id,
             controller_id=visible_controller(image.brokers, listener, self._controller.controller_id),
             topics=self._topics(request, image, _View(image, listener, version)),
-            cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
+            cluster_authorized_operations=CLUSTER_OPERATIONS if cluster_operations else NOT_REQUESTED,
         )
 
     def _topics(self, request: MetadataRequest, image: MetadataImage, view: "_View") -> list[MetadataResponseTopic]:
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
         if request.topics is None or (view.version < _NULL_MEANS_ALL and not request.topics):
             return [view.topic(topic, operations) for topic in sorted(image.topics, key=lambda topic: topic.name)]
         _check_identification(request.topics, view.version)
@@ -110,7 +110,7 @@ class MetadataHandler:
         if invalid_name_reason(name) is not None:
             return _missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name, operations)
         if may_create and self._creator is not None:
-            self._creator.request_topic(name)  # the client asks again until the topic is there
+            self._creator.request_topic(name)  # the client retries until the topic exists
         return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, operations)
 
     def _metadata_log(self, name: str | None, topic_id: Uuid, image: MetadataImage) -> TopicImage | None:
@@ -120,7 +120,7 @@ class MetadataHandler:
 
 
 class _View:
-    """Topics of one image as a client of one listener and version sees them."""
+    """Topics of one image as clients of one listener and version see them."""
 
     def __init__(self, image: MetadataImage, listener: str, version: int) -> None:
         self._brokers = image.brokers
@@ -160,23 +160,21 @@ class _View:
         return ErrorCode.LEADER_NOT_AVAILABLE
 
     def _visible(self, replicas: Sequence[int]) -> list[int]:
-        """All replicas; in version 0, whose clients cannot know of others, those with an address."""
+        """Return all replicas; in version 0, whose clients ignore unknown brokers, those with an endpoint."""
         if self.version > 0:
             return list(replicas)
         return [each for each in replicas if leader_endpoint(self._brokers, each, self._listener) is not None]
 
 
 def _missing(code: ErrorCode, name: str, operations: int) -> MetadataResponseTopic:
-    """A topic that is not there; what may be done to it is told all the same, as Kafka does."""
+    """Return the entry of a missing topic, with authorized operations, as in Kafka."""
     return MetadataResponseTopic(code, name=name, is_internal=is_internal(name), topic_authorized_operations=operations)
 
 
 def _check_identification(topics: Iterable[MetadataRequestTopic], version: int) -> None:
-    """Ids exist from version 10 on, but asking by them works only from 12 on. Raises KafkaError INVALID_REQUEST."""
+    """Check topic ids, which exist from version 10 and work from version 12. Raises KafkaError INVALID_REQUEST."""
     for topic in topics:
         if topic.name is None and (version < _BY_ID or topic.topic_id == ZERO_UUID):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"a topic without name cannot be asked for in version {version}"
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {version} cannot request a topic without its name")
         if topic.topic_id != ZERO_UUID and version < _BY_ID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic ids cannot be asked for in version {version}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"version {version} cannot request topics by id")

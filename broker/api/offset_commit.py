@@ -1,8 +1,8 @@
-"""OffsetCommit (key 8), versions 2-10: store how far a group has read.
+"""OffsetCommit (key 8), versions 2-10: store the committed offsets of a group.
 
 2-4 a retention time of the client's own; 6+ leader epochs; 7+ static members (KIP-345); 9+ GROUP_ID_NOT_FOUND and
-STALE_MEMBER_EPOCH (KIP-848); 10+ topics by id. What does not exist is refused here, partition by partition; the rest
-goes to the group.
+STALE_MEMBER_EPOCH (KIP-848); 10+ topics by id. Missing topics and partitions are refused here; the rest goes to the
+group.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class OffsetCommitHandler:
         self._topics = OffsetTopics(image, metadata_topic)
 
     async def __call__(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-        known, refused = self._sort_out(request.topics, context.api_version)
+        known, refused = self._split(request.topics, context.api_version)
         if not known:
             return OffsetCommitResponse(topics=refused)
         request.topics = known
@@ -46,10 +46,10 @@ class OffsetCommitHandler:
         response.topics = merged(response.topics, refused)
         return response
 
-    def _sort_out(
+    def _split(
         self, topics: list[OffsetCommitRequestTopic], api_version: int
     ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-        """What exists, by name, and the answers for what does not."""
+        """Split the request into existing partitions, by topic name, and errors for the rest."""
         by_id = api_version >= TOPIC_IDS_FROM
         known: list[OffsetCommitRequestTopic] = []
         refused: list[OffsetCommitResponseTopic] = []
@@ -73,7 +73,7 @@ class OffsetCommitHandler:
 def merged(
     topics: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
 ) -> list[OffsetCommitResponseTopic]:
-    """One entry per topic, whoever answered for its partitions and however often the request names it."""
+    """Merge results into one entry per topic, however often the request names the topic."""
     by_topic: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
     for topic in (*topics, *refused):
         merged_topic = by_topic.setdefault((topic.name, topic.topic_id), topic)

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0: forget how far a group has read some partitions (KIP-496)."""
+"""OffsetDelete (key 47), version 0: delete a group's committed offsets of some partitions (KIP-496)."""
 
 from collections.abc import Callable
 
@@ -19,8 +19,9 @@ from protocol.messages.offset_delete import (
 
 
 class OffsetDeleteHandler:
-    """Answers OffsetDelete. What does not exist is refused here; the rest goes to the group, even if nothing is
-    left.
+    """Answers OffsetDelete.
+
+    Missing topics and partitions are refused here; the rest goes to the group, even if it is empty.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""OffsetFetch (key 9), versions 1-10: how far has a group read?
+"""OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
 
-2+ null topics ask for everything, and errors of the group have a place of their own; 5+ leader epochs; 7+ RequireStable
+2+ null topics request all, and errors of the group have a field of their own; 5+ leader epochs; 7+ RequireStable
 (KIP-447); 8+ several groups at once; 9+ member id and epoch (KIP-848); 10+ topics by id.
 """
 
@@ -63,14 +63,14 @@ class OffsetFetchHandler:
         return response
 
     def _name(self, topics: list[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
-        """Give the topics the names that their ids stand for; those for which there is none are returned."""
+        """Set the names of the topics by their ids; return the topics without name."""
         for topic in topics:
             found = self._topics.by_id(topic.topic_id)
             topic.name = "" if found is None else found.name
         return [topic for topic in topics if not topic.name]
 
     def _with_ids(self, response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-        """Give the topics their ids; those that no longer exist cannot be named in this version, and are left out."""
+        """Set the ids of the topics; leave out deleted topics, which this version cannot name."""
         for topic in response.topics:
             found = self._topics.by_name(topic.name)
             if found is not None:
@@ -80,7 +80,7 @@ class OffsetFetchHandler:
 
 
 def as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """The one group that an old request asks for."""
+    """Return the one group of an old request."""
     if request.topics is None:
         return OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
     topics = [
@@ -92,7 +92,7 @@ def as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 def as_old_response(
     group: OffsetFetchResponseGroup, request: OffsetFetchRequest, api_version: int
 ) -> OffsetFetchResponse:
-    """The answer about one group, in the form of versions before 8."""
+    """Return the response about one group in the form of versions before 8."""
     if group.error_code == ErrorCode.NONE:
         return OffsetFetchResponse(topics=[_old_topic(topic) for topic in group.topics])
     if api_version >= GROUP_ERROR_FROM:

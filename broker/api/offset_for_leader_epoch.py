@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23), versions 2-4: where an epoch ended in the leader's log (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (key 23), versions 2-4: the end offset of a leader epoch in the leader's log (KIP-101, KIP-320).
 
-Followers and consumers ask it to find out how much of what they hold survived an election. Only the leader answers.
-2+ checks the epoch that the asker believes in; 3+ says who asks, which changes nothing here.
+Followers and consumers use it to find where their log diverges after an election. Only the leader answers. 2+ checks
+the sender's current leader epoch; 3+ names the replica that asks, which changes nothing here.
 """
 
 from broker.api.serving.context import RequestContext
@@ -20,7 +20,7 @@ from protocol.messages.offset_for_leader_epoch import (
 
 
 class OffsetForLeaderEpochHandler:
-    """Answers OffsetForLeaderEpoch. `metadata_topic` is None where `__cluster_metadata` is not for clients to read."""
+    """Answers OffsetForLeaderEpoch. `metadata_topic` is None where clients may not read `__cluster_metadata`."""
 
     def __init__(self, partitions: Partitions, metadata_topic: ClusterMetadataTopic | None = None) -> None:
         self._partitions = partitions
@@ -42,7 +42,7 @@ class OffsetForLeaderEpochHandler:
         return EpochEndOffset(0, asked.partition, end.epoch, end.end_offset)
 
     def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
-        """Raises KafkaError."""
+        """Return the epoch's end. Raises KafkaError."""
         if self._metadata_topic is not None and self._metadata_topic.is_meant(topic):
             partition = self._metadata_topic.serving(self._partitions.image, asked.partition)
             return partition.epoch_end(asked.current_leader_epoch, asked.leader_epoch)

@@ -1,16 +1,16 @@
-"""Produce (key 0), versions 3-13: append batches to the partitions led here.
+"""Produce (key 0), versions 3-13: append batches to the partitions that this broker leads.
 
 7+ zstd; 8+ record errors; 10+ hints to the current leader (KIP-951); 13 topics by id (KIP-516). 11 and 12 differ only
 for transactions.
 
-Checks run in Kafka's order, which decides what a request with several faults is told: the request's right to write
-transactions, the topic, the framing of the batch, `acks`, internal topics, the partition, its in-sync set, and then
-what the log itself finds. Each partition has its own outcome; one bad batch spoils no other.
+Checks run in Kafka's order, which decides the error of a request with several: permission for transactions, the topic,
+the framing of the batch, `acks`, internal topics, the partition, its in-sync replicas, and then the checks of the log.
+Each partition has its own result; one invalid batch affects no other.
 
-Known gap: transactions. No transactional id exists on this broker yet, so a transactional batch is told that its
-transaction is not in a valid state.
+Known gap: transactions. No transactional id exists on this broker, so a transactional batch is answered with
+INVALID_TXN_STATE.
 
-The path without waiting (acks 0 or 1, or all that must be replicated already is) is plain calls: no task, no future.
+The path without waiting (acks 0 or 1, or all replicas have the batch already) is plain calls: no task, no future.
 """
 
 from collections.abc import Awaitable
@@ -42,10 +42,10 @@ from protocol.primitives import METADATA_TOPIC_ID, Buffer
 TOPIC_IDS_FROM = 13
 CURRENT_LEADER_FROM = 10
 
-# Kafka's admin client may write to internal topics; nobody else.
+# Kafka's admin client may write to internal topics, and no other client.
 ADMIN_CLIENT_ID = "__admin_client"
 
-_NO_LEADER = LeaderIdAndEpoch()  # shared by all answers that name none; never changed
+_NO_LEADER = LeaderIdAndEpoch()  # shared by all responses that name no leader; never changed
 
 
 class ProduceHandler:
@@ -59,19 +59,19 @@ class ProduceHandler:
     def __call__(
         self, request: ProduceRequest, context: RequestContext
     ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-        """Append, and answer when `acks` says so.
+        """Append the batches, and respond when `acks` is fulfilled.
 
-        Raises CloseConnection if a produce with acks=0 fails anywhere: there is no response that could say so.
+        Raises CloseConnection if any partition of a produce with acks=0 fails, because there is no response.
         """
         produce = _Produce(request, context, self._partitions)
         produce.append_all()
         if request.acks == 0:
             if produce.has_failed:
-                raise CloseConnection("a produce with acks=0 failed, and has no response to learn it from")
+                raise CloseConnection("a produce with acks=0 failed, and the protocol has no response to it")
             return None
         if not produce.waiting:
             return produce.answer()
-        produce.forget_records()
+        produce.release_records()
         context.effects_applied()
         pending = _PendingProduce(produce, request.acks, self._loop)
         pending.start(self._deadlines, request.timeout_ms)
@@ -79,7 +79,7 @@ class ProduceHandler:
 
 
 class _Produce:
-    """One request on its way through the partitions, and the response that grows with it."""
+    """One request on its way through the partitions, with its response."""
 
     __slots__ = ("_acks", "_context", "_partitions", "_request", "_version", "has_failed", "response", "waiting")
 
@@ -94,33 +94,33 @@ class _Produce:
         self.waiting: list[_Waiting] = []
 
     def append_all(self) -> None:
-        """Append everything. What the disks or replicas have yet to confirm is left in `waiting`."""
-        refusal = self._refusal_of_all()
+        """Append all batches. Batches that disks or replicas have yet to confirm are in `waiting`."""
+        refusal = self._request_error()
         for topic in self._request.topic_data:
             hosted = self._hosted(topic)
             entries = [self._append_or_fail(topic, hosted, data, refusal) for data in topic.partition_data]
             if entries:
                 self.response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, entries))
 
-    def forget_records(self) -> None:
-        """Let go of what is in the logs now: a batch may wait for its replicas for long, in good company."""
+    def release_records(self) -> None:
+        """Release the records, which are in the logs now: many batches may wait for their replicas for a long time."""
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 data.records = None
 
     def answer(self) -> ProduceResponse:
-        """The response, with hints to the leaders of partitions that are not led here."""
+        """Return the response, with hints to the leaders of partitions that this broker does not lead."""
         if self.has_failed and self._version >= CURRENT_LEADER_FROM:
             self._add_leader_hints()
         return self.response
 
     def fail(self, entry: PartitionProduceResponse, code: ErrorCode) -> None:
-        """Give one partition an error; what is known of its append stays."""
+        """Set the error of one partition; facts about its append stay."""
         entry.error_code = code
         self.has_failed = True
 
-    def _refusal_of_all(self) -> ErrorCode:
-        """What spoils the whole request: transactional batches of a producer that names no transaction."""
+    def _request_error(self) -> ErrorCode:
+        """Return the error of the whole request: transactional batches of a producer without transactional id."""
         if self._request.transactional_id is None:
             for topic in self._request.topic_data:
                 for data in topic.partition_data:
@@ -169,7 +169,7 @@ class _Produce:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition is None:
             raise KafkaError(absence)
-        if self._is_closed(partition.is_internal):
+        if self._is_forbidden(partition.is_internal):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if self._request.transactional_id is not None and is_transactional(records):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
@@ -192,7 +192,7 @@ class _Produce:
         return self._partitions.by_name.get(topic.name)
 
     def _absence(self, topic: TopicProduceData, index: int) -> ErrorCode:
-        """Why a partition cannot be appended to here."""
+        """Return the error of a partition that this broker cannot append to."""
         by_id = self._version >= TOPIC_IDS_FROM
         topics = self._partitions.image.topics
         image = topics.by_id(topic.topic_id) if by_id else topics.by_name(topic.name)
@@ -200,14 +200,16 @@ class _Produce:
             if topic.topic_id == METADATA_TOPIC_ID or topic.name == CLUSTER_METADATA_TOPIC:
                 return (
                     ErrorCode.INVALID_TOPIC_EXCEPTION
-                )  # clients may know it, and would try an unknown one for minutes
+                )  # clients may know the topic, and would retry an unknown one for minutes
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         absence = self._partitions.absence_error(image, index)
         is_known = absence is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.INVALID_TOPIC_EXCEPTION if is_known and self._is_closed(is_internal(image.name)) else absence
+        return (
+            ErrorCode.INVALID_TOPIC_EXCEPTION if is_known and self._is_forbidden(is_internal(image.name)) else absence
+        )
 
-    def _is_closed(self, is_internal_topic: bool) -> bool:
-        """Whether the client may not write to a topic because it is the cluster's own."""
+    def _is_forbidden(self, is_internal_topic: bool) -> bool:
+        """Whether the client may not write to a topic because the topic is internal."""
         return is_internal_topic and self._context.client_id != ADMIN_CLIENT_ID
 
     def _add_leader_hints(self) -> None:
@@ -234,7 +236,7 @@ def _count_failure(traffic: TopicMeters, error: KafkaError, records: Buffer | No
 
 
 class _Waiting:
-    """One appended batch that is not acknowledged yet. `end` is the offset after it."""
+    """One appended batch that is not acknowledged yet. `end` is the offset after the batch."""
 
     __slots__ = ("end", "entry", "partition", "waiter")
 
@@ -246,7 +248,7 @@ class _Waiting:
 
 
 class _PendingProduce:
-    """A request that waits for its in-sync replicas (acks=all) or for a flush, but not beyond its timeout."""
+    """A request that waits for its in-sync replicas (acks=all) or for a flush, within its timeout."""
 
     def __init__(self, produce: _Produce, acks: int, loop: Loop) -> None:
         self._produce = produce
@@ -261,7 +263,7 @@ class _PendingProduce:
             one.waiter = one.partition.when_acknowledged(one.end, self._acks, partial(self._settle, one))
 
     def _settle(self, one: _Waiting, error: ErrorCode) -> None:
-        """A batch has got where `acks` wants it, or will not get there under this leader."""
+        """Take the outcome of a batch: `acks` is fulfilled, or cannot be fulfilled under this leader."""
         del self._waiting[one]
         outcome = error or one.partition.outcome(one.end, self._acks) or ErrorCode.NONE
         if outcome:
@@ -270,7 +272,7 @@ class _PendingProduce:
             self._finish()
 
     def _expire(self) -> None:
-        """The producer waits no longer. What is appended stays appended, and may yet be committed."""
+        """Respond at the timeout. Appended batches stay appended and may still be committed."""
         for one in self._waiting:
             assert one.waiter is not None
             one.waiter.cancel()

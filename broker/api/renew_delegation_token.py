@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39), versions 1-2: let a delegation token live on (KIP-48)."""
+"""RenewDelegationToken (key 39), versions 1-2: extend the lifetime of a delegation token (KIP-48)."""
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.controller_gateway import ControllerGateway

@@ -1,11 +1,11 @@
-"""RestoreTopics (key 10001, our own), version 0: topics come back under the ids that they had.
+"""RestoreTopics (key 10001, not in Kafka), version 0: restore topics under their former ids.
 
-Objects in remote storage lie under topic ids, and so do the records that tell of them. A topic that CreateTopics makes
-anew has a new id and finds none of them; copying every object to another name costs as much as the data are large, and
-records of the new id that point to objects of the old would have two histories of ids from then on. So the topic gets
-its old id back, leader epochs above all that its segments have seen, and the cluster hands out no producer id that
-they may know. An Apache Kafka controller does not know the request and says so, where it would ignore a tagged field
-of CreateTopics and create something else.
+Remote objects and the remote log metadata are stored under topic ids. A topic that CreateTopics creates has a new id
+and finds none of them. Copying every object to another name would cost as much as the data are large, and metadata
+records of the new id that point to objects of the old one would mix two histories of ids. So the topic gets its former
+id, leader epochs above those of its segments, and the cluster allocates no producer id that the segments may contain.
+An Apache Kafka controller refuses the unknown request, where it would ignore a tagged field of CreateTopics and create
+something else.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ class RestoreTopicsHandler:
 
 
 def _check(request: RestoreTopicsRequest) -> None:
-    """Raises KafkaError for the whole request."""
+    """Raise KafkaError for the whole request if a topic is invalid."""
     names = {topic.name for topic in request.topics}
     if len(names) != len(request.topics) or len({topic.topic_id for topic in request.topics}) != len(request.topics):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named twice")

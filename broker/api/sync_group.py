@@ -1,6 +1,6 @@
-"""SyncGroup (key 14), versions 0-5: fetch the assignment of this generation; the leader brings it along.
+"""SyncGroup (key 14), versions 0-5: return the member's assignment of this generation; the leader sends all of them.
 
-3+ static members (KIP-345); 5+ protocol type and name, which must then be given (KIP-559).
+3+ static members (KIP-345); 5+ protocol type and name, which are then mandatory (KIP-559).
 """
 
 from broker.api.serving.context import RequestContext

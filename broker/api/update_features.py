@@ -1,6 +1,6 @@
 """UpdateFeatures (key 57), versions 0-2: finalize feature levels, all of a request or none (KIP-584, KIP-778).
 
-Versions 0 and 1 repeat the outcome per feature; from version 2 on there is one for all.
+Versions 0 and 1 repeat the result per feature; version 2 has one result.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -21,14 +21,14 @@ from protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-_ONE_OUTCOME_FOR_ALL: Final = 2
+_ONE_RESULT_FROM: Final = 2
 
 
 class KraftVersionUpgrade(Protocol):
-    """The quorum's own feature level, which is not the controller's to write."""
+    """The feature level of the quorum itself, which the controller does not write."""
 
     def upgrade_kraft_version(self, version: int) -> Awaitable[None]:
-        """Raise kraft.version and return when that is committed; at that version already, do nothing.
+        """Raise kraft.version and return when the change is committed; do nothing at that version.
 
         Raises KafkaError, NOT_CONTROLLER among others.
         """
@@ -36,7 +36,7 @@ class KraftVersionUpgrade(Protocol):
 
 
 class FixedKraftVersion:
-    """A quorum that stays at its kraft.version."""
+    """A quorum whose kraft.version cannot change."""
 
     def __init__(self, version: int) -> None:
         self._version = version
@@ -63,13 +63,13 @@ class UpdateFeaturesHandler:
             return UpdateFeaturesResponse(
                 error_code=error.code, error_message=f"nothing was changed, since {error.message}"
             )
-        if context.api_version >= _ONE_OUTCOME_FOR_ALL:
+        if context.api_version >= _ONE_RESULT_FROM:
             return UpdateFeaturesResponse(error_message=None)
         results = [UpdatableFeatureResult(change.feature, ErrorCode.NONE, ErrorCode.NONE.name) for change in changes]
         return UpdateFeaturesResponse(error_message=None, results=results)
 
     async def _update(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> None:
-        """The quorum's level goes up first, once all changes are known to be possible."""
+        """Raise the quorum's level first, once the controller has validated all changes."""
         kraft = [change.level for change in changes if change.feature == KRAFT_VERSION]
         if kraft and not validate_only:
             await self._controller.submit(partial(_command, changes, validate_only=True))
@@ -84,6 +84,6 @@ def _command(
 
 
 def _change(update: FeatureUpdateKey) -> FeatureChange:
-    """Version 0 knows one kind of downgrade."""
+    """Return the change; version 0 has one kind of downgrade."""
     kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     return FeatureChange(update.feature, update.max_version_level, kind)

@@ -1,6 +1,6 @@
-"""The bit sets that tell a client what it may do: bit n stands for the operation with number n of the Acl APIs.
+"""Bit sets of the operations that a client is authorized for: bit n is the operation with number n of the Acl APIs.
 
-Without an authorizer everybody may do whatever a resource has to offer.
+Without an authorizer a client is authorized for every operation of a resource type.
 """
 
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from typing import Final
 
 from broker.api.pipeline.permission import AclOperation
 
-# The client did not ask.
-NOT_ASKED: Final = -(2**31)
+# The client did not ask for the operations.
+NOT_REQUESTED: Final = -(2**31)
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:
-    """The bit set of some operations."""
+    """Return the bit set of `operations`."""
     return sum(1 << operation for operation in set(operations))
 
 

@@ -1,7 +1,7 @@
-"""What both APIs that alter configs do before the controller: refuse what is malformed, check what is this broker's.
+"""Checks of AlterConfigs and IncrementalAlterConfigs that a broker makes before the controller stores a change.
 
-The controller knows topics, groups and subscriptions. Of a broker's configuration it checks only the name; the values
-are checked here, by the broker that they are for (Kafka's ConfigAdminManager).
+The controller knows topics, groups and subscriptions. It checks only the name of a broker's configuration; the broker
+itself checks the values (Kafka's ConfigAdminManager).
 """
 
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ def refusal(resource: ConfigResource, error: KafkaError) -> AlterOutcome:
     return AlterOutcome(resource, error.code, error.message)
 
 
-def check_resource(resource: ConfigResource, keys: list[str], *, times_named: int) -> None:
-    """Raises KafkaError INVALID_REQUEST for what cannot be meant."""
-    if times_named > 1:
+def check_resource(resource: ConfigResource, keys: list[str], *, occurrences: int) -> None:
+    """Raise KafkaError INVALID_REQUEST for a malformed resource."""
+    if occurrences > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once in the request")
     if resource.type not in _ALTERABLE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.type} does not exist")
@@ -32,22 +32,22 @@ def check_resource(resource: ConfigResource, keys: list[str], *, times_named: in
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a config key is named more than once")
 
 
-class OwnConfigCheck:
-    """Checks changes of broker configs. `config` gives the present configuration, dynamic layers included."""
+class BrokerConfigCheck:
+    """Checks changes of broker configs. `config` returns the current configuration with its dynamic layers."""
 
     def __init__(self, node_id: int, config: Callable[[], BrokerConfig]) -> None:
         self._node_id = node_id
         self._config = config
 
     def check_name(self, name: str) -> None:
-        """Raises KafkaError INVALID_REQUEST unless the resource is this broker."""
+        """Raise KafkaError INVALID_REQUEST unless the resource is this broker."""
         if name != str(self._node_id):
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"broker {self._node_id} alters its own configs alone, not '{name}'"
+                ErrorCode.INVALID_REQUEST, f"broker {self._node_id} can alter its own configs only, not '{name}'"
             )
 
     def check(self, resource: ConfigResource, changed: Mapping[str, str | None], stored: ConfigsImage) -> None:
-        """Check what a broker resource would have after a change, None removing a key. Raises KafkaError."""
+        """Check the configuration that results from a change; None removes a key. Raises KafkaError."""
         per_broker = resource.name != CLUSTER_DEFAULT
         if per_broker:
             self.check_name(resource.name)
@@ -62,5 +62,5 @@ class OwnConfigCheck:
             check_thread_counts(present, proposed)
             if any("retention" in key for key in changed):
                 check_local_retention(proposed)
-        except ConfigError as error:  # Kafka answers so for brokers, where a topic's bad value is INVALID_CONFIG
+        except ConfigError as error:  # Kafka's code for brokers; a topic's invalid value is INVALID_CONFIG
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.sentence) from None

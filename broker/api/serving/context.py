@@ -1,6 +1,6 @@
-"""Who asks, and under which circumstances: what a handler may know about a request besides its message.
+"""The circumstances of a request, which its handler gets beside the decoded message.
 
-Handlers get one of these per request. It carries no socket and nothing to write to: answers are return values.
+A context carries no socket and nothing to write to: responses are return values.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ class RequestContext:
     """The circumstances of one request.
 
     `connection` is the live record of the connection: ApiVersions writes the client's software name and version into
-    it, quotas its mute time. `request` is the frame itself; handlers need it only for what the methods here do with it.
+    it, quotas the mute time. `request` is the frame itself, needed only for the methods here.
     """
 
     api_version: int
@@ -29,12 +29,12 @@ class RequestContext:
 
     @property
     def listener(self) -> str:
-        """The name of the listener that the request came in on; it decides which endpoints the answer names."""
+        """The name of the listener that the request arrived on; a response names endpoints of that listener."""
         return self.connection.listener
 
     @property
     def principal(self) -> str:
-        """Who was authenticated, as `Type:name`; `User:ANONYMOUS` on a listener without authentication."""
+        """The authenticated principal as `Type:name`; `User:ANONYMOUS` on a listener without authentication."""
         return self.connection.principal
 
     @property
@@ -43,9 +43,9 @@ class RequestContext:
         return self.connection.peer_host
 
     def effects_applied(self) -> None:
-        """Say that this request has done all it does and only awaits confirmation; see `Request.effects_applied`."""
+        """Report that the request has had all its effects and awaits confirmation; see `Request.effects_applied`."""
         self.request.effects_applied()
 
     def when_input_ended(self, callback: Callable[[], None]) -> None:
-        """Call back once if nothing more will come from the peer; see `Request.when_input_ended`."""
+        """Call `callback` once if the peer sends nothing more; see `Request.when_input_ended`."""
         self.request.when_input_ended(callback)

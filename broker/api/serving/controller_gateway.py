@@ -1,4 +1,4 @@
-"""How handlers reach the active controller."""
+"""The seam between handlers and this node's controller."""
 
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
@@ -9,10 +9,10 @@ R = TypeVar("R")
 
 
 class ControllerGateway(Protocol):
-    """Runs commands on the active controller."""
+    """Runs commands on this node's controller, active or not."""
 
     def submit(self, command: Command[R]) -> Awaitable[R]:
-        """Run a command; the answer comes once what it wrote is committed.
+        """Run a command; the response is there once its records are committed.
 
         Raises KafkaError, at once or from the awaitable, NOT_CONTROLLER among others.
         """

@@ -1,7 +1,7 @@
-"""Where to go instead (KIP-951): the leader that a refused client should turn to, told with the refusal.
+"""Hints to the current leader in responses that refuse a partition (KIP-951).
 
-A client that gets NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH adopts the leader named beside it at once, and saves a
-round of Metadata. Produce (10+) and Fetch (12+, with endpoints from 16) share this.
+A client that gets NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH adopts the leader named beside the error at once and
+saves a round of Metadata. Produce (10+) and Fetch (12+, with endpoints from 16) share this.
 """
 
 from typing import NamedTuple
@@ -13,14 +13,14 @@ UNKNOWN = -1
 
 
 class CurrentLeader(NamedTuple):
-    """A leader by broker id and the epoch of its reign; -1 where unknown."""
+    """A leader by broker id and leader epoch; -1 where unknown."""
 
     leader_id: int
     leader_epoch: int
 
 
 class LeaderAddress(NamedTuple):
-    """Where a broker can be reached on the listener that the client came in on."""
+    """A broker's endpoint on the listener of the client."""
 
     node_id: int
     host: str
@@ -29,7 +29,7 @@ class LeaderAddress(NamedTuple):
 
 
 class LeaderHints:
-    """The leaders named in one response, and their addresses."""
+    """The leaders named in one response, and their endpoints."""
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
         self._image = image
@@ -37,7 +37,7 @@ class LeaderHints:
         self._named: dict[int, None] = {}
 
     def leader_of(self, topic: TopicImage | None, index: int) -> CurrentLeader:
-        """Who leads a partition by the metadata that this broker has; remembered for `addresses`."""
+        """Return the leader of a partition in this broker's metadata, and remember it for `addresses`."""
         registration = None if topic is None else topic.partition(index)
         if registration is None:
             return CurrentLeader(UNKNOWN, UNKNOWN)
@@ -46,7 +46,7 @@ class LeaderHints:
         return CurrentLeader(registration.leader, registration.leader_epoch)
 
     def addresses(self) -> list[LeaderAddress]:
-        """The addresses of the leaders named so far, as far as they have this listener."""
+        """Return the endpoints of the remembered leaders that have this listener."""
         found: list[LeaderAddress] = []
         for broker_id in self._named:
             broker = self._image.brokers.get(broker_id)

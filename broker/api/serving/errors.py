@@ -1,9 +1,9 @@
-"""The answer to a request that failed as a whole: the error in every place where its response has room for one.
+"""Responses to requests that failed as a whole: the error in every place where the response has room for one.
 
-Handlers answer expected failures themselves, item by item. What is left comes here: a `KafkaError` that a handler let
-through, or a fault of ours. Which part of the request an error belongs to is read off the two message classes: a list
-of the response whose elements carry an error mirrors the list of the request that it answers. Reflection is slow and
-does not matter here.
+Handlers answer expected failures themselves, item by item. Other failures come here: a `KafkaError` that a handler let
+through, or an unexpected exception. The two message classes tell which part of the request an error belongs to: a
+response list whose elements carry an error mirrors the request list that it answers. Reflection is slow, which does not
+matter here.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from protocol.primitives import Uuid
 
 _SAME_FIELD = {"partition_index": "partition", "group_id": "group"}
 _NUMBERS_THAT_IDENTIFY = {"index", "partition", "partition_index", "resource_type"}
-"""Other numbers of an answer (counts, epochs, offsets) keep the defaults that mean "unknown"."""
+"""Other numbers of a response (counts, epochs, offsets) keep the defaults that mean "unknown"."""
 
 _SAID_ONCE = (AlterPartitionResponse, AssignReplicasToDirsResponse)
-"""Answers to brokers, which look at the top first: what their lists lack would read as a partition's state."""
+"""Responses to brokers, which read the top-level error first: an entry with an error would be a partition's state."""
 
 
 def error_response(response_class: type[Message], request: Message, code: ErrorCode, text: str | None) -> Message:
-    """A response to `request` that says `code` (and `text`, where there is room) about everything that was asked."""
+    """Return a response that reports `code` (and `text`, where there is room) for every item of `request`."""
     response = response_class()
     if isinstance(response, _SAID_ONCE):
         response.error_code = code
@@ -63,7 +63,7 @@ def _mirror(element: type, item: object, code: ErrorCode, text: str | None) -> o
 
 
 def _items(asked: object, name: str) -> Sequence[object]:
-    """The request's list that the response's list `name` answers: its namesake, else the first that is not empty."""
+    """Return the request list that the response list `name` answers: its namesake, else the first that is not empty."""
     if asked is None:
         return ()
     lists = {
@@ -76,7 +76,7 @@ def _items(asked: object, name: str) -> Sequence[object]:
 
 @cache
 def _shape(cls: type) -> dict[str, type | None]:
-    """Plain fields of a message class (mapped to None), and lists whose elements carry an error (to their class)."""
+    """Return plain fields (mapped to None) and lists whose elements carry an error (mapped to the element class)."""
     shape: dict[str, type | None] = {}
     for name, hint in typing.get_type_hints(cls).items():
         element = _list_element(hint)
@@ -101,7 +101,7 @@ def _carries_error(cls: type) -> bool:
 
 
 def reports(response: Message, code: ErrorCode) -> bool:
-    """Whether a response says `code`, about the whole request or about any part of it."""
+    """Whether a response reports `code` for the whole request or any part of it."""
     return _reports(response, code)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import reports
-from broker.api.serving.mutation_quota import hold_back
+from broker.api.serving.mutation_quota import throttle
 from broker.api.serving.route import Handler, Route
 from broker.net.request import ConnectionInfo
 from protocol.api_keys import ApiKey
@@ -79,7 +79,7 @@ class ForwardingHandler:
         response = await self._forwarder.forward(
             request, context.request.header, context.connection, self._row.response_class, here
         )
-        hold_back(context, getattr(response, "throttle_time_ms", 0))
+        throttle(context, getattr(response, "throttle_time_ms", 0))
         return response
 
 

@@ -1,4 +1,4 @@
-"""Where handlers read metadata, and the few questions about it that several of them ask."""
+"""The seam between handlers and the published metadata, and look-ups that several handlers share."""
 
 from typing import Protocol
 
@@ -15,16 +15,17 @@ class MetadataSource(Protocol):
 
 
 class ControllerSource(Protocol):
-    """Knows which node to name as the controller, if any."""
+    """Knows the node that responses name as the controller, if any."""
 
     @property
     def controller_id(self) -> int | None: ...
 
 
 def visible_controller(brokers: ClusterImage, listener: str, controller_id: int | None) -> int:
-    """The broker to send controller requests to: the given one where clients reach it, else any; -1 if there is none.
+    """Return the broker that clients send controller requests to, -1 if there is none.
 
-    Every broker forwards, so that any will do.
+    Return `controller_id` if clients of the listener reach that broker, else any live broker, because every broker
+    forwards.
     """
     alive = [broker.id for broker in brokers.alive(listener)]
     if controller_id in alive:
@@ -33,13 +34,13 @@ def visible_controller(brokers: ClusterImage, listener: str, controller_id: int 
 
 
 def leader_endpoint(brokers: ClusterImage, leader: int, listener: str) -> RegisteredEndpoint | None:
-    """Where a leader is reached through a listener; fenced ones count, they still hold the lead."""
+    """Return a leader's endpoint of a listener. A fenced broker counts, because it still leads."""
     broker = brokers.get(leader)
     return None if broker is None else broker.endpoints.get(listener)
 
 
 def offline_replicas(partition: PartitionRegistration, brokers: ClusterImage, listener: str) -> list[int]:
-    """The replicas that a client of this listener cannot use now."""
+    """Return the replicas that a client of this listener cannot use now."""
     return [replica for replica in partition.replicas if not _is_online(partition, replica, brokers, listener)]
 
 

@@ -1,4 +1,4 @@
-"""The topics that groups may keep offsets of: those there are, and `__cluster_metadata` where clients may read it."""
+"""Topics that groups may commit offsets of: existing ones, and `__cluster_metadata` where clients may read it."""
 
 from collections.abc import Callable
 

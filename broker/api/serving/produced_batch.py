@@ -1,7 +1,6 @@
-"""What a produce may carry for a partition: exactly one record batch of magic 2 (KIP-98).
+"""The framing of a produce's records for one partition: exactly one record batch of magic 2 (KIP-98).
 
-Only the framing is looked at here, as far as it decides whether a partition's data is addressed to the log at all; the
-log checks the batch itself, with its CRC.
+This file checks only what decides whether the data reaches the log at all. The log checks the batch with its CRC.
 """
 
 import struct
@@ -17,11 +16,11 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _FLAGS_POSITION = 22  # the low byte of the attributes
-_SMALLEST_LENGTH = 14  # of any message format there ever was; anything below cannot be framed at all
+_SMALLEST_LENGTH = 14  # the minimum of all message formats; a shorter batch cannot be framed
 
 
 class Unframeable(KafkaError):
-    """Not a batch of any format; unlike one with a wrong checksum, the producer is told in words."""
+    """The data is no batch of any format; unlike a wrong checksum, the producer gets a message with the code."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -33,10 +32,10 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def only_batch(records: Buffer | None, version: int) -> Buffer:
-    """The one whole batch in `records`, without what may trail it of an incomplete second one.
+    """Return the one complete batch in `records`, without an incomplete second one behind it.
 
-    Raises KafkaError: Unframeable, INVALID_RECORD for none, several, or an old format,
-    UNSUPPORTED_COMPRESSION_TYPE for zstd from a producer of a version that did not know it.
+    Raises KafkaError: Unframeable; INVALID_RECORD for no batch, several, or an old format; UNSUPPORTED_COMPRESSION_TYPE
+    for zstd in a version before zstd.
     """
     size = 0 if records is None else _framed_size(records, 0)
     if records is None or not size:
@@ -55,15 +54,15 @@ def only_batch(records: Buffer | None, version: int) -> Buffer:
 
 
 def _framed_size(records: Buffer, position: int) -> int:
-    """Bytes of the whole batch at `position`, or 0 if it is incomplete. Raises Unframeable."""
+    """Return the size of the complete batch at `position`, or 0 if it is incomplete. Raises Unframeable."""
     available = len(records) - position
     if available < LENGTH_PREFIX_SIZE:
         return 0
     (length,) = _LENGTH.unpack_from(records, position + _LENGTH_POSITION)
     if length < _SMALLEST_LENGTH:
-        raise Unframeable(f"a batch cannot have a length of {length}")
+        raise Unframeable(f"a batch length of {length} is invalid")
     if available <= _MAGIC_POSITION:
         return 0
     if records[position + _MAGIC_POSITION] > MAGIC:
-        raise Unframeable(f"a batch cannot be of magic {records[position + _MAGIC_POSITION]}")
+        raise Unframeable(f"magic {records[position + _MAGIC_POSITION]} is unknown")
     return length + LENGTH_PREFIX_SIZE if available >= length + LENGTH_PREFIX_SIZE else 0

@@ -1,4 +1,4 @@
-"""This node as other replicas of the metadata log meet it: what handlers of the quorum's APIs ask."""
+"""The seam between handlers of the quorum's APIs and this node's replica of the metadata log."""
 
 from collections.abc import Awaitable
 from typing import Protocol
@@ -11,9 +11,9 @@ class QuorumPeer(Protocol):
     """A replica; `broker.runtime.quorum.driver.QuorumDriver` is one."""
 
     def handle(self, request: Request) -> Awaitable[Response]:
-        """The answer of the right type for the request. Raises KafkaError if the replica stops."""
+        """Return the response of the type that matches the request. Raises KafkaError if the replica stops."""
         ...
 
     def describe(self) -> QuorumDescription:
-        """The quorum as its leader sees it."""
+        """Return the quorum as its leader sees it."""
         ...

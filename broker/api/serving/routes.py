@@ -44,7 +44,7 @@ from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.pipeline import permission as needs
 from broker.api.pipeline.authorization import Authorizer
 from broker.api.produce import ProduceHandler
-from broker.api.serving.config_changes import OwnConfigCheck
+from broker.api.serving.config_changes import BrokerConfigCheck
 from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.controller_routes import forwarded_routes
 from broker.api.serving.creation_wait import CreatedPartitionsWait, CreationWaitHandler
@@ -267,7 +267,7 @@ def _admin_routes(s: BrokerServices) -> tuple[Route, ...]:
 
 def _broker_steps(s: BrokerServices) -> Mapping[ApiKey, BrokerStep]:
     """Return the parts of forwarded APIs that the receiving broker does itself, by key."""
-    own = OwnConfigCheck(s.node_id, s.config)
+    own = BrokerConfigCheck(s.node_id, s.config)
     return {
         ApiKey.CREATE_TOPICS: lambda rest: CreationWaitHandler(rest, s.created_partitions),
         ApiKey.CREATE_PARTITIONS: lambda rest: CreationWaitHandler(rest, s.created_partitions),

@@ -1,4 +1,4 @@
-"""Who may ask for delegation tokens: those who have proven who they are, or anybody could have any token (KIP-48)."""
+"""Requesters of delegation tokens: authenticated principals only, because a token acts for its owner (KIP-48)."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ from broker.api.serving.context import RequestContext
 from broker.net.request import ANONYMOUS
 from protocol.errors import ErrorCode, KafkaError
 
-# Instead of a time, in the answer to a request that was refused.
+# The timestamp of a response that reports an error.
 NO_TIME: Final = -1
 
 
 def token_requester(context: RequestContext) -> str:
-    """The principal that asks. Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if it is nobody in particular."""
+    """Return the requesting principal. Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if it is anonymous."""
     if context.principal == ANONYMOUS:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     return context.principal

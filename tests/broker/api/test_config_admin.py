@@ -8,7 +8,7 @@ from broker.api.alter_configs import AlterConfigsHandler, StoreConfigsHandler
 from broker.api.describe_configs import DescribeConfigsHandler
 from broker.api.incremental_alter_configs import IncrementalAlterConfigsHandler, StoreConfigChangesHandler
 from broker.api.list_config_resources import ListConfigResourcesHandler
-from broker.api.serving.config_changes import OwnConfigCheck
+from broker.api.serving.config_changes import BrokerConfigCheck
 from broker.config.broker_config import BrokerConfig
 from broker.config.load import load_config
 from broker.metadata.controller.configs import AlterOperation, ConfigOperation
@@ -55,7 +55,7 @@ class Admin:
         self.cluster.start_brokers(1)
         self.cluster.create_topic("t", [[1]])
         self.loggers = Loggers()
-        own = OwnConfigCheck(1, self.config)
+        own = BrokerConfigCheck(1, self.config)
         self._incremental = IncrementalAlterConfigsHandler(
             StoreConfigChangesHandler(self.cluster, self.loggers, node_id=1), self.cluster, own, self.loggers
         )

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.api.describe_cluster import DescribeClusterHandler
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tests.broker.api.metadata_harness import FixedMetadata, context
@@ -23,7 +23,7 @@ def test_lists_who_is_alive() -> None:
     assert [(each.broker_id, each.host, each.port, each.rack) for each in response.brokers] == [
         (1, "host-1", 9001, "rack-1")
     ]
-    assert response.cluster_authorized_operations == NOT_ASKED
+    assert response.cluster_authorized_operations == NOT_REQUESTED
 
 
 def test_fenced_brokers_on_request() -> None:

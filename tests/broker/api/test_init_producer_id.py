@@ -49,7 +49,7 @@ async def test_half_an_identity_is_refused(producer_id: int, epoch: int) -> None
     assert (ErrorCode(response.error_code), response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-REFUSAL = "A transactional producer was refused: transactions are not supported yet"
+REFUSAL = "transactional producer refused: transactions are not supported"
 
 
 @pytest.mark.parametrize("transactional_id", ["", "orders"])

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.api.metadata import MetadataHandler
-from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.api.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import LOST_DIRECTORY
 from protocol.errors import ErrorCode, KafkaError
@@ -187,8 +187,8 @@ class TestAuthorizedOperations:
 
     def test_only_when_asked_for(self) -> None:
         response = ask(self.IMAGE, "t")
-        assert response.cluster_authorized_operations == NOT_ASKED == -2147483648
-        assert response.topics[0].topic_authorized_operations == NOT_ASKED
+        assert response.cluster_authorized_operations == NOT_REQUESTED == -2147483648
+        assert response.topics[0].topic_authorized_operations == NOT_REQUESTED
 
     @pytest.mark.parametrize(("version", "cluster"), [(7, False), (8, True), (10, True), (11, False)])
     def test_of_the_cluster_in_versions_8_to_10(self, version: int, cluster: bool) -> None:
@@ -198,7 +198,7 @@ class TestAuthorizedOperations:
             include_topic_authorized_operations=True,
         )
         response = ask(self.IMAGE, request=request, version=version)
-        assert response.cluster_authorized_operations == (CLUSTER_OPERATIONS if cluster else NOT_ASKED)
+        assert response.cluster_authorized_operations == (CLUSTER_OPERATIONS if cluster else NOT_REQUESTED)
         assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
 
     def test_the_bits_are_kafkas(self) -> None:
